@@ -1,0 +1,395 @@
+//! What one policy knows of one subject, and the one rule that decides a claim on it.
+
+use chrono::{DateTime, Utc};
+
+use super::claim::Units;
+use super::grant::{Line, Total};
+use super::policy::{Inactive, Policy};
+use super::window::{Per, Window};
+
+/// Why a claim is not granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The policy takes no more claims.
+    Archived,
+    /// The policy grants nothing just now.
+    Inactive(Inactive),
+    /// The units are more than a limit's `max`: they could never fit.
+    NeverFits {
+        /// The limit's window.
+        per: Per,
+        /// The limit's `max`.
+        max: u64,
+    },
+    /// Some window lacks room: the totals as they stand, the policy's limits in order.
+    Denied(Vec<Total>),
+}
+
+/// What the rule says of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Granted: the account's next line.
+    Granted(Line),
+    /// Not granted.
+    Refused(Refusal),
+    /// The last line does not tell these windows' totals: sum the account's grants in them
+    /// and ask again.
+    NeedsSums(Vec<Window>),
+    /// The last line was decided under a newer version of the policy: learn it and ask again.
+    OutdatedPolicy,
+}
+
+/// Units that the account's grants took in windows which its last line does not tell.
+#[derive(Debug, Clone, Default)]
+pub struct Sums(Vec<(Window, u64)>);
+
+impl Sums {
+    /// Notes a window's sum.
+    pub fn insert(&mut self, window: Window, units: u64) {
+        self.0.push((window, units));
+    }
+
+    fn get(&self, window: Window) -> Option<u64> {
+        let found = self.0.iter().find(|(summed, _)| *summed == window);
+        found.map(|(_, units)| *units)
+    }
+}
+
+/// Decides whether `units` may be taken at `now`, after the account's `last` line.
+///
+/// A claim takes units from all of its policy's limits or from none.
+pub fn decide(
+    policy: &Policy,
+    units: Units,
+    last: Option<&Line>,
+    sums: &Sums,
+    now: DateTime<Utc>,
+) -> Verdict {
+    if last.is_some_and(|line| line.policy_version > policy.version) {
+        return Verdict::OutdatedPolicy;
+    }
+    if let Some(refusal) = refuse(policy, units, now) {
+        return Verdict::Refused(refusal);
+    }
+    let at = instant_after(last, now);
+    let mut totals = match totals_at(policy, last, sums, at) {
+        Ok(totals) => totals,
+        Err(unknown) => return Verdict::NeedsSums(unknown),
+    };
+    if totals.iter().any(|total| !total.fits(units)) {
+        return Verdict::Refused(Refusal::Denied(totals));
+    }
+    for total in &mut totals {
+        total.used += units.get();
+    }
+    Verdict::Granted(Line {
+        number: last.map_or(1, |line| line.number + 1),
+        at,
+        policy_version: policy.version,
+        totals,
+    })
+}
+
+/// What forbids the claim whatever the account holds.
+pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refusal> {
+    if policy.archived {
+        return Some(Refusal::Archived);
+    }
+    if let Some(inactive) = policy.rule.inactive(now) {
+        return Some(Refusal::Inactive(inactive));
+    }
+    let limits = policy.rule.limits.iter();
+    limits
+        .filter(|limit| units.get() > limit.max)
+        .min_by_key(|limit| limit.max)
+        .map(|limit| Refusal::NeverFits {
+            per: limit.per,
+            max: limit.max,
+        })
+}
+
+/// An account's next instant: time never runs backwards in it, whatever the clock says.
+pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
+    last.map_or(now, |line| now.max(line.at))
+}
+
+/// The total of each of the policy's limits in the window that contains `at`, which is not
+/// before the last line.
+///
+/// A window that the last line has goes on from its total. One that begins after the last
+/// line starts at zero. Any other, since the policy's zone or limits changed, takes its
+/// total from `sums`.
+///
+/// # Errors
+/// The windows whose sums are needed and not there.
+pub fn totals_at(
+    policy: &Policy,
+    last: Option<&Line>,
+    sums: &Sums,
+    at: DateTime<Utc>,
+) -> Result<Vec<Total>, Vec<Window>> {
+    let mut totals = Vec::with_capacity(policy.rule.limits.len());
+    let mut unknown = Vec::new();
+    for limit in &policy.rule.limits {
+        let window = policy.rule.calendar.window(limit.per, at);
+        match used_in(window, last, sums) {
+            Some(used) => totals.push(Total {
+                per: limit.per,
+                max: limit.max,
+                used,
+                window,
+            }),
+            None => unknown.push(window),
+        }
+    }
+    if unknown.is_empty() {
+        Ok(totals)
+    } else {
+        Err(unknown)
+    }
+}
+
+fn used_in(window: Window, last: Option<&Line>, sums: &Sums) -> Option<u64> {
+    let Some(last) = last else { return Some(0) };
+    let same = last.totals.iter().find(|total| total.window == window);
+    match same {
+        Some(total) => Some(total.used),
+        None if window.start > last.at => Some(0),
+        None => sums.get(window),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+
+    fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
+        let draft = RuleDraft {
+            time_zone: time_zone.to_owned(),
+            limits: limits
+                .iter()
+                .map(|(max, per)| LimitDraft {
+                    max: i128::from(*max),
+                    per: (*per).to_owned(),
+                })
+                .collect(),
+            ..RuleDraft::default()
+        };
+        Policy {
+            id: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            version,
+            rule: draft.check().unwrap(),
+            archived: false,
+            changed_at: DateTime::UNIX_EPOCH,
+            changed_by: "test".to_owned(),
+            reason: None,
+        }
+    }
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().unwrap()
+    }
+
+    fn units(units: i128) -> Units {
+        Units::new(units).unwrap()
+    }
+
+    fn granted(verdict: Verdict) -> Line {
+        match verdict {
+            Verdict::Granted(line) => line,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    fn take(policy: &Policy, last: Option<&Line>, now: DateTime<Utc>) -> Verdict {
+        decide(policy, Units::ONE, last, &Sums::default(), now)
+    }
+
+    #[test]
+    fn three_a_day_in_gmt_8() {
+        let policy = policy(1, "GMT+8", &[(3, "day")]);
+        let mut last = None;
+        for number in 1..=3 {
+            let line = granted(take(&policy, last.as_ref(), at("2026-11-21T15:59:59Z")));
+            assert_eq!((line.number, line.totals[0].used), (number, number));
+            assert_eq!(line.totals[0].window.end, at("2026-11-21T16:00:00Z"));
+            last = Some(line);
+        }
+        let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
+        let Verdict::Refused(Refusal::Denied(totals)) = denied else {
+            panic!("{denied:?}")
+        };
+        assert_eq!((totals[0].used, totals[0].remaining()), (3, 0));
+        let next = granted(take(&policy, last.as_ref(), at("2026-11-21T16:00:00Z")));
+        assert_eq!((next.number, next.totals[0].used), (4, 1));
+    }
+
+    #[test]
+    fn units_come_from_every_limit_or_from_none() {
+        let policy = policy(1, "UTC", &[(3, "day"), (4, "month")]);
+        let first = decide(
+            &policy,
+            units(3),
+            None,
+            &Sums::default(),
+            at("2026-11-20T00:00:00Z"),
+        );
+        let first = granted(first);
+        let now = at("2026-11-21T00:00:00Z");
+        let denied = decide(&policy, units(2), Some(&first), &Sums::default(), now);
+        let Verdict::Refused(Refusal::Denied(totals)) = denied else {
+            panic!("{denied:?}")
+        };
+        assert_eq!([totals[0].used, totals[1].used], [0, 3]);
+        let second = granted(take(&policy, Some(&first), now));
+        assert_eq!([second.totals[0].used, second.totals[1].used], [1, 4]);
+    }
+
+    #[test]
+    fn a_new_zone_sums_what_was_granted_inside_the_new_window() {
+        let shanghai = policy(1, "Asia/Shanghai", &[(3, "day")]);
+        let now = at("2026-11-21T15:00:00Z");
+        let last = granted(take(&shanghai, None, now));
+        let utc = policy(2, "UTC", &[(3, "day")]);
+        let Verdict::NeedsSums(windows) = take(&utc, Some(&last), now) else {
+            panic!()
+        };
+        assert_eq!(windows[0].start, at("2026-11-21T00:00:00Z"));
+        let mut sums = Sums::default();
+        sums.insert(windows[0], 3);
+        let verdict = decide(&utc, Units::ONE, Some(&last), &sums, now);
+        assert!(matches!(verdict, Verdict::Refused(Refusal::Denied(_))));
+    }
+
+    #[test]
+    fn a_lower_max_takes_nothing_back_and_a_higher_one_gives_room() {
+        let now = at("2026-11-21T00:00:00Z");
+        let five = policy(1, "UTC", &[(5, "day")]);
+        let last = granted(decide(&five, units(4), None, &Sums::default(), now));
+        let Verdict::Refused(Refusal::Denied(totals)) =
+            take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
+        else {
+            panic!()
+        };
+        assert_eq!((totals[0].used, totals[0].remaining()), (4, 0));
+        let six = policy(3, "UTC", &[(6, "day")]);
+        let line = granted(decide(&six, units(2), Some(&last), &Sums::default(), now));
+        assert_eq!(line.totals[0].used, 6);
+    }
+
+    #[test]
+    fn nobody_decides_under_an_older_version() {
+        let now = at("2026-11-21T00:00:00Z");
+        let last = granted(take(&policy(2, "UTC", &[(5, "day")]), None, now));
+        let verdict = take(&policy(1, "UTC", &[(9, "day")]), Some(&last), now);
+        assert_eq!(verdict, Verdict::OutdatedPolicy);
+    }
+
+    #[test]
+    fn time_never_runs_backwards_in_an_account() {
+        let policy = policy(1, "UTC", &[(5, "day")]);
+        let last = granted(take(&policy, None, at("2026-11-22T00:00:00Z")));
+        let line = granted(take(&policy, Some(&last), at("2026-11-21T23:59:59Z")));
+        assert_eq!(line.at, last.at);
+        assert_eq!(line.totals[0].used, 2);
+    }
+
+    #[test]
+    fn what_could_never_fit_is_told_before_a_denial() {
+        let policy = policy(1, "UTC", &[(5, "month"), (3, "day")]);
+        let verdict = decide(
+            &policy,
+            units(6),
+            None,
+            &Sums::default(),
+            at("2026-11-21T00:00:00Z"),
+        );
+        let refusal = Refusal::NeverFits {
+            per: Per::Day,
+            max: 3,
+        };
+        assert_eq!(verdict, Verdict::Refused(refusal));
+    }
+
+    /// One step of a history: hours that pass, units claimed, and perhaps another policy.
+    #[derive(Debug, Clone)]
+    struct Step {
+        hours: i64,
+        units: u64,
+        change: Option<(usize, u64)>,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = (
+            0i64..30,
+            1u64..4,
+            proptest::option::of((0usize..4, 1u64..9)),
+        );
+        let step = step.prop_map(|(hours, units, change)| Step {
+            hours,
+            units,
+            change,
+        });
+        proptest::collection::vec(step, 1..60)
+    }
+
+    const ZONES: [&str; 4] = ["UTC", "GMT+8", "America/New_York", "Australia/Lord_Howe"];
+
+    proptest! {
+        /// Against the plain model: a list of grants, summed anew for each decision.
+        #[test]
+        fn totals_are_the_sums_of_the_grants_in_their_windows(steps in steps()) {
+            let mut current = policy(1, ZONES[0], &[(3, "day"), (9, "week")]);
+            let mut now = at("2026-10-20T00:00:00Z");
+            let mut grants: Vec<(DateTime<Utc>, u64)> = Vec::new();
+            let mut last: Option<Line> = None;
+            for step in steps {
+                now += TimeDelta::hours(step.hours);
+                if let Some((zone, max)) = step.change {
+                    let limits: &[(u64, &str)] = match max % 3 {
+                        0 => &[(max, "day")],
+                        1 => &[(max, "day"), (2 * max, "week")],
+                        _ => &[(max, "hour"), (2 * max, "day"), (30, "month")],
+                    };
+                    current = policy(current.version + 1, ZONES[zone], limits);
+                }
+                let sum = |window: Window| -> u64 {
+                    grants.iter().filter(|(at, _)| window.contains(*at)).map(|(_, units)| units).sum()
+                };
+                let wanted = units(step.units.into());
+                let mut sums = Sums::default();
+                let verdict = loop {
+                    match decide(&current, wanted, last.as_ref(), &sums, now) {
+                        Verdict::NeedsSums(windows) => {
+                            for window in windows {
+                                sums.insert(window, sum(window));
+                            }
+                        }
+                        verdict => break verdict,
+                    }
+                };
+                let room = current.rule.limits.iter().all(|limit| {
+                    sum(current.rule.calendar.window(limit.per, now)) + step.units <= limit.max
+                });
+                prop_assert_eq!(matches!(verdict, Verdict::Granted(_)), room);
+                if let Verdict::Granted(line) = verdict {
+                    grants.push((line.at, step.units));
+                    for total in &line.totals {
+                        let used: u64 = grants.iter()
+                            .filter(|(at, _)| total.window.contains(*at))
+                            .map(|(_, units)| units)
+                            .sum();
+                        prop_assert_eq!(total.used, used);
+                        prop_assert!(total.used <= total.max);
+                    }
+                    last = Some(line);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! A claim: a request to take units of a policy for a subject.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// The largest number of units, and the largest `max`: 2^53 − 1, the integers that every
+/// JSON implementation carries exactly (RFC 8259, section 6).
+pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// The longest subject, in bytes of UTF-8.
+pub const SUBJECT_MAX_BYTES: usize = 256;
+
+/// The longest `Idempotency-Key`, in characters.
+pub const KEY_MAX_CHARACTERS: usize = 255;
+
+/// The largest metadata, in bytes of compact JSON.
+pub const METADATA_MAX_BYTES: usize = 4096;
+
+/// How deep metadata may nest.
+pub const METADATA_MAX_DEPTH: usize = 32;
+
+/// What is wrong with a part of a claim. The text tells what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// Units outside 1 … 2^53 − 1.
+    #[error("units must be a whole number from 1 to {UNITS_MAX}")]
+    Units,
+    /// An empty or too long subject.
+    #[error("a subject has 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8; this one has {0}")]
+    SubjectLength(usize),
+    /// A subject with a control character.
+    #[error("a subject has no control characters; this one has U+{:04X}", *.0 as u32)]
+    SubjectControl(char),
+    /// An empty or too long key.
+    #[error("an Idempotency-Key has 1 to {KEY_MAX_CHARACTERS} characters; this one has {0}")]
+    KeyLength(usize),
+    /// A key that is neither bare visible ASCII nor a quoted string.
+    #[error("an Idempotency-Key is visible ASCII, bare or as a quoted string (RFC 8941)")]
+    KeyCharacter,
+    /// Metadata over the limit.
+    #[error("metadata has at most {METADATA_MAX_BYTES} bytes of compact JSON; this has {0}")]
+    MetadataLength(usize),
+    /// Metadata that nests too deep.
+    #[error("metadata nests at most {METADATA_MAX_DEPTH} levels deep")]
+    MetadataDepth,
+    /// Metadata with the character U+0000, which PostgreSQL's JSON refuses.
+    #[error("metadata has no U+0000 in its names and strings")]
+    MetadataNul,
+}
+
+/// How many units a claim takes: 1 … [`UNITS_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Units(u64);
+
+impl Units {
+    /// One unit: what a claim takes when it does not say.
+    pub const ONE: Units = Units(1);
+
+    /// # Errors
+    /// [`ClaimError::Units`] when the number is out of bounds.
+    pub fn new(units: i128) -> Result<Self, ClaimError> {
+        match u64::try_from(units) {
+            Ok(units @ 1..=UNITS_MAX) => Ok(Self(units)),
+            _ => Err(ClaimError::Units),
+        }
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Whom a policy counts: an opaque string of the caller's. Its `Debug` shows no text, so
+/// that no subject slips into a log.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Subject(Box<str>);
+
+impl Subject {
+    /// # Errors
+    /// [`ClaimError::SubjectLength`] or [`ClaimError::SubjectControl`].
+    pub fn new(text: &str) -> Result<Self, ClaimError> {
+        if !(1..=SUBJECT_MAX_BYTES).contains(&text.len()) {
+            return Err(ClaimError::SubjectLength(text.len()));
+        }
+        match text.chars().find(|character| character.is_control()) {
+            Some(control) => Err(ClaimError::SubjectControl(control)),
+            None => Ok(Self(text.into())),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Subject(…)")
+    }
+}
+
+/// What a caller repeats to make a retry safe. Unique in its policy.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(Box<str>);
+
+impl IdempotencyKey {
+    /// Reads the header field: a bare text or a quoted string, which mean the same key
+    /// (draft-ietf-httpapi-idempotency-key-header has it quoted, most clients send it bare).
+    ///
+    /// # Errors
+    /// [`ClaimError::KeyLength`] or [`ClaimError::KeyCharacter`].
+    pub fn parse(field: &str) -> Result<Self, ClaimError> {
+        let field = field.trim_matches([' ', '\t']);
+        let text = match field.strip_prefix('"') {
+            Some(rest) => unquote(rest).ok_or(ClaimError::KeyCharacter)?,
+            None => field.to_owned(),
+        };
+        if !text.chars().all(|character| matches!(character, ' '..='~')) {
+            return Err(ClaimError::KeyCharacter);
+        }
+        if !(1..=KEY_MAX_CHARACTERS).contains(&text.len()) {
+            return Err(ClaimError::KeyLength(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The key's text, without quotes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("IdempotencyKey(…)")
+    }
+}
+
+/// The inside of a quoted string (RFC 8941, section 4.2.5) after its opening quote.
+fn unquote(rest: &str) -> Option<String> {
+    let mut text = String::with_capacity(rest.len());
+    let mut characters = rest.chars();
+    loop {
+        match characters.next()? {
+            '"' => return characters.next().is_none().then_some(text),
+            '\\' => match characters.next()? {
+                escaped @ ('"' | '\\') => text.push(escaped),
+                _ => return None,
+            },
+            character => text.push(character),
+        }
+    }
+}
+
+/// What a caller wants to find beside the grant: a JSON object of at most
+/// [`METADATA_MAX_BYTES`], kept as compact JSON with its names in order, so that equal
+/// objects are equal texts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Metadata(Box<str>);
+
+impl Metadata {
+    /// # Errors
+    /// The `Metadata…` variants of [`ClaimError`].
+    pub fn new(object: Map<String, Value>) -> Result<Self, ClaimError> {
+        let value = Value::Object(object);
+        check_json(&value, METADATA_MAX_DEPTH)?;
+        let text = value.to_string();
+        if text.len() > METADATA_MAX_BYTES {
+            return Err(ClaimError::MetadataLength(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Takes a text that [`Metadata::as_str`] once gave, from a store.
+    pub fn from_stored(text: String) -> Self {
+        Self(text.into())
+    }
+
+    /// Compact JSON.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metadata(…)")
+    }
+}
+
+fn check_json(value: &Value, depth: usize) -> Result<(), ClaimError> {
+    if depth == 0 {
+        return Err(ClaimError::MetadataDepth);
+    }
+    let check_text = |text: &str| match text.contains('\0') {
+        true => Err(ClaimError::MetadataNul),
+        false => Ok(()),
+    };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+        Value::String(text) => check_text(text),
+        Value::Array(items) => items
+            .iter()
+            .try_for_each(|item| check_json(item, depth - 1)),
+        Value::Object(members) => members.iter().try_for_each(|(name, member)| {
+            check_text(name)?;
+            check_json(member, depth - 1)
+        }),
+    }
+}
+
+/// A request to take units of a policy for a subject.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Whom to count.
+    pub subject: Subject,
+    /// How many units.
+    pub units: Units,
+    /// What makes a retry safe.
+    pub key: Option<IdempotencyKey>,
+    /// What to keep beside the grant.
+    pub metadata: Option<Metadata>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn units_have_bounds() {
+        assert_eq!(Units::new(0), Err(ClaimError::Units));
+        assert_eq!(Units::new(-1), Err(ClaimError::Units));
+        assert_eq!(Units::new(1), Ok(Units::ONE));
+        assert_eq!(Units::new(UNITS_MAX.into()).unwrap().get(), UNITS_MAX);
+        assert_eq!(
+            Units::new(i128::from(UNITS_MAX) + 1),
+            Err(ClaimError::Units)
+        );
+        assert_eq!(Units::new(i128::MAX), Err(ClaimError::Units));
+    }
+
+    #[test]
+    fn subjects_are_1_to_256_bytes_without_controls() {
+        assert_eq!(Subject::new(""), Err(ClaimError::SubjectLength(0)));
+        assert!(Subject::new(&"é".repeat(128)).is_ok());
+        assert_eq!(
+            Subject::new(&"é".repeat(129)),
+            Err(ClaimError::SubjectLength(258))
+        );
+        for control in ['\0', '\n', '\u{7f}', '\u{85}'] {
+            assert_eq!(
+                Subject::new(&format!("a{control}")),
+                Err(ClaimError::SubjectControl(control))
+            );
+        }
+        assert_eq!(
+            format!("{:?}", Subject::new("member-42").unwrap()),
+            "Subject(…)"
+        );
+    }
+
+    #[test]
+    fn a_key_is_the_same_bare_and_quoted() {
+        let bare = IdempotencyKey::parse("order-17").unwrap();
+        assert_eq!(IdempotencyKey::parse("\"order-17\"").unwrap(), bare);
+        assert_eq!(
+            IdempotencyKey::parse(r#""a\"b\\c""#).unwrap().as_str(),
+            r#"a"b\c"#
+        );
+        for wrong in ["\"open", "\"a\"b", r#""a\n""#, "käse", "a\u{1}b"] {
+            assert_eq!(
+                IdempotencyKey::parse(wrong),
+                Err(ClaimError::KeyCharacter),
+                "{wrong}"
+            );
+        }
+        assert_eq!(IdempotencyKey::parse(""), Err(ClaimError::KeyLength(0)));
+        assert_eq!(IdempotencyKey::parse("\"\""), Err(ClaimError::KeyLength(0)));
+        assert!(IdempotencyKey::parse(&"k".repeat(255)).is_ok());
+        assert_eq!(
+            IdempotencyKey::parse(&"k".repeat(256)),
+            Err(ClaimError::KeyLength(256))
+        );
+    }
+
+    fn metadata(value: Value) -> Result<Metadata, ClaimError> {
+        match value {
+            Value::Object(object) => Metadata::new(object),
+            _ => panic!("not an object"),
+        }
+    }
+
+    #[test]
+    fn equal_metadata_are_equal_texts() {
+        let one: Value =
+            serde_json::from_str(r#"{ "b": [1, 2], "a": { "y": 1, "x": 2 } }"#).unwrap();
+        let other: Value = serde_json::from_str(r#"{"a":{"x":2,"y":1},"b":[1,2]}"#).unwrap();
+        assert_eq!(metadata(one), metadata(other));
+    }
+
+    #[test]
+    fn metadata_has_bounds() {
+        let fits = json!({ "a": "x".repeat(METADATA_MAX_BYTES - 8) });
+        assert!(metadata(fits).is_ok());
+        let long = json!({ "a": "x".repeat(METADATA_MAX_BYTES - 7) });
+        assert_eq!(metadata(long), Err(ClaimError::MetadataLength(4097)));
+        assert_eq!(metadata(json!({ "a": "\0" })), Err(ClaimError::MetadataNul));
+        assert_eq!(metadata(json!({ "\0": 1 })), Err(ClaimError::MetadataNul));
+        let deep = (0..METADATA_MAX_DEPTH).fold(json!(1), |inner, _| json!({ "a": inner }));
+        assert_eq!(metadata(deep), Err(ClaimError::MetadataDepth));
+    }
+}

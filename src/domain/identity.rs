@@ -1,0 +1,150 @@
+//! The ids that a ledger gives: keyed hashes of what callers name, and ordered entry ids.
+
+use std::fmt;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::claim::{IdempotencyKey, Subject};
+use super::policy::PolicyName;
+
+/// Who a ledger is: a random id and a random secret, made with the ledger and kept in it.
+///
+/// The id tells its counters in Redis from another ledger's. The secret keys the hashes, so
+/// that an id tells nobody the subject behind it.
+#[derive(Clone)]
+pub struct Identity {
+    /// The ledger's random id.
+    pub id: Uuid,
+    secret: [u8; 32],
+}
+
+/// What a hash is of: two kinds never share a hash.
+#[derive(Clone, Copy)]
+enum Kind {
+    Account = 1,
+    Key = 2,
+    Cursor = 3,
+}
+
+impl Identity {
+    /// An identity from its stored parts.
+    pub fn new(id: Uuid, secret: [u8; 32]) -> Self {
+        Self { id, secret }
+    }
+
+    /// The account of a policy and a subject.
+    pub fn account(&self, policy: &PolicyName, subject: &Subject) -> AccountId {
+        let hash = self.hash(Kind::Account, policy.as_str().as_bytes(), subject.as_str());
+        AccountId(Uuid::from_bytes(hash))
+    }
+
+    /// The id of an `Idempotency-Key` in a policy.
+    pub fn key(&self, policy: &PolicyName, key: &IdempotencyKey) -> KeyId {
+        let hash = self.hash(Kind::Key, policy.as_str().as_bytes(), key.as_str());
+        KeyId(Uuid::from_bytes(hash))
+    }
+
+    /// What authenticates a list's cursor: `position` in the list that `filters` describe.
+    pub fn cursor_tag(&self, position: &[u8], filters: &str) -> [u8; 16] {
+        self.hash(Kind::Cursor, position, filters)
+    }
+
+    fn hash(&self, kind: Kind, first: &[u8], second: &str) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(&[kind as u8]);
+        hasher.update(&(first.len() as u64).to_le_bytes());
+        hasher.update(first);
+        hasher.update(second.as_bytes());
+        let mut hash = [0; 16];
+        hasher.finalize_xof().fill(&mut hash);
+        hash
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Identity({})", self.id)
+    }
+}
+
+/// An account's id: a keyed 128-bit hash of policy and subject, so that it needs no look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountId(pub Uuid);
+
+/// The id of an `Idempotency-Key` in its policy: a keyed 128-bit hash of both. The key's
+/// text, which often holds a person's data, is kept nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub Uuid);
+
+/// An entry's id: a UUIDv7 whose first 60 bits after the version are the entry's instant to
+/// the microsecond (RFC 9562, section 6.2, method 3). So the order of ids is the order of
+/// instants, and a span of time is a span of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub Uuid);
+
+impl EntryId {
+    /// The id of an entry at an instant, told from others of the same instant by `nonce`, of
+    /// which the low 62 bits count. An instant outside 1970 … 10889 becomes the nearer end.
+    pub fn new(at: DateTime<Utc>, nonce: u64) -> Self {
+        let fraction = u64::from(at.timestamp_subsec_micros() % 1000) * 4096 / 1000;
+        let millis = at.timestamp_millis().clamp(0, (1 << 48) - 1) as u64;
+        let high = millis << 16 | 0x7000 | fraction;
+        let low = 0b10 << 62 | nonce & (u64::MAX >> 2);
+        Self(Uuid::from_u64_pair(high, low))
+    }
+
+    /// The lowest id of an instant.
+    pub fn first_at(at: DateTime<Utc>) -> Self {
+        Self::new(at, 0)
+    }
+}
+
+/// Cuts an instant to the microsecond, which is what every store keeps.
+pub fn to_micros(at: DateTime<Utc>) -> DateTime<Utc> {
+    at - TimeDelta::nanoseconds(i64::from(at.timestamp_subsec_nanos() % 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identity(secret: u8) -> Identity {
+        Identity::new(Uuid::nil(), [secret; 32])
+    }
+
+    #[test]
+    fn hashes_differ_by_part_kind_and_secret() {
+        let name = |text: &str| PolicyName::new(text).unwrap();
+        let subject = |text: &str| Subject::new(text).unwrap();
+        let here = identity(1);
+        let account = here.account(&name("ab"), &subject("c"));
+        assert_eq!(account, here.account(&name("ab"), &subject("c")));
+        assert_ne!(account, here.account(&name("a"), &subject("bc")));
+        assert_ne!(account, identity(2).account(&name("ab"), &subject("c")));
+        let key = here.key(&name("ab"), &IdempotencyKey::parse("c").unwrap());
+        assert_ne!(account.0, key.0);
+    }
+
+    proptest! {
+        #[test]
+        fn ids_are_uuidv7_in_the_order_of_instants(
+            earlier in 0i64..4_000_000_000_000_000,
+            later in 0i64..4_000_000_000_000_000,
+            nonces: (u64, u64),
+        ) {
+            let at = |micros| DateTime::from_timestamp_micros(micros).unwrap();
+            let (earlier, later) = (earlier.min(later), earlier.max(later));
+            let first = EntryId::new(at(earlier), nonces.0);
+            let second = EntryId::new(at(later), nonces.1);
+            prop_assert_eq!(first.0.get_version_num(), 7);
+            prop_assert_eq!(first.0.get_variant(), uuid::Variant::RFC4122);
+            prop_assert!(first >= EntryId::first_at(at(earlier)));
+            if earlier < later {
+                prop_assert!(first < EntryId::first_at(at(later)));
+                prop_assert!(first < second);
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The rules, pure: no IO, no clock, no async. Time is an argument.
+//!
+//! Each type is parsed once, at the edge, and cannot be wrong afterwards.
+
+pub mod account;
+pub mod claim;
+pub mod grant;
+pub mod identity;
+pub mod policy;
+pub mod totals;
+pub mod window;
+pub mod zone;

@@ -1,0 +1,430 @@
+//! A policy: a named rule that says how much a subject may take in a window of local time.
+
+use std::fmt;
+
+use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
+
+use super::claim::UNITS_MAX;
+use super::window::{Calendar, Per};
+use super::zone::Zone;
+
+/// The longest description and the longest reason, in characters.
+pub const TEXT_MAX_CHARACTERS: usize = 1000;
+
+/// A policy's name: `[a-z0-9][a-z0-9-]{0,62}`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyName(Box<str>);
+
+/// A text that is no policy's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a policy's name has 1 to 63 of a-z, 0-9 and -, and does not begin with -")]
+pub struct PolicyNameError;
+
+impl PolicyName {
+    /// # Errors
+    /// [`PolicyNameError`] for any other text.
+    pub fn new(text: &str) -> Result<Self, PolicyNameError> {
+        let fits = (1..=63).contains(&text.len())
+            && !text.starts_with('-')
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        fits.then(|| Self(text.into())).ok_or(PolicyNameError)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The number that the ledger gave a policy's name: short enough for every entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyId(pub i32);
+
+/// `max` units `per` window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The most units in a window: 1 … 2^53 − 1.
+    pub max: u64,
+    /// The window.
+    pub per: Per,
+}
+
+/// What a policy says: its calendar, its limits, and when it is active.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// For people.
+    pub description: String,
+    /// How its local time is cut into windows.
+    pub calendar: Calendar,
+    /// One or more limits, no two with the same `per`, in the order they were given.
+    pub limits: Vec<Limit>,
+    /// Before this instant no claim is granted.
+    pub active_from: Option<DateTime<Utc>>,
+    /// From this instant on no claim is granted.
+    pub active_until: Option<DateTime<Utc>>,
+    /// While true no claim is granted.
+    pub paused: bool,
+}
+
+/// Why a policy grants nothing just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inactive {
+    /// An admin paused it.
+    Paused,
+    /// Its `active_from` is still to come.
+    Before(DateTime<Utc>),
+    /// Its `active_until` has passed.
+    After(DateTime<Utc>),
+}
+
+impl Rule {
+    /// Why the rule grants nothing at an instant; `None` while it is active.
+    pub fn inactive(&self, now: DateTime<Utc>) -> Option<Inactive> {
+        if self.paused {
+            return Some(Inactive::Paused);
+        }
+        let before = self.active_from.filter(|from| now < *from);
+        let after = self.active_until.filter(|until| now >= *until);
+        before.map(Inactive::Before).or(after.map(Inactive::After))
+    }
+}
+
+/// A rule as somebody wrote it, before it is checked.
+#[derive(Debug, Clone, Default)]
+pub struct RuleDraft {
+    /// For people; empty when absent.
+    pub description: Option<String>,
+    /// An IANA name or a fixed offset.
+    pub time_zone: String,
+    /// The limits.
+    pub limits: Vec<LimitDraft>,
+    /// `HH:MM`; midnight when absent.
+    pub day_starts_at: Option<String>,
+    /// The English name of a weekday; Monday when absent.
+    pub week_starts_on: Option<String>,
+    /// See [`Rule::active_from`].
+    pub active_from: Option<DateTime<Utc>>,
+    /// See [`Rule::active_until`].
+    pub active_until: Option<DateTime<Utc>>,
+    /// See [`Rule::paused`].
+    pub paused: bool,
+}
+
+/// A limit as somebody wrote it.
+#[derive(Debug, Clone)]
+pub struct LimitDraft {
+    /// Any whole number.
+    pub max: i128,
+    /// Any text.
+    pub per: String,
+}
+
+/// One thing that is wrong with a draft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Where: a JSON pointer (RFC 6901) into the draft, such as `/limits/0/max`.
+    pub pointer: String,
+    /// What is wrong and what to do.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A fault at a place.
+    pub fn new(pointer: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self {
+            pointer: pointer.into(),
+            detail: detail.to_string(),
+        }
+    }
+}
+
+impl RuleDraft {
+    /// Checks the draft.
+    ///
+    /// # Errors
+    /// Every fault of the draft, not the first one alone.
+    pub fn check(self) -> Result<Rule, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let zone = Zone::parse(&self.time_zone)
+            .map_err(|error| faults.push(Fault::new("/time_zone", error)))
+            .ok();
+        let limits = check_limits(&self.limits, &mut faults);
+        let description = self.description.unwrap_or_default();
+        if let Err(detail) = check_text(&description) {
+            faults.push(Fault::new("/description", detail));
+        }
+        let day_starts_at = match self.day_starts_at.as_deref().map(parse_minute) {
+            None => NaiveTime::MIN,
+            Some(Some(time)) => time,
+            Some(None) => {
+                faults.push(Fault::new(
+                    "/day_starts_at",
+                    "write it as HH:MM, such as 06:00",
+                ));
+                NaiveTime::MIN
+            }
+        };
+        let week_starts_on = match self.week_starts_on.as_deref().map(parse_weekday) {
+            None => Weekday::Mon,
+            Some(Some(weekday)) => weekday,
+            Some(None) => {
+                let detail = "write a weekday's English name in lower case, such as monday";
+                faults.push(Fault::new("/week_starts_on", detail));
+                Weekday::Mon
+            }
+        };
+        if let (Some(from), Some(until)) = (self.active_from, self.active_until)
+            && from >= until
+        {
+            faults.push(Fault::new(
+                "/active_until",
+                "it must come after active_from",
+            ));
+        }
+        match zone {
+            Some(zone) if faults.is_empty() => Ok(Rule {
+                description,
+                calendar: Calendar {
+                    zone,
+                    day_starts_at,
+                    week_starts_on,
+                },
+                limits,
+                active_from: self.active_from,
+                active_until: self.active_until,
+                paused: self.paused,
+            }),
+            _ => Err(faults),
+        }
+    }
+}
+
+fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
+    if drafts.is_empty() {
+        faults.push(Fault::new("/limits", "name at least one limit"));
+    }
+    let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
+    for (index, draft) in drafts.iter().enumerate() {
+        let max = u64::try_from(draft.max)
+            .ok()
+            .filter(|max| (1..=UNITS_MAX).contains(max));
+        if max.is_none() {
+            let detail = format!("max is a whole number from 1 to {UNITS_MAX}");
+            faults.push(Fault::new(format!("/limits/{index}/max"), detail));
+        }
+        let per = match draft.per.parse::<Per>() {
+            Err(error) => {
+                faults.push(Fault::new(format!("/limits/{index}/per"), error));
+                continue;
+            }
+            Ok(per) => per,
+        };
+        if limits.iter().any(|limit| limit.per == per) {
+            let detail = format!("there is a limit per {per} already; keep one of them");
+            faults.push(Fault::new(format!("/limits/{index}/per"), detail));
+        }
+        limits.push(Limit {
+            max: max.unwrap_or(1),
+            per,
+        });
+    }
+    limits
+}
+
+/// Checks a text for people: a description or a reason.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_text(text: &str) -> Result<(), String> {
+    if text.contains('\0') {
+        return Err("it must not contain U+0000".to_owned());
+    }
+    match text.chars().count() {
+        0..=TEXT_MAX_CHARACTERS => Ok(()),
+        count => Err(format!(
+            "it has at most {TEXT_MAX_CHARACTERS} characters; this one has {count}"
+        )),
+    }
+}
+
+fn parse_minute(text: &str) -> Option<NaiveTime> {
+    let shaped = text.len() == 5 && text.as_bytes()[2] == b':';
+    shaped
+        .then(|| NaiveTime::parse_from_str(text, "%H:%M").ok())
+        .flatten()
+}
+
+fn parse_weekday(text: &str) -> Option<Weekday> {
+    WEEKDAYS
+        .into_iter()
+        .find_map(|(weekday, name)| (name == text).then_some(weekday))
+}
+
+/// `HH:MM`.
+pub fn format_minute(time: NaiveTime) -> String {
+    format!("{:02}:{:02}", time.hour(), time.minute())
+}
+
+/// The English name of a weekday, in lower case.
+pub fn weekday_name(weekday: Weekday) -> &'static str {
+    WEEKDAYS[weekday.num_days_from_monday() as usize].1
+}
+
+const WEEKDAYS: [(Weekday, &str); 7] = [
+    (Weekday::Mon, "monday"),
+    (Weekday::Tue, "tuesday"),
+    (Weekday::Wed, "wednesday"),
+    (Weekday::Thu, "thursday"),
+    (Weekday::Fri, "friday"),
+    (Weekday::Sat, "saturday"),
+    (Weekday::Sun, "sunday"),
+];
+
+/// A policy as one of its versions has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// The number that stands in entries.
+    pub id: PolicyId,
+    /// The name.
+    pub name: PolicyName,
+    /// 1, 2, 3 …: every change makes a new one.
+    pub version: u32,
+    /// What this version says.
+    pub rule: Rule,
+    /// Whether this version takes no more claims.
+    pub archived: bool,
+    /// When this version was made.
+    pub changed_at: DateTime<Utc>,
+    /// Who made it.
+    pub changed_by: String,
+    /// Why; a first version may leave it open.
+    pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> RuleDraft {
+        RuleDraft {
+            time_zone: "GMT+8".to_owned(),
+            limits: vec![LimitDraft {
+                max: 3,
+                per: "day".to_owned(),
+            }],
+            ..RuleDraft::default()
+        }
+    }
+
+    fn pointers(draft: RuleDraft) -> Vec<String> {
+        let faults = draft.check().unwrap_err();
+        faults.into_iter().map(|fault| fault.pointer).collect()
+    }
+
+    #[test]
+    fn names() {
+        for good in ["a", "0", "benefit-3", &"a".repeat(63)] {
+            assert!(PolicyName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "A", "a_b", "a b", "ä", &"a".repeat(64)] {
+            assert_eq!(PolicyName::new(bad), Err(PolicyNameError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_draft_has_defaults() {
+        let rule = draft().check().unwrap();
+        assert_eq!(rule.calendar.day_starts_at, NaiveTime::MIN);
+        assert_eq!(rule.calendar.week_starts_on, Weekday::Mon);
+        assert_eq!(
+            rule.limits,
+            [Limit {
+                max: 3,
+                per: Per::Day
+            }]
+        );
+        assert_eq!(rule.inactive(DateTime::UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn every_fault_is_told() {
+        let limit = |max, per: &str| LimitDraft {
+            max,
+            per: per.to_owned(),
+        };
+        let wrong = RuleDraft {
+            description: Some("x".repeat(1001)),
+            time_zone: "Asia/Shangai".to_owned(),
+            limits: vec![
+                limit(0, "day"),
+                limit(-1, "fortnight"),
+                limit(1, "day"),
+                limit(i128::from(UNITS_MAX) + 1, "hour"),
+            ],
+            day_starts_at: Some("6:00".to_owned()),
+            week_starts_on: Some("Monday".to_owned()),
+            active_from: Some(DateTime::UNIX_EPOCH),
+            active_until: Some(DateTime::UNIX_EPOCH),
+            paused: false,
+        };
+        assert_eq!(
+            pointers(wrong),
+            [
+                "/time_zone",
+                "/limits/0/max",
+                "/limits/1/max",
+                "/limits/1/per",
+                "/limits/2/per",
+                "/limits/3/max",
+                "/description",
+                "/day_starts_at",
+                "/week_starts_on",
+                "/active_until",
+            ]
+        );
+        let none = RuleDraft {
+            limits: Vec::new(),
+            ..draft()
+        };
+        assert_eq!(pointers(none), ["/limits"]);
+    }
+
+    #[test]
+    fn times_of_day() {
+        assert_eq!(parse_minute("06:30"), NaiveTime::from_hms_opt(6, 30, 0));
+        for wrong in [
+            "6:30", "24:00", "06:60", "06:30:00", "+6:30", "0630", "é:30",
+        ] {
+            assert_eq!(parse_minute(wrong), None, "{wrong}");
+        }
+        assert_eq!(format_minute(parse_minute("23:59").unwrap()), "23:59");
+    }
+
+    #[test]
+    fn a_rule_is_active_from_and_until() {
+        let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+        let rule = RuleDraft {
+            active_from: Some(at(10)),
+            active_until: Some(at(20)),
+            ..draft()
+        };
+        let rule = rule.check().unwrap();
+        assert_eq!(rule.inactive(at(9)), Some(Inactive::Before(at(10))));
+        assert_eq!(rule.inactive(at(10)), None);
+        assert_eq!(rule.inactive(at(19)), None);
+        assert_eq!(rule.inactive(at(20)), Some(Inactive::After(at(20))));
+        let paused = Rule {
+            paused: true,
+            ..rule
+        };
+        assert_eq!(paused.inactive(at(15)), Some(Inactive::Paused));
+    }
+}

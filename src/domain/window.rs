@@ -1,0 +1,252 @@
+//! Windows: how a policy's local calendar cuts time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, NaiveTime};
+use chrono::{TimeDelta, Timelike, Utc, Weekday};
+
+use super::zone::Zone;
+
+/// The length of a limit's windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Per {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Per {
+    /// All lengths, the shortest first.
+    pub const ALL: [Per; 6] = [
+        Per::Minute,
+        Per::Hour,
+        Per::Day,
+        Per::Week,
+        Per::Month,
+        Per::Year,
+    ];
+
+    /// The word for it: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Per::Minute => "minute",
+            Per::Hour => "hour",
+            Per::Day => "day",
+            Per::Week => "week",
+            Per::Month => "month",
+            Per::Year => "year",
+        }
+    }
+}
+
+impl fmt::Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Per {
+    type Err = UnknownPer;
+
+    /// Reads the word of [`Per::as_str`], in lower case.
+    fn from_str(text: &str) -> Result<Per, UnknownPer> {
+        Per::ALL
+            .into_iter()
+            .find(|per| per.as_str() == text)
+            .ok_or_else(|| UnknownPer {
+                given: text.to_owned(),
+            })
+    }
+}
+
+/// The text is no word for a window's length.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no window lasts a {given:?}; write minute, hour, day, week, month or year")]
+pub struct UnknownPer {
+    pub given: String,
+}
+
+/// The half-open span of instants `[start, end)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Window {
+    pub start: DateTime<Utc>,
+    pub end: DateTime<Utc>,
+}
+
+impl Window {
+    /// Whether `instant` lies in the window.
+    pub fn contains(&self, instant: DateTime<Utc>) -> bool {
+        self.start <= instant && instant < self.end
+    }
+}
+
+/// How a policy cuts its local time into windows.
+///
+/// The day `d` begins at the first instant whose local date-time is `d` at `day_starts_at` or
+/// later, and it ends where `d + 1` begins. So a day that loses or gains an hour by a change of
+/// the clocks is one day; where the change skips its beginning it begins at the change; where
+/// its beginning comes twice it begins at the first; and a date that the zone skipped has no
+/// day. Weeks (from `week_starts_on`), months (from the 1st) and years (from 1 January) are
+/// runs of such days.
+///
+/// Minutes and hours follow the local clock in the same way, wherever the day starts: the hour
+/// `H` begins at the first instant whose local date-time is `H:00` or later. Where clocks are
+/// set back, the hour that comes twice is one window of two hours, and since no minute begins
+/// until clocks have caught up, the last minute before the change lasts as long.
+///
+/// For each `per` the windows are contiguous, none is empty, and none overlaps another: each
+/// instant is in exactly one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calendar {
+    pub zone: Zone,
+    /// Whole minutes.
+    pub day_starts_at: NaiveTime,
+    pub week_starts_on: Weekday,
+}
+
+impl Calendar {
+    /// The one window that contains `at`.
+    ///
+    /// An `at` outside the years 0 to 9999 gets the window of the nearest instant inside.
+    pub fn window(&self, per: Per, at: DateTime<Utc>) -> Window {
+        let (start, end) = self.span(per, self.zone.latest_local(in_range(at)));
+        Window {
+            start: self.zone.first_instant(start),
+            end: self.zone.first_instant(end),
+        }
+    }
+
+    /// The local date that a window of this calendar belongs to: for a day its own date, even
+    /// where clocks jump over its beginning into the next; for a week, month or year the date
+    /// of its first day; for a minute or hour the date that clocks show at its start.
+    pub fn local_date(&self, per: Per, window: Window) -> NaiveDate {
+        // At a window's start clocks show more than ever before: `local` is `latest_local`.
+        let (start, _) = self.span(per, self.zone.local(in_range(window.start)));
+        start.date()
+    }
+
+    /// All windows that have an instant in `[from, to)`, in order.
+    pub fn windows(
+        &self,
+        per: Per,
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+    ) -> impl Iterator<Item = Window> {
+        let first = (from < to).then(|| self.window(per, from));
+        std::iter::successors(first, move |last| {
+            let next = self.window(per, last.end);
+            (next.start == last.end).then_some(next)
+        })
+        .take_while(move |window| window.start < to)
+    }
+
+    /// The local date-times from which and up to which the window lasts that has `local`.
+    fn span(&self, per: Per, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
+        let midnight = local.date().and_time(NaiveTime::MIN);
+        let hour = midnight + TimeDelta::hours(local.hour().into());
+        let minute = hour + TimeDelta::minutes(local.minute().into());
+        let day = (local - (self.day_starts_at - NaiveTime::MIN)).date();
+        let days = |first: NaiveDate, next: NaiveDate| {
+            (
+                first.and_time(self.day_starts_at),
+                next.and_time(self.day_starts_at),
+            )
+        };
+        match per {
+            Per::Minute => (minute, minute + TimeDelta::minutes(1)),
+            Per::Hour => (hour, hour + TimeDelta::hours(1)),
+            Per::Day => days(day, day + Days::new(1)),
+            Per::Week => {
+                let first = day.week(self.week_starts_on).first_day();
+                days(first, first + Days::new(7))
+            }
+            Per::Month => {
+                let first = day - Days::new(day.day0().into());
+                days(first, first + Months::new(1))
+            }
+            Per::Year => {
+                let first = day - Days::new(day.ordinal0().into());
+                days(first, first + Months::new(12))
+            }
+        }
+    }
+}
+
+/// The nearest instant of the years 0 to 9999: all dates near it are in chrono's range.
+fn in_range(instant: DateTime<Utc>) -> DateTime<Utc> {
+    instant.clamp(FIRST, LAST)
+}
+
+const FIRST: DateTime<Utc> = NaiveDate::from_yo_opt(0, 1)
+    .unwrap()
+    .and_time(NaiveTime::MIN)
+    .and_utc();
+const LAST: DateTime<Utc> = NaiveDate::from_yo_opt(9999, 365)
+    .unwrap()
+    .and_time(NaiveTime::MIN)
+    .and_utc();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_read_as_it_is_written() {
+        for per in Per::ALL {
+            assert_eq!(per.to_string().parse(), Ok(per));
+        }
+        let error = "Daily".parse::<Per>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no window lasts a \"Daily\"; write minute, hour, day, week, month or year"
+        );
+    }
+
+    #[test]
+    fn a_window_has_its_start_and_not_its_end() {
+        let window = Window {
+            start: FIRST,
+            end: LAST,
+        };
+        assert!(window.contains(FIRST));
+        assert!(!window.contains(LAST));
+    }
+
+    #[test]
+    fn windows_are_those_that_touch_the_span() {
+        let calendar = Calendar {
+            zone: Zone::parse("+08:00").unwrap(),
+            day_starts_at: NaiveTime::MIN,
+            week_starts_on: Weekday::Mon,
+        };
+        let midnight: DateTime<Utc> = "2026-08-04T16:00:00Z".parse().unwrap();
+        let day = |n| midnight + TimeDelta::days(n);
+        let starts = |from, to| {
+            let windows = calendar.windows(Per::Day, from, to);
+            windows.map(|window| window.start).collect::<Vec<_>>()
+        };
+        let second = TimeDelta::seconds(1);
+        assert_eq!(starts(midnight, day(2)), [midnight, day(1)]);
+        assert_eq!(starts(midnight - second, day(0)), [day(-1)]);
+        assert_eq!(starts(midnight, midnight + second), [midnight]);
+        assert!(starts(midnight, midnight).is_empty());
+        assert!(starts(day(1), midnight).is_empty());
+    }
+
+    #[test]
+    fn windows_end_with_the_year_9999() {
+        let calendar = Calendar {
+            zone: Zone::parse("Pacific/Apia").unwrap(),
+            day_starts_at: NaiveTime::MIN,
+            week_starts_on: Weekday::Mon,
+        };
+        for per in Per::ALL {
+            let windows = calendar.windows(per, LAST, DateTime::<Utc>::MAX_UTC);
+            assert!(windows.count() <= 2);
+        }
+    }
+}
