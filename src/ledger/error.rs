@@ -1,0 +1,117 @@
+//! What can go wrong with a ledger.
+
+use sqlx::error::ErrorKind;
+
+use crate::domain::totals::TotalsError;
+
+/// What can go wrong while the ledger is used.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// Another writer was there first: read again and decide again. Nothing was written.
+    #[error("another writer was there first")]
+    Conflict,
+    /// The ledger could not be asked, or its answer did not come. What was sent may or may
+    /// not have been committed.
+    #[error("the ledger cannot be reached")]
+    Unavailable(#[source] sqlx::Error),
+    /// The store refused the data. Nothing was written.
+    #[error("the ledger refused the data")]
+    Refused(#[source] sqlx::Error),
+    /// A stored row that no perdiem wrote so.
+    #[error("the ledger holds what cannot be read: {0}")]
+    Corrupt(String),
+}
+
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(database) => match database.kind() {
+                ErrorKind::UniqueViolation => Self::Conflict,
+                ErrorKind::ForeignKeyViolation
+                | ErrorKind::NotNullViolation
+                | ErrorKind::CheckViolation => Self::Refused(error),
+                // PostgreSQL's class 22 is "data exception".
+                _ if database.code().is_some_and(|code| code.starts_with("22")) => {
+                    Self::Refused(error)
+                }
+                _ => Self::Unavailable(error),
+            },
+            sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::Decode(_)
+            | sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnIndexOutOfBounds { .. } => Self::Corrupt(error.to_string()),
+            _ => Self::Unavailable(error),
+        }
+    }
+}
+
+impl From<TotalsError> for LedgerError {
+    fn from(error: TotalsError) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
+/// Why a ledger could not be opened. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL names no store that perdiem knows.
+    #[error(
+        "DATABASE_URL is none that perdiem knows: write sqlite:perdiem.db or \
+         postgres://user@host/database"
+    )]
+    UnknownUrl,
+    /// The URL has the right scheme and cannot be read.
+    #[error("DATABASE_URL cannot be read: {0}")]
+    InvalidUrl(String),
+    /// A ledger in memory would lose what it granted.
+    #[error("a SQLite ledger needs a file: write DATABASE_URL=sqlite:perdiem.db")]
+    InMemory,
+    /// The store does not answer or cannot be read.
+    #[error("cannot open the ledger at {place}: {reason}; {remedy}")]
+    Unreadable {
+        /// The file, or host and database, without credentials.
+        place: String,
+        /// What the store said.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The database belongs to something else.
+    #[error(
+        "the database {0} holds tables that are not perdiem's: name an empty database, or one \
+         that perdiem made, in DATABASE_URL"
+    )]
+    Foreign(String),
+    /// The database was made by a newer perdiem.
+    #[error(
+        "the database {place} was migrated to version {found} by a newer perdiem, and this one \
+         knows versions up to {known}: start that newer perdiem"
+    )]
+    Newer {
+        /// The database.
+        place: String,
+        /// Its newest migration.
+        found: i64,
+        /// The newest migration in this binary.
+        known: i64,
+    },
+    /// The database cannot hold every text.
+    #[error(
+        "the database {place} is encoded in {encoding}: make one with \
+         CREATE DATABASE … ENCODING 'UTF8'"
+    )]
+    Encoding {
+        /// The database.
+        place: String,
+        /// Its encoding.
+        encoding: String,
+    },
+    /// A migration failed, or a row could not be read.
+    #[error("cannot prepare the ledger at {place}: {source}")]
+    Failed {
+        /// The database.
+        place: String,
+        /// What went wrong.
+        source: LedgerError,
+    },
+}

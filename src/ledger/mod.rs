@@ -1,0 +1,459 @@
+//! The ledger: the append-only record of grants, the truth. On SQLite or on PostgreSQL.
+//!
+//! The two stores are twins: the same files, the same names, the same answers. The only
+//! `match` on them is here.
+
+mod error;
+mod postgres;
+mod record;
+mod schema;
+mod sqlite;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use crate::domain::account::Sums;
+use crate::domain::claim::Subject;
+use crate::domain::grant::{Entry, Grant, Line};
+use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
+use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::window::Window;
+
+pub use error::{LedgerError, OpenError};
+
+/// A connection to a ledger. Cheap to clone.
+#[derive(Clone)]
+pub enum Ledger {
+    /// On PostgreSQL: many instances may share it.
+    Postgres(postgres::Store),
+    /// On SQLite: embedded, for one process.
+    Sqlite(sqlite::Store),
+}
+
+/// How to reach a ledger.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// `sqlite:…` or `postgres://…`.
+    pub url: String,
+    /// The longest that a statement of the claim path may take. Below the claims' deadline,
+    /// so that an instance that stops in mid-commit blocks nobody for long.
+    pub claim_timeout: Duration,
+}
+
+/// What a decision wants to see of the ledger.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Accounts whose last lines are wanted.
+    pub accounts: Vec<AccountId>,
+    /// Keys whose entries are wanted.
+    pub keys: Vec<KeyId>,
+    /// Entries that may or may not have been committed.
+    pub entries: Vec<EntryId>,
+}
+
+/// What a [`Look`] found, all of it committed. An account without entries has no line.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The last lines. They were read before the entries: an entry that one of them counts
+    /// is among the entries.
+    pub lines: HashMap<AccountId, Line>,
+    /// The entries that bear one of the keys or ids, in no order.
+    pub entries: Vec<Entry>,
+}
+
+/// The next entries of one account, in order, after the line that they were decided on.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// The account.
+    pub account: AccountId,
+    /// Its policy.
+    pub policy: PolicyId,
+    /// Its subject, written beside entry 1.
+    pub subject: Subject,
+    /// The last line that was assumed: `None` for an account without entries.
+    pub after: Option<Line>,
+    /// The entries, numbered from the one after that line. At least one.
+    pub entries: Vec<Entry>,
+}
+
+/// Whose grants to list.
+#[derive(Debug, Clone)]
+pub enum GrantScope {
+    /// Everybody's.
+    All,
+    /// A policy's.
+    Policy(PolicyId),
+    /// Some accounts'.
+    Accounts(Vec<AccountId>),
+    /// Those that bear one of some keys.
+    Keys(Vec<KeyId>),
+}
+
+/// Which grants to list: those of a scope in a span of ids, which is a span of time.
+#[derive(Debug, Clone)]
+pub struct GrantFilter {
+    /// Whose.
+    pub scope: GrantScope,
+    /// The lowest id.
+    pub from: EntryId,
+    /// All ids are below this one.
+    pub to: EntryId,
+}
+
+/// What a change makes of a policy.
+#[derive(Debug)]
+pub enum Change {
+    /// Nothing: it is so already.
+    Keep,
+    /// A new version.
+    Version {
+        /// What it says.
+        rule: Rule,
+        /// Whether it takes no more claims.
+        archived: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// A key that may use the API.
+#[derive(Debug, Clone)]
+pub struct KeyRecord {
+    /// Its id.
+    pub id: Uuid,
+    /// What it is for.
+    pub name: String,
+    /// Its role.
+    pub role: String,
+    /// The hash of its secret.
+    pub secret_hash: [u8; 32],
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+/// One consistent view of the grants, for an export.
+pub enum Snapshot {
+    /// PostgreSQL's.
+    Postgres(postgres::Snapshot),
+    /// SQLite's.
+    Sqlite(sqlite::Snapshot),
+}
+
+/// A change of a policy that was made, or that was found made already.
+#[derive(Debug)]
+pub struct Edited {
+    /// The version before; `None` for a new policy.
+    pub before: Option<Policy>,
+    /// The version now.
+    pub after: Policy,
+}
+
+/// The accounts whose turn it is here: other instances that want them too wait until this is
+/// dropped.
+pub enum Turn {
+    /// Holds PostgreSQL's advisory locks.
+    Postgres(postgres::Turn),
+    /// SQLite has one writer: it is always its turn.
+    Sqlite,
+}
+
+/// Calls the same method of whichever store it is.
+macro_rules! store {
+    ($ledger:expr, $store:ident => $call:expr) => {
+        match $ledger {
+            Ledger::Postgres($store) => $call,
+            Ledger::Sqlite($store) => $call,
+        }
+    };
+}
+
+impl Ledger {
+    /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
+    /// it is. `now` is when a new ledger is made.
+    ///
+    /// # Errors
+    /// [`OpenError`], each with what to do.
+    pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+        let (scheme, _) = options.url.split_once(':').ok_or(OpenError::UnknownUrl)?;
+        match scheme {
+            "postgres" | "postgresql" => {
+                Ok(Self::Postgres(postgres::Store::open(options, now).await?))
+            }
+            "sqlite" => Ok(Self::Sqlite(sqlite::Store::open(options, now).await?)),
+            _ => Err(OpenError::UnknownUrl),
+        }
+    }
+
+    /// Who this ledger is.
+    pub fn identity(&self) -> &Identity {
+        store!(self, store => store.identity())
+    }
+
+    /// Which store it is on, for people: `PostgreSQL` or `SQLite`.
+    pub fn store_name(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "PostgreSQL",
+            Self::Sqlite(_) => "SQLite",
+        }
+    }
+
+    /// Reads what a decision wants to see.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+        store!(self, store => store.look(look).await)
+    }
+
+    /// The units that an account's grants, up to its line `last`, took inside each window.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn sums(
+        &self,
+        account: AccountId,
+        last: Option<&Line>,
+        windows: &[Window],
+    ) -> Result<Sums, LedgerError> {
+        let mut sums = Sums::default();
+        for window in windows {
+            let units = match last {
+                Some(line) => {
+                    store!(self, store => store.sum(account, line.number, *window).await?)
+                }
+                None => 0,
+            };
+            sums.insert(*window, units);
+        }
+        Ok(sums)
+    }
+
+    /// Appends drafts in one transaction, and returns the accounts whose entries now stand,
+    /// committed to disk. An account's entries go in together or not at all; those of the
+    /// others do not stand, since their last line is not the one assumed or a key is taken.
+    ///
+    /// # Errors
+    /// On [`LedgerError::Conflict`] and [`LedgerError::Refused`] nothing was written. On
+    /// [`LedgerError::Unavailable`] the transaction may or may not have been committed: look
+    /// for the entries' ids, or append the same drafts again.
+    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        store!(self, store => store.append(drafts).await)
+    }
+
+    /// Waits for its turn at accounts that several instances want at once.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`], also when the turn does not come in time.
+    pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
+        match self {
+            Self::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),
+            Self::Sqlite(_) => Ok(Turn::Sqlite),
+        }
+    }
+
+    /// The keys that an account's entries bear since an instant, newest first, at most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn keys_of(
+        &self,
+        account: AccountId,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<KeyId>, LedgerError> {
+        store!(self, store => store.keys_of(account, since, limit).await)
+    }
+
+    /// One grant.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
+        store!(self, store => store.grant(id).await)
+    }
+
+    /// Grants, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grants(
+        &self,
+        filter: &GrantFilter,
+        limit: u32,
+    ) -> Result<Vec<Grant>, LedgerError> {
+        store!(self, store => store.grants(filter, limit).await)
+    }
+
+    /// Begins one consistent view of the grants.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
+        match self {
+            Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
+            Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
+        }
+    }
+
+    /// The number of the last change of a policy. It grows by each change, and changes are
+    /// visible in its order.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn revision(&self) -> Result<u64, LedgerError> {
+        store!(self, store => store.revision().await)
+    }
+
+    /// The versions of policies that came after a revision and up to another, in order.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policies_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        store!(self, store => store.policies_between(after, up_to).await)
+    }
+
+    /// A policy's last version, archived or not.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
+        store!(self, store => store.policy(name).await)
+    }
+
+    /// A policy's versions below `before`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn versions(
+        &self,
+        name: &PolicyName,
+        before: u32,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        store!(self, store => store.versions(name, before, limit).await)
+    }
+
+    /// Policies that are not archived, by name after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
+        store!(self, store => store.policies(after, limit).await)
+    }
+
+    /// Changes a policy as `decide` says, from the version that stands when no other change
+    /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
+    /// on both nothing was changed.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn edit_policy<E: Send>(
+        &self,
+        name: &PolicyName,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
+    ) -> Result<Result<Edited, E>, LedgerError> {
+        store!(self, store => store.edit_policy(name, changed_by, changed_at, decide).await)
+    }
+
+    /// Every key.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
+        store!(self, store => store.keys().await)
+    }
+
+    /// Keeps the first key of a ledger. False when there is a key already, also when another
+    /// instance was there first.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
+        store!(self, store => store.add_first_key(key).await)
+    }
+
+    /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite
+    /// has no clock of its own, and tells only how far `now` is behind its newest entry.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
+        store!(self, store => store.clock_offset(now).await)
+    }
+
+    /// Notes that an instance lives and which rules of time zones it uses, forgets those not
+    /// seen since `forget`, and returns the rules of the others.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn report_instance(
+        &self,
+        id: Uuid,
+        zone_rules: &str,
+        now: DateTime<Utc>,
+        forget: DateTime<Utc>,
+    ) -> Result<Vec<String>, LedgerError> {
+        store!(self, store => store.report_instance(id, zone_rules, now, forget).await)
+    }
+
+    /// Closes its connections, after what is under way.
+    pub async fn close(&self) {
+        store!(self, store => store.close().await);
+    }
+}
+
+impl Snapshot {
+    /// As [`Ledger::grants`], as of when the snapshot began.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grants(
+        &mut self,
+        filter: &GrantFilter,
+        limit: u32,
+    ) -> Result<Vec<Grant>, LedgerError> {
+        match self {
+            Self::Postgres(snapshot) => snapshot.grants(filter, limit).await,
+            Self::Sqlite(snapshot) => snapshot.grants(filter, limit).await,
+        }
+    }
+}
+
+/// A random id and a random secret for a new ledger.
+fn new_identity() -> (Uuid, [u8; 32]) {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).expect("the system has randomness");
+    (Uuid::new_v4(), secret)
+}
+
+fn stored_identity(id: Uuid, secret: &[u8]) -> Result<Identity, LedgerError> {
+    Ok(Identity::new(id, decode_hash(secret)?))
+}
+
+fn decode_hash(bytes: &[u8]) -> Result<[u8; 32], LedgerError> {
+    bytes
+        .try_into()
+        .map_err(|_| LedgerError::Corrupt(format!("a secret of {} bytes", bytes.len())))
+}
+
+fn decode_name(name: &str) -> Result<PolicyName, LedgerError> {
+    PolicyName::new(name).map_err(|_| LedgerError::Corrupt(format!("a policy's name {name:?}")))
+}
+
+fn decode_grant(entry: Entry, policy: &str, subject: Option<String>) -> Result<Grant, LedgerError> {
+    Ok(Grant {
+        entry,
+        policy: decode_name(policy)?,
+        subject,
+    })
+}

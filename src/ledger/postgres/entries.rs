@@ -1,0 +1,287 @@
+//! The claim path: look, decide elsewhere, append.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, Postgres, Transaction};
+use uuid::Uuid;
+
+use super::Store;
+use crate::domain::claim::{Metadata, Units};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::totals::{decode_totals, encode_totals};
+use crate::domain::window::Window;
+use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
+use crate::ledger::{Draft, LedgerError, Look, Seen};
+
+/// The advisory locks of some accounts, held by an open transaction until this is dropped.
+pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
+
+#[derive(sqlx::FromRow)]
+struct LineRow {
+    account: Uuid,
+    number: i64,
+    at: DateTime<Utc>,
+    policy_version: i32,
+    totals: String,
+}
+
+impl LineRow {
+    fn decode(self) -> Result<Line, LedgerError> {
+        Ok(Line {
+            number: unsigned(self.number)?,
+            at: self.at,
+            policy_version: unsigned(self.policy_version.into())?,
+            totals: decode_totals(&self.totals)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub struct EntryRow {
+    #[sqlx(flatten)]
+    line: LineRow,
+    id: Uuid,
+    kind: i16,
+    units: i64,
+    key: Option<Uuid>,
+    metadata: Option<String>,
+}
+
+impl EntryRow {
+    pub fn decode(self) -> Result<Entry, LedgerError> {
+        let units = Units::new(self.units.into())
+            .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        Ok(Entry {
+            account: AccountId(self.line.account),
+            id: EntryId(self.id),
+            kind: decode_kind(self.kind)?,
+            units,
+            key: self.key.map(KeyId),
+            metadata: self.metadata.map(Metadata::from_stored),
+            line: self.line.decode()?,
+        })
+    }
+}
+
+impl Store {
+    /// See [`crate::ledger::Ledger::look`].
+    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+        let mut connection = self.claims.acquire().await?;
+        let mut seen = Seen::default();
+        for row in last_lines(&mut connection, &look.accounts).await? {
+            seen.lines.insert(AccountId(row.account), row.decode()?);
+        }
+        if !look.keys.is_empty() || !look.entries.is_empty() {
+            for row in entries(&mut connection, look).await? {
+                seen.entries.push(row.decode()?);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// See [`crate::ledger::Ledger::sums`]: one of them.
+    pub async fn sum(
+        &self,
+        account: AccountId,
+        number: u64,
+        window: Window,
+    ) -> Result<u64, LedgerError> {
+        let sum: i64 = sqlx::query_scalar(
+            "SELECT LEAST(COALESCE(SUM(units), 0), 9007199254740991)::bigint FROM entries
+             WHERE account = $1 AND number <= $2 AND kind = 1 AND at >= $3 AND at < $4",
+        )
+        .bind(account.0)
+        .bind(signed(number))
+        .bind(window.start)
+        .bind(window.end)
+        .fetch_one(&self.claims)
+        .await?;
+        unsigned(sum)
+    }
+
+    /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
+    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let mut sorted: Vec<&Draft> = drafts.iter().collect();
+        sorted.sort_unstable_by_key(|draft| draft.account);
+        let rows = Rows::of(&sorted);
+        let appended: Vec<Uuid> = sqlx::query_scalar(APPEND)
+            .bind(rows.accounts)
+            .bind(rows.numbers)
+            .bind(rows.ids)
+            .bind(rows.instants)
+            .bind(rows.kinds)
+            .bind(rows.policies)
+            .bind(rows.policy_versions)
+            .bind(rows.units)
+            .bind(rows.keys)
+            .bind(rows.totals)
+            .bind(rows.metadata)
+            .bind(rows.is_first)
+            .bind(rows.assumed)
+            .bind(rows.subjects)
+            .fetch_all(&self.claims)
+            .await?;
+        Ok(appended.into_iter().map(AccountId).collect())
+    }
+
+    /// See [`crate::ledger::Ledger::turn`].
+    pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
+        let mut locks: Vec<i64> = accounts
+            .iter()
+            .map(|account| account.0.as_u64_pair().0.cast_signed())
+            .collect();
+        locks.sort_unstable();
+        let mut transaction = self.turns.begin().await?;
+        for lock in locks {
+            sqlx::query("SELECT pg_advisory_xact_lock($1)")
+                .bind(lock)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(Turn(transaction))
+    }
+
+    /// See [`crate::ledger::Ledger::keys_of`].
+    pub async fn keys_of(
+        &self,
+        account: AccountId,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<KeyId>, LedgerError> {
+        let keys: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
+             ORDER BY number DESC LIMIT $3",
+        )
+        .bind(account.0)
+        .bind(since)
+        .bind(i64::from(limit))
+        .fetch_all(&self.claims)
+        .await?;
+        Ok(keys.into_iter().map(KeyId).collect())
+    }
+}
+
+async fn last_lines(
+    connection: &mut PgConnection,
+    accounts: &[AccountId],
+) -> Result<Vec<LineRow>, sqlx::Error> {
+    let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
+    sqlx::query_as(
+        "SELECT wanted.account, last.number, last.at, last.policy_version, last.totals
+         FROM UNNEST($1::uuid[]) AS wanted (account)
+         CROSS JOIN LATERAL (
+             SELECT number, at, policy_version, totals FROM entries
+             WHERE entries.account = wanted.account ORDER BY number DESC LIMIT 1
+         ) AS last",
+    )
+    .bind(accounts)
+    .fetch_all(connection)
+    .await
+}
+
+async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<EntryRow>, sqlx::Error> {
+    let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
+    let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
+    sqlx::query_as(
+        "SELECT account, number, at, policy_version, totals, id, kind, units, key, metadata
+         FROM entries WHERE key = ANY($1) OR id = ANY($2)",
+    )
+    .bind(keys)
+    .bind(ids)
+    .fetch_all(connection)
+    .await
+}
+
+/// Appends each account's entries if its last entry is still the assumed one.
+///
+/// The first entry of an account decides: the unique index makes a concurrent writer of the
+/// same number wait for this one or this one for it, and whoever comes second inserts
+/// nothing. With the first in place no other writer can have the numbers after it, so the
+/// rest goes in with it. Only a key that is taken can still break the rest, and that undoes
+/// the whole statement.
+const APPEND: &str = "
+    WITH input AS (
+        SELECT * FROM UNNEST(
+            $1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[],
+            $6::integer[], $7::integer[], $8::bigint[], $9::uuid[], $10::text[],
+            $11::text[], $12::boolean[], $13::text[], $14::text[]
+        ) AS input (account, number, id, at, kind, policy, policy_version, units, key, totals,
+            metadata, is_first, assumed, subject)
+    ), firsts AS (
+        INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
+            totals, metadata)
+        SELECT account, input.number, id, at, kind, policy, policy_version, units, key,
+            input.totals, metadata
+        FROM input LEFT JOIN LATERAL (
+            SELECT number, totals FROM entries
+            WHERE entries.account = input.account ORDER BY number DESC LIMIT 1
+        ) AS last ON true
+        WHERE is_first AND COALESCE(last.number, 0) = input.number - 1
+            AND last.totals IS NOT DISTINCT FROM input.assumed
+        ON CONFLICT DO NOTHING
+        RETURNING account
+    ), rest AS (
+        INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
+            totals, metadata)
+        SELECT account, number, id, at, kind, policy, policy_version, units, key, totals,
+            metadata
+        FROM input WHERE NOT is_first AND account IN (SELECT account FROM firsts)
+    ), opened AS (
+        INSERT INTO accounts (id, policy, subject)
+        SELECT account, policy, subject
+        FROM input WHERE number = 1 AND account IN (SELECT account FROM firsts)
+    )
+    SELECT account FROM firsts";
+
+/// The drafts' entries as columns.
+#[derive(Default)]
+struct Rows {
+    accounts: Vec<Uuid>,
+    numbers: Vec<i64>,
+    ids: Vec<Uuid>,
+    instants: Vec<DateTime<Utc>>,
+    kinds: Vec<i16>,
+    policies: Vec<i32>,
+    policy_versions: Vec<i32>,
+    units: Vec<i64>,
+    keys: Vec<Option<Uuid>>,
+    totals: Vec<String>,
+    metadata: Vec<Option<String>>,
+    is_first: Vec<bool>,
+    assumed: Vec<Option<String>>,
+    subjects: Vec<Option<String>>,
+}
+
+impl Rows {
+    fn of(drafts: &[&Draft]) -> Self {
+        let mut rows = Self::default();
+        for draft in drafts {
+            for (index, entry) in draft.entries.iter().enumerate() {
+                let is_first = index == 0;
+                let opens = entry.line.number == 1;
+                let assumed = draft.after.as_ref().filter(|_| is_first);
+                rows.accounts.push(draft.account.0);
+                rows.numbers.push(signed(entry.line.number));
+                rows.ids.push(entry.id.0);
+                rows.instants.push(entry.line.at);
+                rows.kinds.push(encode_kind(entry.kind));
+                rows.policies.push(draft.policy.0);
+                rows.policy_versions
+                    .push(entry.line.policy_version.cast_signed());
+                rows.units.push(signed(entry.units.get()));
+                rows.keys.push(entry.key.map(|key| key.0));
+                rows.totals.push(encode_totals(&entry.line.totals));
+                rows.metadata
+                    .push(entry.metadata.as_ref().map(|json| json.as_str().to_owned()));
+                rows.is_first.push(is_first);
+                rows.assumed
+                    .push(assumed.map(|line| encode_totals(&line.totals)));
+                rows.subjects
+                    .push(opens.then(|| draft.subject.as_str().to_owned()));
+            }
+        }
+        rows
+    }
+}

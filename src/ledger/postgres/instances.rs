@@ -1,0 +1,45 @@
+//! The instances that share the ledger, and its clock.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::Store;
+use crate::ledger::LedgerError;
+
+impl Store {
+    /// See [`crate::ledger::Ledger::clock_offset`].
+    pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
+        let theirs: DateTime<Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
+            .fetch_one(&self.queries)
+            .await?;
+        Ok(now - theirs)
+    }
+
+    /// See [`crate::ledger::Ledger::report_instance`].
+    pub async fn report_instance(
+        &self,
+        id: Uuid,
+        zone_rules: &str,
+        now: DateTime<Utc>,
+        forget: DateTime<Utc>,
+    ) -> Result<Vec<String>, LedgerError> {
+        sqlx::query("DELETE FROM instances WHERE seen_at < $1")
+            .bind(forget)
+            .execute(&self.queries)
+            .await?;
+        sqlx::query(
+            "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
+             ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at",
+        )
+        .bind(id)
+        .bind(zone_rules)
+        .bind(now)
+        .execute(&self.queries)
+        .await?;
+        let others = sqlx::query_scalar("SELECT zone_rules FROM instances WHERE id <> $1")
+            .bind(id)
+            .fetch_all(&self.queries)
+            .await?;
+        Ok(others)
+    }
+}

@@ -1,0 +1,175 @@
+//! The ledger on PostgreSQL.
+
+mod entries;
+mod grants;
+mod instances;
+mod keys;
+mod policies;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use uuid::Uuid;
+
+use super::schema::{self, Applied};
+use super::{LedgerError, LedgerOptions, OpenError};
+use crate::domain::identity::Identity;
+
+pub use entries::Turn;
+pub use grants::Snapshot;
+
+static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
+
+/// Connections that carry claims. Few, since each carries a batch at a time.
+const CLAIM_CONNECTIONS: u32 = 4;
+/// Connections for all else: lists, exports, edits.
+const QUERY_CONNECTIONS: u32 = 8;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A PostgreSQL database.
+#[derive(Clone)]
+pub struct Store {
+    claims: PgPool,
+    turns: PgPool,
+    queries: PgPool,
+    identity: Identity,
+}
+
+impl Store {
+    /// See [`super::Ledger::open`].
+    pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+        let base = PgConnectOptions::from_str(&options.url)
+            .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
+            .application_name("perdiem");
+        let place = format!(
+            "{}:{}/{}",
+            base.get_host(),
+            base.get_port(),
+            base.get_database().unwrap_or(base.get_username())
+        );
+        let queries = PgPoolOptions::new()
+            .max_connections(QUERY_CONNECTIONS)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .connect_with(with_timeouts(base.clone(), QUERY_TIMEOUT))
+            .await
+            .map_err(|error| OpenError::Unreadable {
+                place: place.clone(),
+                reason: error.to_string(),
+                remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user and \
+                         a database that it knows",
+            })?;
+        let failed = |source: LedgerError| OpenError::Failed {
+            place: place.clone(),
+            source,
+        };
+        check_encoding(&queries, &place).await?;
+        let (applied, has_tables) = survey(&queries)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        MIGRATOR
+            .run(&queries)
+            .await
+            .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        let identity = identify(&queries, now).await.map_err(failed)?;
+        // The claim path always goes by index, whatever a plan made for an empty table says.
+        let base = with_timeouts(base, options.claim_timeout)
+            .options([("enable_seqscan", "off"), ("jit", "off")]);
+        let claim_pool = || {
+            PgPoolOptions::new()
+                .max_connections(CLAIM_CONNECTIONS)
+                .acquire_timeout(options.claim_timeout)
+                .test_before_acquire(false)
+                .connect_lazy_with(base.clone())
+        };
+        let (claims, turns) = (claim_pool(), claim_pool());
+        Ok(Self {
+            claims,
+            turns,
+            queries,
+            identity,
+        })
+    }
+
+    /// See [`super::Ledger::identity`].
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// See [`super::Ledger::close`].
+    pub async fn close(&self) {
+        self.claims.close().await;
+        self.turns.close().await;
+        self.queries.close().await;
+    }
+}
+
+/// A commit is on disk before it is answered, and no statement, lock or forgotten transaction
+/// holds others up for long.
+fn with_timeouts(options: PgConnectOptions, timeout: Duration) -> PgConnectOptions {
+    let millis = timeout.as_millis().to_string();
+    options.options([
+        ("synchronous_commit", "on"),
+        ("statement_timeout", &millis),
+        ("lock_timeout", &millis),
+        ("idle_in_transaction_session_timeout", &millis),
+    ])
+}
+
+async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
+    let encoding: String = sqlx::query_scalar("SHOW server_encoding")
+        .fetch_one(pool)
+        .await
+        .map_err(|error| OpenError::Failed {
+            place: place.to_owned(),
+            source: error.into(),
+        })?;
+    match encoding.as_str() {
+        "UTF8" => Ok(()),
+        _ => Err(OpenError::Encoding {
+            place: place.to_owned(),
+            encoding,
+        }),
+    }
+}
+
+/// The migrations that the database has seen, and whether it holds other tables.
+async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+    )
+    .fetch_all(pool)
+    .await?;
+    let applied = match tables.iter().any(|table| table == "_sqlx_migrations") {
+        true => {
+            sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
+                .fetch_all(pool)
+                .await?
+        }
+        false => Vec::new(),
+    };
+    let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
+    Ok((applied, has_tables))
+}
+
+/// Reads who the ledger is; a new one becomes somebody first.
+async fn identify(pool: &PgPool, now: DateTime<Utc>) -> Result<Identity, LedgerError> {
+    let (id, secret) = super::new_identity();
+    sqlx::query(
+        "INSERT INTO ledger (id, secret, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    )
+    .bind(id)
+    .bind(secret.as_slice())
+    .bind(now)
+    .execute(pool)
+    .await?;
+    let (id, secret): (Uuid, Vec<u8>) = sqlx::query_as("SELECT id, secret FROM ledger")
+        .fetch_one(pool)
+        .await?;
+    super::stored_identity(id, &secret)
+}

@@ -1,0 +1,131 @@
+//! How both stores write kinds, rules and numbers.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::LedgerError;
+use crate::domain::grant::EntryKind;
+use crate::domain::policy::{LimitDraft, Rule, RuleDraft, format_minute, weekday_name};
+
+/// The number that stands for an entry's kind.
+pub fn encode_kind(kind: EntryKind) -> i16 {
+    match kind {
+        EntryKind::Grant => 1,
+    }
+}
+
+/// # Errors
+/// [`LedgerError::Corrupt`] for a number that stands for no kind.
+pub fn decode_kind(kind: i16) -> Result<EntryKind, LedgerError> {
+    match kind {
+        1 => Ok(EntryKind::Grant),
+        _ => Err(LedgerError::Corrupt(format!("an entry's kind {kind}"))),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct RuleRecord {
+    description: String,
+    time_zone: String,
+    limits: Vec<LimitRecord>,
+    day_starts_at: String,
+    week_starts_on: String,
+    active_from: Option<DateTime<Utc>>,
+    active_until: Option<DateTime<Utc>>,
+    paused: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LimitRecord {
+    max: u64,
+    per: String,
+}
+
+/// A rule as JSON.
+pub fn encode_rule(rule: &Rule) -> String {
+    let limits = rule.limits.iter().map(|limit| LimitRecord {
+        max: limit.max,
+        per: limit.per.as_str().to_owned(),
+    });
+    let record = RuleRecord {
+        description: rule.description.clone(),
+        time_zone: rule.calendar.zone.name().to_owned(),
+        limits: limits.collect(),
+        day_starts_at: format_minute(rule.calendar.day_starts_at),
+        week_starts_on: weekday_name(rule.calendar.week_starts_on).to_owned(),
+        active_from: rule.active_from,
+        active_until: rule.active_until,
+        paused: rule.paused,
+    };
+    serde_json::to_string(&record).expect("texts, numbers and instants are JSON")
+}
+
+/// A rule from the JSON that [`encode_rule`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text; also where this machine's tz database lacks
+/// the rule's zone.
+pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
+    let record: RuleRecord = serde_json::from_str(text)
+        .map_err(|error| LedgerError::Corrupt(format!("a policy's rule: {error}")))?;
+    let limits = record.limits.into_iter().map(|limit| LimitDraft {
+        max: limit.max.into(),
+        per: limit.per,
+    });
+    let draft = RuleDraft {
+        description: Some(record.description),
+        time_zone: record.time_zone,
+        limits: limits.collect(),
+        day_starts_at: Some(record.day_starts_at),
+        week_starts_on: Some(record.week_starts_on),
+        active_from: record.active_from,
+        active_until: record.active_until,
+        paused: record.paused,
+    };
+    draft
+        .check()
+        .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
+}
+
+/// A count or number that a store keeps as a signed integer.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for a negative one.
+pub fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T, LedgerError> {
+    T::try_from(number).map_err(|_| LedgerError::Corrupt(format!("the number {number}")))
+}
+
+/// A count or number as stores keep it; all of them lie below 2^63.
+pub fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        assert!(decode_rule("{}").is_err());
+        assert!(decode_kind(0).is_err());
+    }
+
+    #[test]
+    fn rules_come_back_as_they_were() {
+        let draft = RuleDraft {
+            description: Some("3 a day".to_owned()),
+            time_zone: "America/St_Johns".to_owned(),
+            limits: vec![LimitDraft {
+                max: 3,
+                per: "day".to_owned(),
+            }],
+            day_starts_at: Some("06:30".to_owned()),
+            week_starts_on: Some("sunday".to_owned()),
+            active_from: None,
+            active_until: DateTime::from_timestamp(1_800_000_000, 0),
+            paused: true,
+        };
+        let rule = draft.check().unwrap();
+        assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
+    }
+}

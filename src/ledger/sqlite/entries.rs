@@ -1,0 +1,252 @@
+//! The claim path: look, decide elsewhere, append.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use super::{Store, decode_instant, encode_ids};
+use crate::domain::claim::{Metadata, Units};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::totals::{decode_totals, encode_totals};
+use crate::domain::window::Window;
+use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
+use crate::ledger::{Draft, LedgerError, Look, Seen};
+
+#[derive(sqlx::FromRow)]
+struct LineRow {
+    account: Uuid,
+    number: i64,
+    at: i64,
+    policy_version: i64,
+    totals: String,
+}
+
+impl LineRow {
+    fn decode(self) -> Result<Line, LedgerError> {
+        Ok(Line {
+            number: unsigned(self.number)?,
+            at: decode_instant(self.at)?,
+            policy_version: unsigned(self.policy_version)?,
+            totals: decode_totals(&self.totals)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub struct EntryRow {
+    #[sqlx(flatten)]
+    line: LineRow,
+    id: Uuid,
+    kind: i16,
+    units: i64,
+    key: Option<Uuid>,
+    metadata: Option<String>,
+}
+
+impl EntryRow {
+    pub fn decode(self) -> Result<Entry, LedgerError> {
+        let units = Units::new(self.units.into())
+            .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        Ok(Entry {
+            account: AccountId(self.line.account),
+            id: EntryId(self.id),
+            kind: decode_kind(self.kind)?,
+            units,
+            key: self.key.map(KeyId),
+            metadata: self.metadata.map(Metadata::from_stored),
+            line: self.line.decode()?,
+        })
+    }
+}
+
+impl Store {
+    /// See [`crate::ledger::Ledger::look`].
+    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+        let mut connection = self.readers.acquire().await?;
+        let mut seen = Seen::default();
+        for row in last_lines(&mut connection, &look.accounts).await? {
+            seen.lines.insert(AccountId(row.account), row.decode()?);
+        }
+        if !look.keys.is_empty() || !look.entries.is_empty() {
+            for row in entries(&mut connection, look).await? {
+                seen.entries.push(row.decode()?);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// See [`crate::ledger::Ledger::sums`]: one of them.
+    pub async fn sum(
+        &self,
+        account: AccountId,
+        number: u64,
+        window: Window,
+    ) -> Result<u64, LedgerError> {
+        let sum: i64 = sqlx::query_scalar(
+            "SELECT CAST(MIN(TOTAL(units), 9007199254740991) AS INTEGER) FROM entries
+             WHERE account = $1 AND number <= $2 AND kind = 1 AND at >= $3 AND at < $4",
+        )
+        .bind(account.0)
+        .bind(signed(number))
+        .bind(window.start.timestamp_micros())
+        .bind(window.end.timestamp_micros())
+        .fetch_one(&self.readers)
+        .await?;
+        unsigned(sum)
+    }
+
+    /// See [`crate::ledger::Ledger::append`]. Inside the one write transaction nobody else
+    /// can come between the guard and the entries.
+    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let standing: Vec<Uuid> = sqlx::query_scalar(GUARD)
+            .bind(encode_assumptions(drafts))
+            .fetch_all(&mut *transaction)
+            .await?;
+        let standing: HashSet<AccountId> = standing.into_iter().map(AccountId).collect();
+        let fitting = drafts
+            .iter()
+            .filter(|draft| standing.contains(&draft.account));
+        let rows = encode_rows(fitting);
+        sqlx::query(INSERT_ENTRIES)
+            .bind(&rows)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query(INSERT_ACCOUNTS)
+            .bind(&rows)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(standing)
+    }
+
+    /// See [`crate::ledger::Ledger::keys_of`].
+    pub async fn keys_of(
+        &self,
+        account: AccountId,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<KeyId>, LedgerError> {
+        let keys: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
+             ORDER BY number DESC LIMIT $3",
+        )
+        .bind(account.0)
+        .bind(since.timestamp_micros())
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        Ok(keys.into_iter().map(KeyId).collect())
+    }
+}
+
+async fn last_lines(
+    connection: &mut SqliteConnection,
+    accounts: &[AccountId],
+) -> Result<Vec<LineRow>, sqlx::Error> {
+    sqlx::query_as(
+        "SELECT account, number, at, policy_version, totals
+         FROM json_each($1) AS wanted CROSS JOIN entries
+         WHERE account = unhex(wanted.value) AND number = (
+             SELECT MAX(number) FROM entries WHERE account = unhex(wanted.value)
+         )",
+    )
+    .bind(encode_ids(accounts.iter().map(|account| account.0)))
+    .fetch_all(connection)
+    .await
+}
+
+async fn entries(
+    connection: &mut SqliteConnection,
+    look: &Look,
+) -> Result<Vec<EntryRow>, sqlx::Error> {
+    sqlx::query_as(
+        "SELECT account, number, at, policy_version, totals, id, kind, units, key, metadata
+         FROM entries WHERE key IN (SELECT unhex(value) FROM json_each($1))
+            OR id IN (SELECT unhex(value) FROM json_each($2))",
+    )
+    .bind(encode_ids(look.keys.iter().map(|key| key.0)))
+    .bind(encode_ids(look.entries.iter().map(|entry| entry.0)))
+    .fetch_all(connection)
+    .await
+}
+
+/// The accounts whose last entry is still the assumed one.
+const GUARD: &str = "
+    SELECT unhex(draft.value ->> 0)
+    FROM json_each($1) AS draft LEFT JOIN entries AS last
+        ON last.account = unhex(draft.value ->> 0) AND last.number = (
+            SELECT MAX(number) FROM entries WHERE account = unhex(draft.value ->> 0)
+        )
+    WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2";
+
+/// `[account, number, totals]` of each draft's assumed last line.
+fn encode_assumptions(drafts: &[Draft]) -> String {
+    let assumptions: Vec<(String, u64, Option<String>)> = drafts
+        .iter()
+        .map(|draft| {
+            let after = draft.after.as_ref();
+            (
+                draft.account.0.simple().to_string(),
+                after.map_or(0, |line| line.number),
+                after.map(|line| encode_totals(&line.totals)),
+            )
+        })
+        .collect();
+    serde_json::to_string(&assumptions).expect("texts and numbers are JSON")
+}
+
+const INSERT_ENTRIES: &str = "
+    INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
+        totals, metadata)
+    SELECT unhex(value ->> 'account'), value ->> 'number', unhex(value ->> 'id'),
+        value ->> 'at', value ->> 'kind', value ->> 'policy', value ->> 'policy_version',
+        value ->> 'units', unhex(value ->> 'key'), value ->> 'totals', value ->> 'metadata'
+    FROM json_each($1)";
+
+const INSERT_ACCOUNTS: &str = "
+    INSERT INTO accounts (id, policy, subject)
+    SELECT unhex(value ->> 'account'), value ->> 'policy', value ->> 'subject'
+    FROM json_each($1) WHERE value ->> 'number' = 1";
+
+/// An entry as one element of the JSON array that the inserts take apart.
+#[derive(Serialize)]
+struct RowRecord<'a> {
+    account: String,
+    number: u64,
+    id: String,
+    at: i64,
+    kind: i16,
+    policy: i32,
+    policy_version: u32,
+    units: u64,
+    key: Option<String>,
+    totals: String,
+    metadata: Option<&'a str>,
+    subject: &'a str,
+}
+
+fn encode_rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> String {
+    let rows: Vec<RowRecord<'_>> = drafts
+        .flat_map(|draft| draft.entries.iter().map(move |entry| (draft, entry)))
+        .map(|(draft, entry)| RowRecord {
+            account: draft.account.0.simple().to_string(),
+            number: entry.line.number,
+            id: entry.id.0.simple().to_string(),
+            at: entry.line.at.timestamp_micros(),
+            kind: encode_kind(entry.kind),
+            policy: draft.policy.0,
+            policy_version: entry.line.policy_version,
+            units: entry.units.get(),
+            key: entry.key.map(|key| key.0.simple().to_string()),
+            totals: encode_totals(&entry.line.totals),
+            metadata: entry.metadata.as_ref().map(Metadata::as_str),
+            subject: draft.subject.as_str(),
+        })
+        .collect();
+    serde_json::to_string(&rows).expect("texts and numbers are JSON")
+}

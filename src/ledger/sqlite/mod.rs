@@ -1,0 +1,151 @@
+//! The ledger on SQLite: embedded, one file, one process.
+
+mod entries;
+mod grants;
+mod instances;
+mod keys;
+mod policies;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use uuid::Uuid;
+
+use super::schema::{self, Applied};
+use super::{LedgerError, LedgerOptions, OpenError};
+use crate::domain::identity::Identity;
+
+pub use grants::Snapshot;
+
+static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+
+const READ_CONNECTIONS: u32 = 8;
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A SQLite file. SQLite has one writer, so writes share one connection and queue for it.
+#[derive(Clone)]
+pub struct Store {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    identity: Identity,
+}
+
+impl Store {
+    /// See [`super::Ledger::open`].
+    pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+        let base = SqliteConnectOptions::from_str(&options.url)
+            .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(options.claim_timeout);
+        let place = base.get_filename().display().to_string();
+        if options.url.contains(":memory:") || options.url.contains("mode=memory") {
+            return Err(OpenError::InMemory);
+        }
+        let failed = |source: LedgerError| OpenError::Failed {
+            place: place.clone(),
+            source,
+        };
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_with(base.clone())
+            .await
+            .map_err(|error| unreadable(&place, &error))?;
+        let (applied, has_tables) = survey(&writer)
+            .await
+            .map_err(|error| unreadable(&place, &error))?;
+        schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        MIGRATOR
+            .run(&writer)
+            .await
+            .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        let identity = identify(&writer, now).await.map_err(failed)?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READ_CONNECTIONS)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            .connect_lazy_with(base.create_if_missing(false).read_only(true));
+        Ok(Self {
+            writer,
+            readers,
+            identity,
+        })
+    }
+
+    /// See [`super::Ledger::identity`].
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// See [`super::Ledger::close`].
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+fn unreadable(place: &str, error: &sqlx::Error) -> OpenError {
+    OpenError::Unreadable {
+        place: place.to_owned(),
+        reason: error.to_string(),
+        remedy: "name a file that perdiem made, or a new one in a folder that exists and that \
+                 it may write to, in DATABASE_URL",
+    }
+}
+
+/// The migrations that the database has seen, and whether it holds other tables.
+async fn survey(pool: &SqlitePool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')
+         AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",
+    )
+    .fetch_all(pool)
+    .await?;
+    let applied = match tables.iter().any(|table| table == "_sqlx_migrations") {
+        true => {
+            sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
+                .fetch_all(pool)
+                .await?
+        }
+        false => Vec::new(),
+    };
+    let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
+    Ok((applied, has_tables))
+}
+
+/// Reads who the ledger is; a new one becomes somebody first.
+async fn identify(pool: &SqlitePool, now: DateTime<Utc>) -> Result<Identity, LedgerError> {
+    let (id, secret) = super::new_identity();
+    sqlx::query(
+        "INSERT INTO ledger (id, secret, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    )
+    .bind(id)
+    .bind(secret.as_slice())
+    .bind(now.timestamp_micros())
+    .execute(pool)
+    .await?;
+    let (id, secret): (Uuid, Vec<u8>) = sqlx::query_as("SELECT id, secret FROM ledger")
+        .fetch_one(pool)
+        .await?;
+    super::stored_identity(id, &secret)
+}
+
+/// An instant as SQLite keeps it: microseconds since 1970.
+fn decode_instant(micros: i64) -> Result<DateTime<Utc>, LedgerError> {
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| LedgerError::Corrupt(format!("the instant {micros}")))
+}
+
+/// Ids as the JSON array of hexadecimal texts that a statement takes apart again: SQLite has
+/// no array parameters.
+fn encode_ids(ids: impl Iterator<Item = Uuid>) -> String {
+    let ids: Vec<String> = ids.map(|id| id.simple().to_string()).collect();
+    serde_json::to_string(&ids).expect("texts are JSON")
+}

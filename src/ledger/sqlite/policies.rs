@@ -1,0 +1,196 @@
+//! Policies and their versions.
+
+use chrono::{DateTime, Utc};
+use sqlx::SqliteConnection;
+
+use super::{Store, decode_instant};
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::ledger::record::{decode_rule, encode_rule, signed, unsigned};
+use crate::ledger::{Change, Edited, LedgerError, decode_name};
+
+#[derive(sqlx::FromRow)]
+struct PolicyRow {
+    policy: i32,
+    name: String,
+    version: i64,
+    rule: String,
+    archived: bool,
+    changed_at: i64,
+    changed_by: String,
+    reason: Option<String>,
+}
+
+impl PolicyRow {
+    fn decode(self) -> Result<Policy, LedgerError> {
+        Ok(Policy {
+            id: PolicyId(self.policy),
+            name: decode_name(&self.name)?,
+            version: unsigned(self.version)?,
+            rule: decode_rule(&self.rule)?,
+            archived: self.archived,
+            changed_at: decode_instant(self.changed_at)?,
+            changed_by: self.changed_by,
+            reason: self.reason,
+        })
+    }
+}
+
+/// A query for versions of policies.
+macro_rules! versions_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT v.policy, p.name, v.version, v.rule, v.archived, v.changed_at, v.changed_by,
+                v.reason
+             FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy
+             WHERE ",
+            $condition
+        )
+    };
+}
+
+const LAST_OF_NAME: &str = versions_where!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
+
+impl Store {
+    /// See [`crate::ledger::Ledger::revision`].
+    pub async fn revision(&self) -> Result<u64, LedgerError> {
+        let revision: i64 = sqlx::query_scalar("SELECT revision FROM ledger")
+            .fetch_one(&self.readers)
+            .await?;
+        unsigned(revision)
+    }
+
+    /// See [`crate::ledger::Ledger::policies_between`].
+    pub async fn policies_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
+            "v.revision > $1 AND v.revision <= $2 ORDER BY v.revision"
+        ))
+        .bind(signed(after))
+        .bind(signed(up_to))
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::policy`].
+    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
+        let mut connection = self.readers.acquire().await?;
+        last_version(&mut connection, name).await
+    }
+
+    /// See [`crate::ledger::Ledger::versions`].
+    pub async fn versions(
+        &self,
+        name: &PolicyName,
+        before: u32,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
+            "p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3"
+        ))
+        .bind(name.as_str())
+        .bind(before)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::policies`].
+    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
+        let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
+            "p.name > $1 AND NOT v.archived AND v.version = (
+                 SELECT MAX(version) FROM policy_versions WHERE policy = v.policy
+             ) ORDER BY p.name LIMIT $2"
+        ))
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::edit_policy`].
+    pub async fn edit_policy<E: Send>(
+        &self,
+        name: &PolicyName,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
+    ) -> Result<Result<Edited, E>, LedgerError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let revision: i64 =
+            sqlx::query_scalar("UPDATE ledger SET revision = revision + 1 RETURNING revision")
+                .fetch_one(&mut *transaction)
+                .await?;
+        let before = last_version(&mut transaction, name).await?;
+        let (rule, archived, reason) = match (decide(before.as_ref()), &before) {
+            (Err(error), _) => return Ok(Err(error)),
+            (
+                Ok(Change::Version {
+                    rule,
+                    archived,
+                    reason,
+                }),
+                _,
+            ) => (rule, archived, reason),
+            (Ok(Change::Keep), Some(policy)) => {
+                let after = policy.clone();
+                return Ok(Ok(Edited { before, after }));
+            }
+            (Ok(Change::Keep), None) => {
+                return Err(LedgerError::Corrupt("no policy to keep".to_owned()));
+            }
+        };
+        let id = match &before {
+            Some(policy) => policy.id,
+            None => PolicyId(
+                sqlx::query_scalar("INSERT INTO policies (name) VALUES ($1) RETURNING id")
+                    .bind(name.as_str())
+                    .fetch_one(&mut *transaction)
+                    .await?,
+            ),
+        };
+        let after = Policy {
+            id,
+            name: name.clone(),
+            version: before.as_ref().map_or(1, |policy| policy.version + 1),
+            rule,
+            archived,
+            changed_at,
+            changed_by: changed_by.to_owned(),
+            reason,
+        };
+        sqlx::query(
+            "INSERT INTO policy_versions
+                 (policy, version, revision, rule, archived, changed_at, changed_by, reason)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(after.id.0)
+        .bind(after.version)
+        .bind(revision)
+        .bind(encode_rule(&after.rule))
+        .bind(after.archived)
+        .bind(after.changed_at.timestamp_micros())
+        .bind(&after.changed_by)
+        .bind(&after.reason)
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Ok(Edited { before, after }))
+    }
+}
+
+async fn last_version(
+    connection: &mut SqliteConnection,
+    name: &PolicyName,
+) -> Result<Option<Policy>, LedgerError> {
+    let row: Option<PolicyRow> = sqlx::query_as(LAST_OF_NAME)
+        .bind(name.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.map(PolicyRow::decode).transpose()
+}
