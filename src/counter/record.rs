@@ -1,0 +1,51 @@
+//! How a counter's hash holds a line and keys.
+
+use chrono::DateTime;
+use redis::{FromRedisValue, Value};
+
+use super::Counter;
+use crate::domain::grant::Line;
+use crate::domain::identity::KeyId;
+use crate::domain::totals::{decode_totals, encode_totals};
+
+/// A line without its number: its instant in microseconds since 1970, its policy version and
+/// its totals, with spaces between.
+pub fn encode_line(line: &Line) -> String {
+    format!(
+        "{} {} {}",
+        line.at.timestamp_micros(),
+        line.policy_version,
+        encode_totals(&line.totals)
+    )
+}
+
+fn decode_line(number: u64, text: &str) -> Option<Line> {
+    let mut parts = text.splitn(3, ' ');
+    Some(Line {
+        number,
+        at: DateTime::from_timestamp_micros(parts.next()?.parse().ok()?)?,
+        policy_version: parts.next()?.parse().ok()?,
+        totals: decode_totals(parts.next()?).ok()?,
+    })
+}
+
+/// The field that stands for a key: `k` and its 16 bytes.
+pub fn key_field(key: KeyId) -> [u8; 17] {
+    let mut field = [b'k'; 17];
+    field[1..].copy_from_slice(key.0.as_bytes());
+    field
+}
+
+/// Reads the answer to an ask: the fields number, line, confirmed, keys, and perhaps the
+/// key's. `None` when there is no counter or none that perdiem wrote.
+pub fn decode_counter(answer: Value) -> Option<Counter> {
+    let fields: Vec<Option<String>> = Vec::from_redis_value(answer).ok()?;
+    let field = |index: usize| fields.get(index)?.as_deref();
+    let number = field(0)?.parse().ok()?;
+    Some(Counter {
+        line: decode_line(number, field(1)?)?,
+        confirmed_at: DateTime::from_timestamp_millis(field(2)?.parse().ok()?)?,
+        holds_all_keys: field(3)? == "1",
+        knows_key: field(4).is_some(),
+    })
+}
