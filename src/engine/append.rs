@@ -1,0 +1,373 @@
+//! Group commit: the claims that wait at a moment share one transaction, as wide as it comes,
+//! and are answered after it is on disk.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::group::{Group, Missing};
+use super::pending::{Pending, Undecided};
+use super::policies::Policies;
+use super::settle::SettleQueue;
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::domain::account::Sums;
+use crate::domain::grant::Line;
+use crate::domain::identity::AccountId;
+use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
+
+/// How many claims share a transaction at most.
+const BATCH_MOST: usize = 512;
+/// An account that lost so often waits for its turn at it.
+const LOSSES_BEFORE_TURN: u32 = 2;
+const TURN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long to wait before an unreachable ledger is tried again: first and last, doubling.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(200);
+
+/// Appends claims to the ledger.
+pub struct Appender {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The source of time.
+    pub clock: Clock,
+    /// The policies, for a claim that meets a newer version than its own.
+    pub policies: Arc<Policies>,
+    /// Where last lines go afterwards.
+    pub settle: SettleQueue,
+}
+
+/// The groups that wait. An account is in one batch at a time, so that this instance never
+/// races itself.
+#[derive(Default)]
+struct Waiting {
+    groups: HashMap<AccountId, Group>,
+    /// The accounts with a group that may go now.
+    ready: VecDeque<AccountId>,
+    under_way: HashSet<AccountId>,
+}
+
+/// Tells the dispatcher when a batch has ended, however it ends.
+struct Lane {
+    accounts: Vec<AccountId>,
+    losers: Vec<Group>,
+    done: UnboundedSender<(Vec<AccountId>, Vec<Group>)>,
+}
+
+impl Lane {
+    fn end(mut self, losers: Vec<Group>) {
+        self.losers = losers;
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let accounts = std::mem::take(&mut self.accounts);
+        let losers = std::mem::take(&mut self.losers);
+        // Without a dispatcher the process is ending.
+        let _ = self.done.send((accounts, losers));
+    }
+}
+
+/// Takes claims off the queue and appends them, in at most `lanes` batches at once.
+pub async fn append_all(
+    appender: Arc<Appender>,
+    mut queue: UnboundedReceiver<Pending>,
+    lanes: usize,
+) {
+    let (done, mut ended) = mpsc::unbounded_channel();
+    let mut waiting = Waiting::default();
+    let mut free = lanes;
+    let mut arrived = Vec::new();
+    loop {
+        while free > 0 {
+            let groups = waiting.take(BATCH_MOST);
+            if groups.is_empty() {
+                break;
+            }
+            free -= 1;
+            let appender = appender.clone();
+            let lane = Lane {
+                accounts: groups.iter().map(|group| group.account).collect(),
+                losers: Vec::new(),
+                done: done.clone(),
+            };
+            tokio::spawn(async move { lane.end(appender.append(groups).await) });
+        }
+        tokio::select! {
+            count = queue.recv_many(&mut arrived, BATCH_MOST) => {
+                if count == 0 {
+                    return;
+                }
+                for claim in arrived.drain(..) {
+                    waiting.add(Group::new(claim));
+                }
+            }
+            Some((accounts, losers)) = ended.recv() => {
+                free += 1;
+                waiting.release(&accounts);
+                for group in losers {
+                    waiting.add(group);
+                }
+            }
+        }
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, group: Group) {
+        let account = group.account;
+        match self.groups.get_mut(&account) {
+            Some(waiting) => {
+                waiting.claims.extend(group.claims);
+                waiting.losses = waiting.losses.max(group.losses);
+                if waiting.plan.is_none() {
+                    waiting.plan = group.plan;
+                }
+            }
+            None => {
+                self.groups.insert(account, group);
+                if !self.under_way.contains(&account) {
+                    self.ready.push_back(account);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Group> {
+        let mut taken = Vec::new();
+        let mut claims = 0;
+        while claims < most {
+            let Some(account) = self.ready.pop_front() else {
+                break;
+            };
+            if let Some(group) = self.groups.remove(&account) {
+                claims += group.claims.len();
+                self.under_way.insert(account);
+                taken.push(group);
+            }
+        }
+        taken
+    }
+
+    fn release(&mut self, accounts: &[AccountId]) {
+        for account in accounts {
+            self.under_way.remove(account);
+            if self.groups.contains_key(account) {
+                self.ready.push_back(*account);
+            }
+        }
+    }
+}
+
+impl Appender {
+    /// Appends groups until each is decided or nobody waits for it any more. Returns those
+    /// that lost to another writer, for the next batch.
+    async fn append(&self, mut groups: Vec<Group>) -> Vec<Group> {
+        let mut pause = RETRY_FIRST;
+        loop {
+            let now = Instant::now();
+            for group in &mut groups {
+                group.drop_expired(now);
+            }
+            for group in groups.extract_if(.., |group| !group.is_awaited(now)) {
+                group.end(&Undecided::Deadline);
+            }
+            if groups.is_empty() {
+                return Vec::new();
+            }
+            match self.attempt(&mut groups).await {
+                Ok(()) => return groups,
+                Err(error @ (LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
+                    return self.halve(groups, error).await;
+                }
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "the ledger did not take a batch: trying again");
+                    sleep(pause).await;
+                    pause = RETRY_LAST.min(pause * 2);
+                }
+            }
+        }
+    }
+
+    /// Finds the claim whose data the ledger refuses, and lets the others through.
+    async fn halve(&self, mut groups: Vec<Group>, error: LedgerError) -> Vec<Group> {
+        match groups.as_mut_slice() {
+            // What is refused now was not written before.
+            [group] => group.dissolve(),
+            groups => groups.iter_mut().for_each(Group::dissolve_known),
+        }
+        let (one, other) = match groups.as_mut_slice() {
+            [group] if group.claims.len() <= 1 => {
+                tracing::error!(error = %Chain(&error), "the ledger refuses a claim");
+                let undecided = Undecided::Ledger(Arc::new(error));
+                for group in groups {
+                    group.end(&undecided);
+                }
+                return Vec::new();
+            }
+            [group] => {
+                let half = group.claims.len() / 2;
+                let other = Group {
+                    account: group.account,
+                    claims: group.claims.split_off(half),
+                    plan: None,
+                    losses: 0,
+                };
+                (groups, vec![other])
+            }
+            _ => {
+                let other = groups.split_off(groups.len() / 2);
+                (groups, other)
+            }
+        };
+        let mut losers = Box::pin(self.append(one)).await;
+        losers.extend(Box::pin(self.append(other)).await);
+        losers
+    }
+
+    /// Decides the groups and appends what they grant. Leaves those that lost.
+    async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        let _turn = self.turn(groups).await;
+        self.decide_on_hints(groups);
+        self.decide_on_ledger(groups).await?;
+        // What grants nothing needs no commit.
+        self.answer(groups, |group| {
+            group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
+        });
+        let drafts: Vec<Draft> = groups
+            .iter()
+            .filter_map(|group| group.plan.as_ref()?.draft.clone())
+            .collect();
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        match self.ledger.append(&drafts).await {
+            Ok(appended) => {
+                self.answer(groups, |group| appended.contains(&group.account));
+                groups.iter_mut().for_each(Group::lose);
+                Ok(())
+            }
+            Err(LedgerError::Conflict) => {
+                groups.iter_mut().for_each(Group::lose);
+                Ok(())
+            }
+            Err(error @ LedgerError::Unavailable(_)) => {
+                for plan in groups.iter_mut().filter_map(|group| group.plan.as_mut()) {
+                    plan.outcome_unknown = true;
+                }
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the
+    /// guard is what makes it right.
+    async fn turn(&self, groups: &[Group]) -> Option<Turn> {
+        let contended: Vec<AccountId> = groups
+            .iter()
+            .filter(|group| group.losses >= LOSSES_BEFORE_TURN)
+            .map(|group| group.account)
+            .collect();
+        if contended.is_empty() {
+            return None;
+        }
+        let turn = timeout(TURN_TIMEOUT, self.ledger.turn(&contended)).await;
+        turn.ok()?.ok()
+    }
+
+    /// Decides the groups whose claims the counters' lines all grant. A refusal needs the
+    /// ledger's own word.
+    fn decide_on_hints(&self, groups: &mut [Group]) {
+        let now = self.clock.now();
+        for group in groups {
+            let Some(hint) = group.hint() else { continue };
+            let decided = group.decide(Some(hint), &Sums::default(), now);
+            let refuses = group
+                .plan
+                .as_ref()
+                .is_some_and(|plan| !plan.refused.is_empty());
+            if decided.is_err() || refuses {
+                group.dissolve();
+            }
+        }
+    }
+
+    /// Looks at the ledger for the other groups, finds out what became of drafts whose
+    /// outcome was unknown, and decides.
+    async fn decide_on_ledger(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        let mut look = Look::default();
+        let open = |group: &Group| group.plan.is_none() || group.has_unknown_outcome();
+        for group in groups.iter().filter(|group| open(group)) {
+            look.accounts.push(group.account);
+            look.keys
+                .extend(group.claims.iter().filter_map(|claim| claim.key));
+            let plan = group.plan.iter();
+            look.entries.extend(plan.flat_map(|plan| plan.entry_ids()));
+        }
+        if look.accounts.is_empty() {
+            return Ok(());
+        }
+        let seen = self.ledger.look(&look).await?;
+        let stand = |group: &Group| {
+            group.has_unknown_outcome()
+                && group
+                    .plan
+                    .iter()
+                    .flat_map(|plan| plan.entry_ids())
+                    .any(|id| seen.entries.iter().any(|entry| entry.id == id))
+        };
+        self.answer(groups, stand);
+        for group in groups.iter_mut().filter(|group| open(group)) {
+            let last = seen.lines.get(&group.account);
+            if let Some(plan) = &group.plan {
+                let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
+                if number(plan.after.as_ref()) == number(last) {
+                    // It may still be on its way in: the same draft is sent again.
+                    continue;
+                }
+                group.dissolve();
+            }
+            group.answer_repeated(&seen);
+            self.decide_after(group, last.cloned()).await?;
+        }
+        Ok(())
+    }
+
+    async fn decide_after(&self, group: &mut Group, last: Option<Line>) -> Result<(), LedgerError> {
+        let mut sums = Sums::default();
+        loop {
+            match group.decide(last.clone(), &sums, self.clock.now()) {
+                Ok(()) => return Ok(()),
+                Err(Missing::Policy(policy)) => {
+                    let newer = self.policies.newer(&policy, &self.ledger).await?;
+                    for claim in &mut group.claims {
+                        claim.policy = newer.clone();
+                    }
+                }
+                Err(Missing::Sums(windows)) => {
+                    sums = self
+                        .ledger
+                        .sums(group.account, last.as_ref(), &windows)
+                        .await?;
+                }
+            }
+        }
+    }
+
+    /// Answers the plans that `are_done`, and settles their counters. Groups with nobody left
+    /// are taken out.
+    fn answer(&self, groups: &mut Vec<Group>, are_done: impl Fn(&Group) -> bool) {
+        for group in groups.iter_mut().filter(|group| are_done(group)) {
+            if let Some(plan) = group.plan.take() {
+                self.settle.settle(&plan, group.account, self.clock.now());
+                plan.answer();
+            }
+        }
+        groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
+    }
+}

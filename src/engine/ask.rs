@@ -1,0 +1,102 @@
+//! The first step of a claim where there are counters: Redis says no, fast.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::batch::in_batches;
+use super::pending::{Asked, Outcome, Pending};
+use super::policies::Policies;
+use crate::clock::Clock;
+use crate::counter::{Ask, Counter, Counters};
+use crate::domain::account::{Refusal, Sums, Verdict, decide};
+
+/// A counter may deny for so long after the ledger confirmed it.
+const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
+const LANES: u32 = 4;
+const BATCH_MOST: usize = 128;
+
+/// Asks the counters about claims.
+pub struct Asker {
+    /// The counters.
+    pub counters: Counters,
+    /// The source of time.
+    pub clock: Clock,
+    /// Whether they are fresh decides whether a counter may deny.
+    pub policies: Arc<Policies>,
+    /// Where claims go that the counters do not deny.
+    pub append: UnboundedSender<Pending>,
+}
+
+/// Takes claims off the queue, ends those that a counter denies, and sends the others on.
+pub async fn ask_all(asker: Arc<Asker>, queue: UnboundedReceiver<Pending>) {
+    in_batches(queue, LANES, BATCH_MOST, move |claims| {
+        let asker = asker.clone();
+        async move { asker.ask(claims).await }
+    })
+    .await;
+}
+
+impl Asker {
+    async fn ask(&self, claims: Vec<Pending>) {
+        let asks: Vec<Ask> = claims
+            .iter()
+            .map(|claim| Ask {
+                account: claim.account,
+                key: claim.key,
+            })
+            .collect();
+        // Without an answer every claim goes to the ledger.
+        let counters = self.counters.ask(&asks).await.unwrap_or_default();
+        let mut counters = counters.into_iter();
+        for claim in claims {
+            self.judge(claim, counters.next().flatten());
+        }
+    }
+
+    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
+        if let Some(counter) = counter {
+            let now = self.clock.now();
+            let line = Some(&counter.line);
+            let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
+            claim.asked = Asked {
+                seen: Some(counter.line.number),
+                hint: None,
+                wants_keys: claim.key.is_some() && !counter.holds_all_keys,
+            };
+            match verdict {
+                Verdict::Refused(refusal @ Refusal::Denied(_))
+                    if self.may_deny(&claim, &counter, now) =>
+                {
+                    let policy = claim.policy.clone();
+                    return claim.end(Ok(Outcome::Refused(policy, refusal)));
+                }
+                Verdict::Granted(_) if !counter.knows_key => claim.asked.hint = Some(counter.line),
+                // The ledger has the last word.
+                Verdict::Granted(_)
+                | Verdict::Refused(_)
+                | Verdict::NeedsSums(_)
+                | Verdict::OutdatedPolicy => {}
+            }
+        } else {
+            claim.asked.wants_keys = claim.key.is_some();
+        }
+        // Without an appender the process is ending, and the claim with it.
+        let _ = self.append.send(claim);
+    }
+
+    /// Whether a counter's denial stands without the ledger's word.
+    ///
+    /// A claim with a key may be the retry of a grant. If that grant is in the line or
+    /// before it, a counter with all keys knows the key. If it came after the line, its units
+    /// had room after the line, and have it still, as long as the policy is the line's.
+    fn may_deny(&self, claim: &Pending, counter: &Counter, now: DateTime<Utc>) -> bool {
+        let confirmed = (now - counter.confirmed_at).abs() <= CONFIRMED;
+        let cannot_be_a_retry = claim.key.is_none()
+            || counter.holds_all_keys
+                && !counter.knows_key
+                && counter.line.policy_version == claim.policy.version;
+        confirmed && cannot_be_a_retry && self.policies.are_fresh()
+    }
+}

@@ -1,0 +1,200 @@
+//! A claim's way, and an account's usage.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::pending::{Asked, Outcome, Pending, Undecided};
+use super::{Engine, Failure};
+use crate::domain::account::{Sums, Verdict, decide, instant_after, refuse, totals_at};
+use crate::domain::claim::{Claim, Subject};
+use crate::domain::grant::Total;
+use crate::domain::policy::{Policy, PolicyName};
+use crate::ledger::{LedgerError, Look};
+
+/// Why there is no decision.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimFailure {
+    /// There is no such policy.
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    /// A claim with the same key is being decided.
+    #[error("a claim with the same key is being decided")]
+    InProgress,
+    /// It could not be decided exactly.
+    #[error(transparent)]
+    Undecided(#[from] Undecided),
+}
+
+/// An account's limits, as they are now.
+#[derive(Debug)]
+pub struct Usage {
+    /// The policy that counts.
+    pub policy: Arc<Policy>,
+    /// One total a limit.
+    pub totals: Vec<Total>,
+}
+
+impl Engine {
+    /// Decides a claim. It ends the same way whether or not anybody waits for the answer.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn claim(&self, policy: &PolicyName, claim: Claim) -> Result<Outcome, ClaimFailure> {
+        let policy = self.known_policy(policy)?;
+        if claim.key.is_none()
+            && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
+        {
+            // Whatever the account holds; and there is no grant to repeat.
+            return Ok(Outcome::Refused(policy, refusal));
+        }
+        if self.watch.clock_is_off() {
+            return Err(Undecided::Clock.into());
+        }
+        let under_way = self.claims_under_way.clone();
+        let place = under_way
+            .try_acquire_owned()
+            .map_err(|_| Undecided::Overloaded)?;
+        let identity = self.ledger.identity();
+        let key = claim
+            .key
+            .as_ref()
+            .map(|key| identity.key(&policy.name, key));
+        let turn = match key {
+            None => None,
+            Some(key) => Some(
+                self.keys_in_progress
+                    .begin(key)
+                    .ok_or(ClaimFailure::InProgress)?,
+            ),
+        };
+        let deadline = Instant::now() + self.claim_deadline;
+        let (answer, answered) = oneshot::channel();
+        let pending = Pending {
+            account: identity.account(&policy.name, &claim.subject),
+            policy,
+            subject: claim.subject,
+            units: claim.units,
+            key,
+            metadata: claim.metadata,
+            nonce: Self::nonce(),
+            deadline,
+            asked: Asked::default(),
+            answer,
+            turn,
+            _place: place,
+        };
+        let has_counters = self
+            .counters
+            .as_ref()
+            .is_some_and(|counters| counters.is_available());
+        let queue = if has_counters {
+            &self.first_step
+        } else {
+            &self.append
+        };
+        queue.send(pending).map_err(|_| Undecided::Ending)?;
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(outcome)) => Ok(outcome?),
+            Ok(Err(_)) => Err(Undecided::Ending.into()),
+            Err(_) => Err(Undecided::Deadline.into()),
+        }
+    }
+
+    /// Says what would become of a claim, and changes nothing.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn try_claim(
+        self: &Arc<Self>,
+        policy: &PolicyName,
+        claim: Claim,
+    ) -> Result<Outcome, ClaimFailure> {
+        let policy = self.known_policy(policy)?;
+        let engine = self.clone();
+        let work = async move { engine.rehearse(policy, claim).await };
+        let deadline = Instant::now() + self.claim_deadline;
+        let result = timeout_at(deadline, self.detached(work)).await;
+        match result {
+            Err(_) => Err(Undecided::Deadline.into()),
+            Ok(Err(_)) => Err(Undecided::Ending.into()),
+            Ok(Ok(Err(error))) => Err(Undecided::Ledger(Arc::new(error)).into()),
+            Ok(Ok(Ok(outcome))) => Ok(outcome),
+        }
+    }
+
+    fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
+        let policy = self.policies.get(name);
+        policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
+    }
+
+    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Outcome, LedgerError> {
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
+        let key = claim
+            .key
+            .as_ref()
+            .map(|key| identity.key(&policy.name, key));
+        let look = Look {
+            accounts: vec![account],
+            keys: key.into_iter().collect(),
+            entries: Vec::new(),
+        };
+        let mut seen = self.ledger.look(&look).await?;
+        if let Some(entry) = seen.entries.pop() {
+            let metadata = claim.metadata.as_ref();
+            return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
+        }
+        let last = seen.lines.get(&account);
+        let mut policy = policy;
+        let mut sums = Sums::default();
+        loop {
+            let now = self.clock.now();
+            match decide(&policy, claim.units, last, &sums, now) {
+                Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
+                Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),
+                Verdict::OutdatedPolicy => {
+                    policy = self.policies.newer(&policy, &self.ledger).await?
+                }
+                Verdict::NeedsSums(windows) => {
+                    sums = self.ledger.sums(account, last, &windows).await?
+                }
+            }
+        }
+    }
+
+    /// A subject's limits as they are now; `None` where there is no such policy, or it is
+    /// archived.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn usage(
+        self: &Arc<Self>,
+        policy: &PolicyName,
+        subject: &Subject,
+    ) -> Result<Option<Usage>, Failure> {
+        let Some(policy) = self.policies.get(policy).filter(|policy| !policy.archived) else {
+            return Ok(None);
+        };
+        let account = self.ledger.identity().account(&policy.name, subject);
+        let engine = self.clone();
+        let work = async move {
+            let look = Look {
+                accounts: vec![account],
+                ..Look::default()
+            };
+            let seen = engine.ledger.look(&look).await?;
+            let last = seen.lines.get(&account);
+            let at = instant_after(last, engine.clock.now());
+            let mut sums = Sums::default();
+            loop {
+                match totals_at(&policy, last, &sums, at) {
+                    Ok(totals) => return Ok(Some(Usage { policy, totals })),
+                    Err(windows) => sums = engine.ledger.sums(account, last, &windows).await?,
+                }
+            }
+        };
+        self.detached(work).await?
+    }
+}

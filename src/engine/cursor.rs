@@ -1,0 +1,70 @@
+//! Cursors: where a list goes on. Opaque, and good for the same list of the same ledger only.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::domain::identity::Identity;
+
+/// A text that is no cursor of this list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("this cursor is not one that this list gave: begin again without it")]
+pub struct InvalidCursor;
+
+const TAG_BYTES: usize = 16;
+
+/// The cursor of a position in a list, which its name and filters describe.
+pub fn encode(identity: &Identity, list: &str, position: &[u8]) -> String {
+    let tag = identity.cursor_tag(position, list);
+    URL_SAFE_NO_PAD.encode([position, &tag].concat())
+}
+
+/// The position of a cursor.
+///
+/// # Errors
+/// [`InvalidCursor`] for a text that [`encode`] did not give for the same list.
+pub fn decode<const N: usize>(
+    identity: &Identity,
+    list: &str,
+    cursor: &str,
+) -> Result<[u8; N], InvalidCursor> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| InvalidCursor)?;
+    let split = bytes.len().checked_sub(TAG_BYTES).ok_or(InvalidCursor)?;
+    let (position, tag) = bytes.split_at(split);
+    if identity.cursor_tag(position, list) != *tag {
+        return Err(InvalidCursor);
+    }
+    position.try_into().map_err(|_| InvalidCursor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_cursor_is_good_for_its_list_only() {
+        let identity = Identity::new(Uuid::nil(), [7; 32]);
+        let cursor = encode(&identity, "grants", &[1, 2, 3, 4]);
+        assert_eq!(decode(&identity, "grants", &cursor), Ok([1, 2, 3, 4]));
+        assert_eq!(
+            decode::<4>(&identity, "versions", &cursor),
+            Err(InvalidCursor)
+        );
+        assert_eq!(
+            decode::<3>(&identity, "grants", &cursor),
+            Err(InvalidCursor)
+        );
+        let other = Identity::new(Uuid::nil(), [8; 32]);
+        assert_eq!(decode::<4>(&other, "grants", &cursor), Err(InvalidCursor));
+        for index in 0..cursor.len() {
+            let mut tampered = cursor.clone().into_bytes();
+            tampered[index] = if tampered[index] == b'A' { b'B' } else { b'A' };
+            let tampered = String::from_utf8(tampered).unwrap();
+            assert_eq!(
+                decode::<4>(&identity, "grants", &tampered),
+                Err(InvalidCursor)
+            );
+        }
+        assert_eq!(decode::<4>(&identity, "grants", ""), Err(InvalidCursor));
+    }
+}

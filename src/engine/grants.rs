@@ -1,0 +1,205 @@
+//! Lists and exports of grants.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::edit::cut_page;
+use super::{Engine, Failure, InvalidCursor, cursor};
+use crate::domain::claim::{IdempotencyKey, Subject};
+use crate::domain::grant::{Grant, GrantState};
+use crate::domain::identity::EntryId;
+use crate::domain::policy::{Policy, PolicyName};
+use crate::ledger::{GrantFilter, GrantScope, LedgerError};
+
+/// How many grants an export reads at a time.
+const EXPORT_PAGE: u32 = 1000;
+/// How many of those pages wait for a slow reader.
+const EXPORT_PAGES_AHEAD: usize = 2;
+
+/// Which grants to list. Filters combine.
+#[derive(Debug, Clone, Default)]
+pub struct GrantQuery {
+    /// Those of a policy, archived or not.
+    pub policy: Option<PolicyName>,
+    /// Those of a subject.
+    pub subject: Option<Subject>,
+    /// Those granted at this instant or later.
+    pub from: Option<DateTime<Utc>>,
+    /// Those granted before this instant.
+    pub to: Option<DateTime<Utc>>,
+    /// Those in a state.
+    pub state: Option<GrantState>,
+    /// The one that bears a key.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// A page of grants, newest first.
+#[derive(Debug)]
+pub struct GrantPage {
+    /// The grants.
+    pub grants: Vec<Grant>,
+    /// Where the next page begins.
+    pub next_cursor: Option<String>,
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListFailure {
+    /// There never was such a policy.
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    /// The cursor is not this list's.
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
+    /// Too many exports are under way.
+    #[error("too many exports are under way")]
+    Overloaded,
+    /// Not the caller's fault.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+impl Engine {
+    /// One grant.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn grant(self: &Arc<Self>, id: Uuid) -> Result<Option<Grant>, Failure> {
+        let engine = self.clone();
+        let work = async move { engine.ledger.grant(EntryId(id)).await };
+        Ok(self.detached(work).await??)
+    }
+
+    /// A page of at most `limit` grants. A cursor stays right while new grants come in: they
+    /// stand before it.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn grants(
+        self: &Arc<Self>,
+        query: GrantQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<GrantPage, ListFailure> {
+        let list = query.describe();
+        let identity = self.ledger.identity();
+        let mut filter = self.filter(&query)?;
+        if let Some(cursor) = cursor {
+            let position: [u8; 16] = cursor::decode(identity, &list, cursor)?;
+            filter.to = filter.to.min(EntryId(Uuid::from_bytes(position)));
+        }
+        let engine = self.clone();
+        let work = async move { engine.ledger.grants(&filter, limit + 1).await };
+        let mut grants = self.detached(work).await?.map_err(Failure::from)?;
+        let next_cursor = cut_page(&mut grants, limit)
+            .map(|last| cursor::encode(identity, &list, last.entry.id.0.as_bytes()));
+        grants.retain(|grant| query.matches(grant));
+        Ok(GrantPage {
+            grants,
+            next_cursor,
+        })
+    }
+
+    /// Every grant that the query means, newest first, page by page, as they stood at one
+    /// instant. The pages wait for whoever reads them, so that memory does not grow with
+    /// their number; an export ends when nobody does.
+    ///
+    /// # Errors
+    /// [`ListFailure`]; also in the stream, which then ends.
+    pub async fn export(
+        self: &Arc<Self>,
+        query: GrantQuery,
+    ) -> Result<mpsc::Receiver<Result<Vec<Grant>, LedgerError>>, ListFailure> {
+        let mut filter = self.filter(&query)?;
+        let exports = self.exports.clone();
+        let place = exports
+            .try_acquire_owned()
+            .map_err(|_| ListFailure::Overloaded)?;
+        let engine = self.clone();
+        let begin = async move { engine.ledger.snapshot().await };
+        let mut snapshot = self.detached(begin).await?.map_err(Failure::from)?;
+        let (pages, received) = mpsc::channel(EXPORT_PAGES_AHEAD);
+        self.runtime.spawn(async move {
+            let _place = place;
+            loop {
+                let page = snapshot.grants(&filter, EXPORT_PAGE).await;
+                let last = page.as_ref().ok().and_then(|page| page.last());
+                let next = last.map(|grant| grant.entry.id);
+                let page = page.map(|mut grants| {
+                    grants.retain(|grant| query.matches(grant));
+                    grants
+                });
+                if pages.send(page).await.is_err() {
+                    return;
+                }
+                match next {
+                    Some(next) => filter.to = next,
+                    None => return,
+                }
+            }
+        });
+        Ok(received)
+    }
+
+    fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
+        let policies = match &query.policy {
+            None => self.policies.all(),
+            Some(name) => match self.policies.get(name) {
+                Some(policy) => vec![policy],
+                None => return Err(ListFailure::UnknownPolicy(name.clone())),
+            },
+        };
+        let identity = self.ledger.identity();
+        let names = || policies.iter().map(|policy: &Arc<Policy>| &policy.name);
+        let scope = match (&query.key, &query.subject) {
+            (Some(key), _) => {
+                GrantScope::Keys(names().map(|name| identity.key(name, key)).collect())
+            }
+            (None, Some(subject)) => GrantScope::Accounts(
+                names()
+                    .map(|name| identity.account(name, subject))
+                    .collect(),
+            ),
+            (None, None) => match (&query.policy, policies.first()) {
+                (Some(_), Some(policy)) => GrantScope::Policy(policy.id),
+                _ => GrantScope::All,
+            },
+        };
+        Ok(GrantFilter {
+            scope,
+            from: query.from.map_or(EntryId(Uuid::nil()), first_id_from),
+            to: query.to.map_or(EntryId(Uuid::max()), first_id_from),
+        })
+    }
+}
+
+impl GrantQuery {
+    /// What tells this list from others, for its cursors.
+    fn describe(&self) -> String {
+        format!(
+            "grants {:?} {:?} {:?} {:?} {:?} {:?}",
+            self.policy,
+            self.subject.as_ref().map(Subject::as_str),
+            self.from,
+            self.to,
+            self.state,
+            self.key.as_ref().map(IdempotencyKey::as_str),
+        )
+    }
+
+    /// What the ledger's choice leaves to be checked.
+    fn matches(&self, grant: &Grant) -> bool {
+        let state = self.state.is_none_or(|state| grant.entry.state() == state);
+        let subject = self.subject.as_ref().map(Subject::as_str);
+        state && subject.is_none_or(|subject| grant.subject.as_deref() == Some(subject))
+    }
+}
+
+/// The lowest id of the first microsecond that is not before an instant.
+fn first_id_from(instant: DateTime<Utc>) -> EntryId {
+    let rounded_up = instant.checked_add_signed(TimeDelta::nanoseconds(999));
+    EntryId::first_at(rounded_up.unwrap_or(instant))
+}

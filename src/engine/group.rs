@@ -1,0 +1,236 @@
+//! The claims of one account that go into the ledger together.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::time::Instant;
+
+use super::pending::{Outcome, Pending, Undecided};
+use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use crate::domain::grant::Line;
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::Policy;
+use crate::domain::window::Window;
+use crate::ledger::{Draft, Seen};
+
+/// Claims of one account, under one version of its policy.
+pub struct Group {
+    /// The account.
+    pub account: AccountId,
+    /// Those not decided yet.
+    pub claims: Vec<Pending>,
+    /// Those decided, on their way into the ledger.
+    pub plan: Option<Plan>,
+    /// How often in a row another writer was there first.
+    pub losses: u32,
+}
+
+/// What is to become of a group's claims once its draft stands in the ledger.
+pub struct Plan {
+    /// The last line that the plan goes on from.
+    pub after: Option<Line>,
+    /// The entries to append; `None` when nothing is granted.
+    pub draft: Option<Draft>,
+    /// Whose entries they are, in the same order.
+    pub granted: Vec<Pending>,
+    /// The others, who are refused because of the line before or of those entries.
+    pub refused: Vec<(Pending, Refusal)>,
+    /// Whether the draft was sent and its outcome is not known. It is sent again as it is,
+    /// or found by its ids, and never decided anew while it may still stand.
+    pub outcome_unknown: bool,
+}
+
+/// Why a group cannot be decided with what is known.
+#[derive(Debug)]
+pub enum Missing {
+    /// The units used in these windows, up to the last line.
+    Sums(Vec<Window>),
+    /// A newer version of this policy.
+    Policy(Arc<Policy>),
+}
+
+impl Group {
+    /// A group of one claim.
+    pub fn new(claim: Pending) -> Self {
+        Self {
+            account: claim.account,
+            claims: vec![claim],
+            plan: None,
+            losses: 0,
+        }
+    }
+
+    /// The last line that the counters told for every one of the claims, if it is worth a
+    /// try: the newest, when no claim needs the ledger's own word.
+    pub fn hint(&self) -> Option<Line> {
+        if self.plan.is_some() || self.losses > 0 {
+            return None;
+        }
+        let hints: Option<Vec<&Line>> = self
+            .claims
+            .iter()
+            .map(|claim| claim.asked.hint.as_ref())
+            .collect();
+        hints?.into_iter().max_by_key(|line| line.number).cloned()
+    }
+
+    /// Ends the claims that nobody waits for any more, unless their outcome is still open.
+    pub fn drop_expired(&mut self, now: Instant) {
+        for claim in self.claims.extract_if(.., |claim| claim.deadline <= now) {
+            claim.end(Err(Undecided::Deadline));
+        }
+    }
+
+    /// Whether there is anybody left to answer.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        let planned = self.plan.iter().flat_map(Plan::claims);
+        let mut claims = self.claims.iter().chain(planned);
+        claims.any(|claim| claim.deadline > now)
+    }
+
+    /// Decides the claims after `last`, one after the other, each on what those before it
+    /// leave.
+    ///
+    /// # Errors
+    /// [`Missing`] when something must be learned first; then nothing is decided.
+    pub fn decide(
+        &mut self,
+        last: Option<Line>,
+        sums: &Sums,
+        now: DateTime<Utc>,
+    ) -> Result<(), Missing> {
+        let Some(policy) = self
+            .claims
+            .iter()
+            .map(|claim| &claim.policy)
+            .max_by_key(|policy| policy.version)
+            .cloned()
+        else {
+            return Ok(());
+        };
+        let mut line = last.clone();
+        let mut verdicts = Vec::with_capacity(self.claims.len());
+        for claim in &self.claims {
+            let verdict = match decide(&policy, claim.units, line.as_ref(), sums, now) {
+                Verdict::NeedsSums(windows) => return Err(Missing::Sums(windows)),
+                Verdict::OutdatedPolicy => return Err(Missing::Policy(policy)),
+                Verdict::Granted(next) => {
+                    line = Some(next.clone());
+                    Ok(next)
+                }
+                Verdict::Refused(refusal) => Err(refusal),
+            };
+            verdicts.push(verdict);
+        }
+        let mut plan = Plan {
+            after: last.clone(),
+            draft: None,
+            granted: Vec::new(),
+            refused: Vec::new(),
+            outcome_unknown: false,
+        };
+        let mut entries = Vec::new();
+        for (mut claim, verdict) in self.claims.drain(..).zip(verdicts) {
+            claim.policy = policy.clone();
+            match verdict {
+                Ok(line) => {
+                    entries.push(claim.entry(line));
+                    plan.granted.push(claim);
+                }
+                Err(refusal) => plan.refused.push((claim, refusal)),
+            }
+        }
+        if let Some(first) = plan.granted.first() {
+            plan.draft = Some(Draft {
+                account: self.account,
+                policy: policy.id,
+                subject: first.subject.clone(),
+                after: last,
+                entries,
+            });
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Ends the claims whose keys stand in the ledger already.
+    pub fn answer_repeated(&mut self, seen: &Seen) {
+        let of_key = |claim: &Pending| {
+            let key = claim.key?;
+            seen.entries.iter().find(|entry| entry.key == Some(key))
+        };
+        for claim in self.claims.extract_if(.., |claim| of_key(claim).is_some()) {
+            if let Some(entry) = of_key(&claim) {
+                let outcome = claim.repeats(entry.clone());
+                claim.end(Ok(outcome));
+            }
+        }
+    }
+
+    /// Takes the plan back: its claims are to be decided anew.
+    pub fn dissolve(&mut self) {
+        if let Some(plan) = self.plan.take() {
+            self.claims.extend(plan.granted);
+            let refused = plan.refused.into_iter().map(|(claim, _)| claim);
+            self.claims.extend(refused);
+        }
+    }
+
+    /// Takes the plan back unless its draft may stand in the ledger.
+    pub fn dissolve_known(&mut self) {
+        if !self.has_unknown_outcome() {
+            self.dissolve();
+        }
+    }
+
+    /// Another writer was there first.
+    pub fn lose(&mut self) {
+        self.losses += 1;
+        self.dissolve_known();
+    }
+
+    /// Whether the group's draft may or may not stand in the ledger.
+    pub fn has_unknown_outcome(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.outcome_unknown)
+    }
+
+    /// Ends every claim in the same way.
+    pub fn end(mut self, undecided: &Undecided) {
+        self.dissolve();
+        for claim in self.claims {
+            claim.end(Err(undecided.clone()));
+        }
+    }
+}
+
+impl Plan {
+    /// Every claim that it decides.
+    pub fn claims(&self) -> impl Iterator<Item = &Pending> {
+        let refused = self.refused.iter().map(|(claim, _)| claim);
+        self.granted.iter().chain(refused)
+    }
+
+    /// The ids of the entries to append.
+    pub fn entry_ids(&self) -> impl Iterator<Item = EntryId> {
+        let draft = self.draft.iter();
+        draft.flat_map(|draft| draft.entries.iter().map(|entry| entry.id))
+    }
+
+    /// The account's last line once the draft stands.
+    pub fn last_line(&self) -> Option<&Line> {
+        let appended = self.draft.as_ref().and_then(|draft| draft.entries.last());
+        appended.map(|entry| &entry.line).or(self.after.as_ref())
+    }
+
+    /// Answers everybody: the draft, if there is one, stands in the ledger.
+    pub fn answer(self) {
+        let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
+        for (claim, entry) in self.granted.into_iter().zip(entries) {
+            claim.end(Ok(Outcome::Granted(entry)));
+        }
+        for (claim, refusal) in self.refused {
+            let policy = claim.policy.clone();
+            claim.end(Ok(Outcome::Refused(policy, refusal)));
+        }
+    }
+}

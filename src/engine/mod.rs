@@ -1,0 +1,251 @@
+//! The use cases: claim, read usage, edit a policy, list grants. It alone decides the order
+//! of writes.
+
+mod access;
+mod append;
+mod ask;
+mod batch;
+mod claim;
+mod cursor;
+mod edit;
+mod grants;
+mod group;
+mod health;
+mod pending;
+mod policies;
+mod settle;
+mod windows;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::counter::{CounterError, Counters};
+use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
+
+pub use access::{Principal, generate_secret};
+pub use claim::{ClaimFailure, Usage};
+pub use cursor::InvalidCursor;
+pub use edit::{EditError, Precondition};
+pub use grants::{GrantPage, GrantQuery, ListFailure};
+pub use health::{Health, Trouble};
+pub use pending::{Outcome, Undecided};
+pub use windows::WindowQuery;
+
+use access::Access;
+use append::Appender;
+use ask::Asker;
+use health::Watch;
+use pending::{KeysInProgress, Pending};
+use policies::Policies;
+use settle::SettleQueue;
+
+/// Transactions of claims at once: one on SQLite, which has one writer.
+const POSTGRES_LANES: usize = 2;
+const SQLITE_LANES: usize = 1;
+/// Exports at once. Each holds a connection and a snapshot.
+const EXPORTS_MOST: usize = 4;
+
+/// What an engine is built from.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The ledger's URL.
+    pub database_url: String,
+    /// The counters' URL; without it the ledger decides alone.
+    pub redis_url: Option<String>,
+    /// An admin key to accept from the start.
+    pub admin_key: Option<String>,
+    /// The longest that a claim may take.
+    pub claim_deadline: Duration,
+    /// The longest that Redis may take to answer.
+    pub redis_timeout: Duration,
+    /// How many claims may be under way at once.
+    pub claims_most: usize,
+    /// How far the clock may be off the ledger's; `None` does not look.
+    pub clock_tolerance: Option<TimeDelta>,
+    /// The source of time.
+    pub clock: Clock,
+}
+
+/// Why an engine could not be built. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The ledger could not be opened.
+    #[error(transparent)]
+    Ledger(#[from] OpenError),
+    /// The ledger could not be read.
+    #[error("the ledger cannot be read: {0}; see that the database is up, and start again")]
+    Read(#[source] LedgerError),
+    /// The counters cannot be used.
+    #[error(transparent)]
+    Counter(#[from] CounterError),
+    /// The admin key is too short to be a secret.
+    #[error(
+        "PERDIEM_ADMIN_KEY has fewer than {} characters: write a longer one, such as the \
+         output of `openssl rand -hex 24`",
+        access::SECRET_LEAST
+    )]
+    WeakAdminKey,
+}
+
+/// A use case's failure that is not the caller's.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The ledger could not be used.
+    #[error("the ledger failed")]
+    Ledger(#[from] LedgerError),
+    /// The instance is ending, or the work ended abruptly.
+    #[error("the work was interrupted")]
+    Interrupted,
+}
+
+/// The engine: every use case is a method of it.
+pub struct Engine {
+    runtime: Handle,
+    clock: Clock,
+    ledger: Ledger,
+    counters: Option<Counters>,
+    policies: Arc<Policies>,
+    access: Access,
+    watch: Arc<Watch>,
+    keys_in_progress: KeysInProgress,
+    first_step: mpsc::UnboundedSender<Pending>,
+    append: mpsc::UnboundedSender<Pending>,
+    claims_under_way: Arc<Semaphore>,
+    claims_most: usize,
+    exports: Arc<Semaphore>,
+    claim_deadline: Duration,
+}
+
+impl Engine {
+    /// Opens the stores, reads the policies and keys, and starts the workers. Also returns
+    /// the secret of the admin key that a new ledger was given.
+    ///
+    /// # Errors
+    /// [`BuildError`], each with what to do.
+    pub async fn build(options: EngineOptions) -> Result<(Arc<Self>, Option<String>), BuildError> {
+        let EngineOptions { clock, .. } = options;
+        let ledger_options = LedgerOptions {
+            url: options.database_url,
+            claim_timeout: options.claim_deadline * 3 / 4,
+        };
+        let ledger = Ledger::open(&ledger_options, clock.now()).await?;
+        let counters = match &options.redis_url {
+            Some(url) => {
+                Some(Counters::open(url, ledger.identity().id, options.redis_timeout).await?)
+            }
+            None => None,
+        };
+        let (access, new_secret) =
+            Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
+        let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
+        let watch = Watch::start(
+            ledger.clone(),
+            clock.clone(),
+            policies.clone(),
+            options.clock_tolerance,
+        );
+
+        let settle = match &counters {
+            Some(counters) => {
+                let (queue, jobs) = SettleQueue::new();
+                tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
+                queue
+            }
+            None => SettleQueue::none(),
+        };
+        let (append, to_append) = mpsc::unbounded_channel();
+        let appender = Appender {
+            ledger: ledger.clone(),
+            clock: clock.clone(),
+            policies: policies.clone(),
+            settle,
+        };
+        let lanes = match ledger {
+            Ledger::Postgres(_) => POSTGRES_LANES,
+            Ledger::Sqlite(_) => SQLITE_LANES,
+        };
+        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
+        let first_step = match &counters {
+            Some(counters) => {
+                let (ask, to_ask) = mpsc::unbounded_channel();
+                let asker = Asker {
+                    counters: counters.clone(),
+                    clock: clock.clone(),
+                    policies: policies.clone(),
+                    append: append.clone(),
+                };
+                tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
+                ask
+            }
+            None => append.clone(),
+        };
+
+        let engine = Self {
+            runtime: Handle::current(),
+            clock,
+            ledger,
+            counters,
+            policies,
+            access,
+            watch,
+            keys_in_progress: KeysInProgress::default(),
+            first_step,
+            append,
+            claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
+            claims_most: options.claims_most,
+            exports: Arc::new(Semaphore::new(EXPORTS_MOST)),
+            claim_deadline: options.claim_deadline,
+        };
+        Ok((Arc::new(engine), new_secret))
+    }
+
+    /// Who may use a secret.
+    pub fn authenticate(&self, secret: &str) -> Option<Principal> {
+        self.access.authenticate(secret)
+    }
+
+    /// The present instant.
+    pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
+        self.clock.now()
+    }
+
+    /// Waits, at most so long, for the claims under way, and closes the stores. Nothing may
+    /// call the engine afterwards.
+    pub async fn close(&self, patience: Duration) {
+        let all = u32::try_from(self.claims_most).unwrap_or(u32::MAX);
+        if timeout(patience, self.claims_under_way.acquire_many(all))
+            .await
+            .is_err()
+        {
+            tracing::warn!("claims were still under way at the end of the drain time");
+        }
+        self.watch.stop();
+        if timeout(patience, self.ledger.close()).await.is_err() {
+            tracing::warn!("the ledger's connections did not close in time");
+        }
+    }
+
+    /// Runs work that ends the same way whether or not anybody still listens: a handler's
+    /// future is dropped when its client goes away, and a transaction must not be.
+    async fn detached<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let work = tracing::Instrument::in_current_span(work);
+        let result = self.runtime.spawn(work).await;
+        result.map_err(|_| Failure::Interrupted)
+    }
+
+    /// A new random number.
+    fn nonce() -> u64 {
+        Uuid::new_v4().as_u64_pair().1
+    }
+}

@@ -1,0 +1,181 @@
+//! A claim under way, and what may become of it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+use crate::domain::account::Refusal;
+use crate::domain::claim::{Metadata, Subject, Units};
+use crate::domain::grant::{Entry, EntryKind, Line, Total};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::policy::Policy;
+use crate::ledger::LedgerError;
+
+/// What became of a claim.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// Granted: the entry stands in the ledger.
+    Granted(Entry),
+    /// The same claim was granted before: its entry.
+    Replayed(Entry),
+    /// The key stands for another claim.
+    KeyReused,
+    /// A dry run that would be granted, and the totals after it.
+    WouldGrant(Arc<Policy>, Vec<Total>),
+    /// Not granted, under this version of the policy.
+    Refused(Arc<Policy>, Refusal),
+}
+
+impl Outcome {
+    /// What an entry means for a claim with its key: the same subject, units and metadata
+    /// are the same claim.
+    pub fn of_repeated(
+        entry: Entry,
+        account: AccountId,
+        units: Units,
+        metadata: Option<&Metadata>,
+    ) -> Self {
+        let same =
+            entry.account == account && entry.units == units && entry.metadata.as_ref() == metadata;
+        match same {
+            true => Self::Replayed(entry),
+            false => Self::KeyReused,
+        }
+    }
+}
+
+/// Why a claim could not be decided exactly. It is safe to retry.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Undecided {
+    /// Not within the deadline.
+    #[error("not decided within the deadline")]
+    Deadline,
+    /// More claims are under way than the service takes on.
+    #[error("too many claims are under way")]
+    Overloaded,
+    /// This instance's clock is off the ledger's.
+    #[error("the clock is off the ledger's by more than the tolerance")]
+    Clock,
+    /// This instance is ending.
+    #[error("the instance is ending")]
+    Ending,
+    /// The ledger cannot be used.
+    #[error("the ledger cannot decide")]
+    Ledger(#[source] Arc<LedgerError>),
+}
+
+/// What tells a claim from others, and who waits for its answer.
+pub struct Pending {
+    /// The policy, in the newest version that this instance knows.
+    pub policy: Arc<Policy>,
+    /// The account.
+    pub account: AccountId,
+    /// The subject behind the account.
+    pub subject: Subject,
+    /// How many units.
+    pub units: Units,
+    /// The id of its `Idempotency-Key`.
+    pub key: Option<KeyId>,
+    /// What to keep beside the grant.
+    pub metadata: Option<Metadata>,
+    /// What tells its entry's id from others of the same instant.
+    pub nonce: u64,
+    /// After this nobody waits any more.
+    pub deadline: Instant,
+    /// What the account's counter said.
+    pub asked: Asked,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Result<Outcome, Undecided>>,
+    /// Keeps others with the same key out until this claim has ended.
+    pub turn: Option<KeyTurn>,
+    /// Its place among the claims under way.
+    pub _place: OwnedSemaphorePermit,
+}
+
+/// What the counter said of a claim's account.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// The number that the counter bore; `None` without a counter.
+    pub seen: Option<u64>,
+    /// A last line under which the claim would be granted: it saves a look at the ledger.
+    pub hint: Option<Line>,
+    /// Whether a denial should be followed by a counter that holds all keys.
+    pub wants_keys: bool,
+}
+
+impl Pending {
+    /// Ends the claim.
+    pub fn end(self, outcome: Result<Outcome, Undecided>) {
+        // The turn ends first: whoever has the answer may use the key again at once.
+        drop(self.turn);
+        // Nobody may be waiting any more; the claim ends the same way.
+        let _ = self.answer.send(outcome);
+    }
+
+    /// The entry that grants the claim.
+    pub fn entry(&self, line: Line) -> Entry {
+        Entry {
+            account: self.account,
+            id: EntryId::new(line.at, self.nonce),
+            kind: EntryKind::Grant,
+            units: self.units,
+            key: self.key,
+            metadata: self.metadata.clone(),
+            line,
+        }
+    }
+
+    /// What an entry that bears the claim's key means for it.
+    pub fn repeats(&self, entry: Entry) -> Outcome {
+        Outcome::of_repeated(entry, self.account, self.units, self.metadata.as_ref())
+    }
+}
+
+/// The keys of the claims that are being decided on this instance.
+#[derive(Debug, Default, Clone)]
+pub struct KeysInProgress(Arc<Mutex<HashSet<KeyId>>>);
+
+/// A key's turn, until this is dropped.
+#[derive(Debug)]
+pub struct KeyTurn {
+    key: KeyId,
+    keys: KeysInProgress,
+}
+
+impl KeysInProgress {
+    /// The key's turn; `None` while another claim has it.
+    pub fn begin(&self, key: KeyId) -> Option<KeyTurn> {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.insert(key).then(|| KeyTurn {
+            key,
+            keys: self.clone(),
+        })
+    }
+}
+
+impl Drop for KeyTurn {
+    fn drop(&mut self) {
+        let mut keys = self.keys.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_key_has_one_turn_at_a_time() {
+        let keys = KeysInProgress::default();
+        let (one, other) = (KeyId(Uuid::from_u128(1)), KeyId(Uuid::from_u128(2)));
+        let turn = keys.begin(one);
+        assert!(turn.is_some());
+        assert!(keys.begin(one).is_none());
+        assert!(keys.begin(other).is_some());
+        drop(turn);
+        assert!(keys.begin(one).is_some());
+    }
+}

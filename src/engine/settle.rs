@@ -1,0 +1,130 @@
+//! Settlements: what the ledger decided goes into the counters, in bulk, after the answer.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::batch::in_batches;
+use super::group::Plan;
+use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
+use crate::domain::account::Refusal;
+use crate::domain::grant::Line;
+use crate::domain::identity::AccountId;
+use crate::ledger::Ledger;
+
+/// For how long a key is remembered at least.
+const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
+const LANES: u32 = 2;
+const BATCH_MOST: usize = 256;
+/// A counter is of use at least so long, also when its window ends at once.
+const TTL_LEAST: Duration = Duration::from_secs(1);
+
+/// A settlement, and whether the keys that its account must remember are still to be read.
+pub struct Job {
+    settlement: Settlement,
+    wants_keys: bool,
+    now: DateTime<Utc>,
+}
+
+/// Where settlements wait; without counters, nowhere.
+#[derive(Clone)]
+pub struct SettleQueue(Option<UnboundedSender<Job>>);
+
+impl SettleQueue {
+    /// A queue, and its end for [`settle_all`].
+    pub fn new() -> (Self, UnboundedReceiver<Job>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(Some(sender)), receiver)
+    }
+
+    /// The queue of an instance without counters.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Queues what a plan that stands makes of its account's counter: the new last line, or
+    /// a confirmation of the old one when a claim was denied on it.
+    pub fn settle(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) {
+        let (Some(queue), Some(line)) = (&self.0, plan.last_line()) else {
+            return;
+        };
+        let denies = |refusal: &Refusal| matches!(refusal, Refusal::Denied(_));
+        if plan.draft.is_none() && !plan.refused.iter().any(|(_, refusal)| denies(refusal)) {
+            return;
+        }
+        let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
+        let keys: Vec<_> = appended.filter_map(|entry| entry.key).collect();
+        let remembers = !keys.is_empty() || plan.claims().any(|claim| claim.key.is_some());
+        let settlement = Settlement {
+            account,
+            ttl: useful_for(line, remembers, now),
+            line: line.clone(),
+            confirmed_at: now,
+            seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
+            keys: match &plan.after {
+                None => SettledKeys::All(keys),
+                Some(after) => SettledKeys::After(after.number, keys),
+            },
+        };
+        let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
+        // Without a worker the process is ending.
+        let _ = queue.send(Job {
+            settlement,
+            wants_keys: wants_keys && plan.after.is_some(),
+            now,
+        });
+    }
+}
+
+/// Until the last of a line's windows has ended, and as long as its keys are remembered.
+fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
+    let windows_end = line.totals.iter().map(|total| total.window.end).max();
+    let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
+    let ends_at = windows_end.max(forgets_at);
+    let ttl = ends_at.map_or(TimeDelta::zero(), |ends_at| ends_at - now);
+    ttl.to_std().unwrap_or(TTL_LEAST).max(TTL_LEAST)
+}
+
+/// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
+/// else.
+pub async fn settle_all(queue: UnboundedReceiver<Job>, counters: Counters, ledger: Ledger) {
+    in_batches(queue, LANES, BATCH_MOST, |jobs| {
+        let (counters, ledger) = (counters.clone(), ledger.clone());
+        async move {
+            let mut settlements = Vec::with_capacity(jobs.len());
+            for mut job in jobs {
+                if job.wants_keys {
+                    read_keys(&mut job, &ledger).await;
+                }
+                settlements.push(job.settlement);
+            }
+            if counters.settle(&settlements).await.is_err() {
+                tracing::debug!(count = settlements.len(), "settlements were lost");
+            }
+        }
+    })
+    .await;
+}
+
+/// Completes a settlement with all keys that its account must remember, if they are few.
+async fn read_keys(job: &mut Job, ledger: &Ledger) {
+    let settlement = &mut job.settlement;
+    let starts = settlement
+        .line
+        .totals
+        .iter()
+        .map(|total| total.window.start);
+    let since = starts
+        .chain([job.now - KEY_MEMORY])
+        .min()
+        .unwrap_or(job.now);
+    let keys = ledger
+        .keys_of(settlement.account, since, KEYS_MAX + 1)
+        .await;
+    if let Ok(keys) = keys
+        && keys.len() <= KEYS_MAX as usize
+    {
+        settlement.keys = SettledKeys::All(keys);
+    }
+}
