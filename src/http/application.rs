@@ -1,0 +1,113 @@
+//! The application: the engine behind a listening server.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::middleware::from_fn;
+use actix_web::web::{Data, PayloadConfig};
+use actix_web::{App, HttpServer};
+
+use super::extract::BODY_MAX_BYTES;
+use super::{request_id, routes};
+use crate::engine::{BuildError, Engine, EngineOptions};
+
+/// Why the application could not be built. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The engine could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; stop whatever uses it, or name another address in \
+         PERDIEM_BIND"
+    )]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// An application that listens, and serves once it is run.
+pub struct Application {
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    address: SocketAddr,
+    new_secret: Option<String>,
+    drain_time: Duration,
+    workers: usize,
+}
+
+impl Application {
+    /// Listens on `bind` (port 0 takes a free one), opens the stores and starts the workers.
+    ///
+    /// # Errors
+    /// [`ServeError`], each with what to do.
+    pub async fn build(
+        bind: &str,
+        options: EngineOptions,
+        drain_time: Duration,
+    ) -> Result<Self, ServeError> {
+        let listen = |source| ServeError::Listen {
+            address: bind.to_owned(),
+            source,
+        };
+        let listener = TcpListener::bind(bind).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (engine, new_secret) = Engine::build(options).await?;
+        Ok(Self {
+            engine,
+            listener,
+            address,
+            new_secret,
+            drain_time,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The secret of the admin key that a new ledger was given. It is shown nowhere else.
+    pub fn new_secret(&self) -> Option<&str> {
+        self.new_secret.as_deref()
+    }
+
+    /// Serves until `stop` says so: then it takes no new connections, finishes what is in
+    /// flight, within the drain time, and closes the stores.
+    ///
+    /// # Errors
+    /// What the server could not do.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
+        let data = Data::from(self.engine.clone());
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(data.clone())
+                .app_data(PayloadConfig::new(BODY_MAX_BYTES))
+                .wrap(from_fn(request_id::identify))
+                .configure(routes)
+        })
+        .workers(self.workers)
+        .disable_signals()
+        .shutdown_timeout(self.drain_time.as_secs())
+        .listen(self.listener)?
+        .run();
+        tracing::info!(address = %self.address, "serving");
+        let handle = server.handle();
+        let mut server = std::pin::pin!(server);
+        tokio::select! {
+            ended = &mut server => ended?,
+            () = stop => {
+                let (_, ended) = tokio::join!(handle.stop(true), server);
+                ended?;
+            }
+        }
+        self.engine.close(self.drain_time).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! Claims, and a subject's usage.
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::denial::Asked;
+use super::error::{ApiError, InvalidPart};
+use super::extract::{
+    Body, Caller, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, WholeNumber, engine,
+};
+use super::grants::GrantBody;
+use super::limits::{self, LimitUsage};
+use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use crate::domain::account::Refusal;
+use crate::domain::claim::{Claim, Metadata, Subject, Units};
+use crate::domain::grant::{Grant, Total};
+use crate::engine::Outcome;
+
+/// A request to take units of a policy for a subject.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimBody {
+    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    #[schema(example = "member-42", min_length = 1, max_length = 256)]
+    subject: String,
+    /// How many units; 1 when absent.
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    units: Option<WholeNumber>,
+    /// Holds are not built yet: null or absent.
+    #[schema(value_type = Option<u64>, maximum = 0)]
+    hold_seconds: Option<WholeNumber>,
+    /// Only says what would happen.
+    #[serde(default)]
+    dry_run: bool,
+    /// Kept beside the grant: at most 4 KiB of compact JSON, at most 32 levels deep. Numbers
+    /// are 64-bit integers or IEEE 754 doubles.
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// A claim that was granted, now or before.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClaimAnswer {
+    /// `granted`, or in a dry run `denied`.
+    #[schema(example = "granted")]
+    outcome: &'static str,
+    /// The grant. A dry run makes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant: Option<GrantBody>,
+    /// The policy's limits as they were at the grant, in the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+/// A subject's limits as they are now.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UsageBody {
+    #[schema(example = "benefit")]
+    policy: String,
+    #[schema(example = 1)]
+    policy_version: u32,
+    #[schema(example = "member-42")]
+    subject: String,
+    /// In the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+impl ClaimBody {
+    fn check(self, key: KeyHeader) -> Result<(Claim, bool), ApiError> {
+        let mut faults = Faults::default();
+        let units = self
+            .units
+            .map_or(Ok(Units::ONE), |units| Units::new(units.0));
+        let metadata = self.metadata.map(Metadata::new).transpose();
+        let subject = faults.body("/subject", Subject::new(&self.subject));
+        let units = faults.body("/units", units);
+        let metadata = faults.body("/metadata", metadata);
+        if self.hold_seconds.is_some() {
+            let detail = "holds are not built yet: leave it out";
+            faults.add(InvalidPart::body("/hold_seconds", detail));
+        }
+        let claim = subject.zip(units).zip(metadata);
+        let claim = claim.map(|((subject, units), metadata)| Claim {
+            subject,
+            units,
+            key: key.0,
+            metadata,
+        });
+        Ok((faults.or(claim)?, self.dry_run))
+    }
+}
+
+/// Claim units of a policy for a subject.
+///
+/// Answered after the grant is committed to the ledger. Safe to retry with the same
+/// `Idempotency-Key`: the same claim gets the same grant, with status 200 and
+/// `Idempotent-Replayed: true`. A denial is not remembered: the same key may be granted later.
+#[utoipa::path(
+    post, path = "/v1/policies/{policy}/claims", tag = "claims",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "order-17",
+            description = "Bare or a quoted string; unique in its policy."),
+    ),
+    request_body = ClaimBody,
+    responses(
+        (status = 201, description = "Granted.", body = ClaimAnswer, headers(
+            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
+            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+        )),
+        (status = 200, description = "Granted before, under the same key; or a dry run.", body = ClaimAnswer, headers(
+            ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
+        )),
+        (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
+        (status = 429, description = "`quota-exceeded`: denied; nothing was counted.", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
+            ("Retry-After" = u64, description = "Seconds until the claim could fit."),
+            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
+            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+        )),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn post(
+    _caller: Caller,
+    policy: PolicyPath,
+    key: KeyHeader,
+    body: Body<ClaimBody>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let (claim, dry_run) = body.0.check(key)?;
+    let (subject, units) = (claim.subject.clone(), claim.units);
+    let outcome = match dry_run {
+        true => engine(&data).try_claim(&policy.0, claim).await?,
+        false => data.claim(&policy.0, claim).await?,
+    };
+    let now = data.now();
+    let grant = |entry| Grant {
+        entry,
+        policy: policy.0.clone(),
+        subject: Some(subject.as_str().to_owned()),
+    };
+    match outcome {
+        Outcome::Granted(entry) => Ok(granted(HttpResponse::Created(), &grant(entry), now)),
+        Outcome::Replayed(entry) => {
+            let mut response = HttpResponse::Ok();
+            response.insert_header(("Idempotent-Replayed", "true"));
+            Ok(granted(response, &grant(entry), now))
+        }
+        Outcome::KeyReused => Err(ApiError::KeyReused),
+        Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
+        Outcome::Refused(_, Refusal::Denied(totals)) if dry_run => {
+            Ok(rehearsed("denied", &totals, now))
+        }
+        Outcome::Refused(policy, refusal) => {
+            let asked = Asked {
+                policy,
+                subject,
+                units,
+                now,
+            };
+            Err(ApiError::refused(asked, refusal))
+        }
+    }
+}
+
+fn granted(
+    response: actix_web::HttpResponseBuilder,
+    grant: &Grant,
+    now: DateTime<Utc>,
+) -> HttpResponse {
+    answer(
+        response,
+        "granted",
+        Some(grant),
+        &grant.entry.line.totals,
+        now,
+    )
+}
+
+fn rehearsed(outcome: &'static str, totals: &[Total], now: DateTime<Utc>) -> HttpResponse {
+    answer(HttpResponse::Ok(), outcome, None, totals, now)
+}
+
+fn answer(
+    mut response: actix_web::HttpResponseBuilder,
+    outcome: &'static str,
+    grant: Option<&Grant>,
+    totals: &[Total],
+    now: DateTime<Utc>,
+) -> HttpResponse {
+    limits::insert_fields(&mut response, totals, now);
+    response.json(ClaimAnswer {
+        outcome,
+        grant: grant.map(GrantBody::from),
+        limits: totals.iter().map(LimitUsage::from).collect(),
+    })
+}
+
+/// A subject's limits as they are now.
+///
+/// Read from the ledger. A subject that never claimed has used nothing.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/subjects/{subject}", tag = "claims",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
+            description = "Percent-encoded, `/` too."),
+    ),
+    responses(
+        (status = 200, description = "The limits.", body = UsageBody),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn usage(
+    _caller: Caller,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let usage = engine(&data).usage(&policy.0, &subject.0).await?;
+    let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    Ok(HttpResponse::Ok().json(UsageBody {
+        policy: usage.policy.name.to_string(),
+        policy_version: usage.policy.version,
+        subject: subject.0.as_str().to_owned(),
+        limits: usage.totals.iter().map(LimitUsage::from).collect(),
+    }))
+}

@@ -1,0 +1,149 @@
+//! A denial: the answer with status 429.
+
+use std::fmt;
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::limits::{self, LimitUsage, seconds_until};
+use crate::domain::claim::{Subject, Units};
+use crate::domain::grant::Total;
+use crate::domain::policy::Policy;
+use crate::domain::window::Per;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// What a claim asked for, and when.
+#[derive(Debug)]
+pub struct Asked {
+    /// The version of the policy that decided.
+    pub policy: Arc<Policy>,
+    /// For whom.
+    pub subject: Subject,
+    /// How much.
+    pub units: Units,
+    /// When it was answered.
+    pub now: DateTime<Utc>,
+}
+
+/// A claim that some window lacks room for.
+#[derive(Debug)]
+pub struct Denial {
+    /// What was asked.
+    pub asked: Asked,
+    /// The totals as they stand.
+    pub totals: Vec<Total>,
+}
+
+/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-10, "quota-exceeded").
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DenialBody {
+    /// Always `https://iana.org/assignments/http-problem-types#quota-exceeded`.
+    #[serde(rename = "type")]
+    #[schema(example = "https://iana.org/assignments/http-problem-types#quota-exceeded")]
+    pub kind: &'static str,
+    /// Always `Quota exceeded`.
+    #[schema(example = "Quota exceeded")]
+    pub title: &'static str,
+    /// Always 429.
+    #[schema(example = 429)]
+    pub status: u16,
+    /// What is used up, and when there is room again, in the policy's local time.
+    #[schema(
+        example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-22T00:00:00+08:00"
+    )]
+    pub detail: String,
+    /// Always `denied`.
+    #[schema(example = "denied")]
+    pub outcome: &'static str,
+    /// The policy.
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// The subject.
+    #[schema(example = "member-42")]
+    pub subject: String,
+    /// The limits that lack room, by their `per`.
+    #[serde(rename = "violated-policies")]
+    #[schema(example = json!(["day"]))]
+    pub violated_policies: Vec<&'static str>,
+    /// Every limit as it stands.
+    pub limits: Vec<LimitUsage>,
+}
+
+impl Denial {
+    fn lacking(&self) -> impl Iterator<Item = &Total> {
+        let units = self.asked.units;
+        self.totals.iter().filter(move |total| !total.fits(units))
+    }
+
+    /// The answer, with `Retry-After`: the time until the claim could fit.
+    pub fn response(&self) -> HttpResponse {
+        let now = self.asked.now;
+        let body = DenialBody {
+            kind: QUOTA_EXCEEDED,
+            title: "Quota exceeded",
+            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            detail: self.to_string(),
+            outcome: "denied",
+            policy: self.asked.policy.name.to_string(),
+            subject: self.asked.subject.as_str().to_owned(),
+            violated_policies: self.lacking().map(|total| total.per.as_str()).collect(),
+            limits: self.totals.iter().map(LimitUsage::from).collect(),
+        };
+        let mut response = HttpResponse::TooManyRequests();
+        limits::insert_fields(&mut response, &self.totals, now);
+        if let Some(ends_at) = self.lacking().map(|total| total.window.end).max() {
+            response.insert_header((header::RETRY_AFTER, seconds_until(ends_at, now).max(1)));
+        }
+        response.content_type("application/problem+json").json(body)
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Asked {
+            policy,
+            subject,
+            units,
+            ..
+        } = &self.asked;
+        let last = self.lacking().max_by_key(|total| total.window.end);
+        let Some(total) = last else { return Ok(()) };
+        let zone = &policy.rule.calendar.zone;
+        let ends_at = total.window.end;
+        let local = ends_at.with_timezone(&zone.offset(ends_at));
+        write!(
+            formatter,
+            "{} has used {} of {} for {} under {}",
+            subject.as_str(),
+            total.used,
+            total.max,
+            this_window(total.per),
+            policy.name,
+        )?;
+        if total.remaining() > 0 {
+            write!(formatter, " and asks for {}", units.get())?;
+        }
+        write!(
+            formatter,
+            "; the next window begins at {}",
+            local.to_rfc3339_opts(SecondsFormat::Secs, false)
+        )
+    }
+}
+
+fn this_window(per: Per) -> &'static str {
+    match per {
+        Per::Minute => "this minute",
+        Per::Hour => "this hour",
+        Per::Day => "today",
+        Per::Week => "this week",
+        Per::Month => "this month",
+        Per::Year => "this year",
+    }
+}

@@ -1,0 +1,320 @@
+//! What goes wrong, as problem documents (RFC 9457).
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::denial::{Asked, Denial};
+use crate::domain::account::Refusal;
+use crate::domain::policy::{Fault, Inactive, PolicyName};
+use crate::engine::{ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, Undecided};
+
+/// Where problem types are explained: the page of the documentation.
+const TYPES: &str = "/docs#";
+/// How long a client should wait when nothing better is known, in seconds.
+const RETRY_SOON_SECONDS: u64 = 1;
+
+/// Everything that a request can be answered with but success and a denial.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// No key, or none that is known.
+    #[error("send a valid key as Authorization: Bearer <key>")]
+    Unauthorized,
+    /// Not JSON, an unknown field, a wrong type.
+    #[error("{0}")]
+    Malformed(String),
+    /// A body over the limit.
+    #[error("the body is over the limit of {0} bytes")]
+    TooLarge(usize),
+    /// Values out of bounds.
+    #[error("the request has values out of bounds; see errors")]
+    Invalid(Vec<InvalidPart>),
+    /// No such policy, or archived.
+    #[error("there is no policy {0}, or it is archived")]
+    UnknownPolicy(String),
+    /// Nothing at this path.
+    #[error("{0}")]
+    NotFound(&'static str),
+    /// Another method is wanted: one of these.
+    #[error("this path knows the methods {0}")]
+    MethodNotAllowed(&'static str),
+    /// The same key is being decided.
+    #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
+    ClaimInProgress,
+    /// The policy grants nothing just now.
+    #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
+    PolicyInactive(PolicyName, Inactive),
+    /// The precondition failed.
+    #[error("{}", describe_version(*.0))]
+    PreconditionFailed(Option<u32>),
+    /// The same key with another claim.
+    #[error(
+        "this Idempotency-Key stands for another claim: the same key means the same subject, \
+         units and metadata; take a new key for a new claim"
+    )]
+    KeyReused,
+    /// Some window lacks room.
+    #[error("{0}")]
+    Denied(Box<Denial>),
+    /// It could not be decided exactly.
+    #[error("the claim could not be decided exactly; it is safe to retry with the same key")]
+    Undecided(#[source] Undecided),
+    /// The service cannot do it just now.
+    #[error("the service cannot do this right now; try again")]
+    Unavailable(#[source] Failure),
+    /// Too much of this is under way.
+    #[error("too many exports are under way; try again")]
+    Overloaded,
+}
+
+/// A part of a request that is invalid, and why.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct InvalidPart {
+    /// What is wrong and what to do.
+    pub detail: String,
+    /// Where in the body: a JSON pointer as a URI fragment (RFC 6901, section 6).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "#/limits/0/max")]
+    pub pointer: Option<String>,
+    /// Which parameter: of the path, the query or the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<&'static str>,
+}
+
+/// A problem document (RFC 9457), as `application/problem+json`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Problem {
+    /// Tells kinds of problems apart.
+    #[serde(rename = "type")]
+    #[schema(example = "/docs#invalid")]
+    pub kind: String,
+    /// The kind, for people.
+    #[schema(example = "Invalid")]
+    pub title: &'static str,
+    /// The status of the answer.
+    #[schema(example = 422)]
+    pub status: u16,
+    /// What is wrong this time, and what to do.
+    pub detail: String,
+    /// Each invalid part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<InvalidPart>,
+}
+
+impl InvalidPart {
+    /// A parameter of the path, the query or the header.
+    pub fn parameter(parameter: &'static str, detail: impl ToString) -> Self {
+        Self {
+            detail: detail.to_string(),
+            pointer: None,
+            parameter: Some(parameter),
+        }
+    }
+
+    /// A part of the body.
+    pub fn body(pointer: &str, detail: impl ToString) -> Self {
+        Self {
+            detail: detail.to_string(),
+            pointer: Some(format!("#{pointer}")),
+            parameter: None,
+        }
+    }
+}
+
+impl From<Fault> for InvalidPart {
+    fn from(fault: Fault) -> Self {
+        Self::body(&fault.pointer, fault.detail)
+    }
+}
+
+impl ApiError {
+    /// One invalid parameter.
+    pub fn invalid(parameter: &'static str, detail: impl ToString) -> Self {
+        Self::Invalid(vec![InvalidPart::parameter(parameter, detail)])
+    }
+
+    /// A claim that was not granted.
+    pub fn refused(asked: Asked, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
+            Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
+            Refusal::NeverFits { per, max } => {
+                let detail = format!("these units can never fit: the max per {per} is {max}");
+                Self::Invalid(vec![InvalidPart::body("/units", detail)])
+            }
+            Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
+        }
+    }
+
+    /// The name at the end of the problem's type, and its title.
+    fn kind(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Unauthorized => ("unauthorized", "Unauthorized"),
+            Self::Malformed(_) => ("malformed", "Malformed"),
+            Self::TooLarge(_) => ("too-large", "Too large"),
+            Self::Invalid(_) => ("invalid", "Invalid"),
+            Self::UnknownPolicy(_) => ("unknown-policy", "Unknown policy"),
+            Self::NotFound(_) => ("not-found", "Not found"),
+            Self::MethodNotAllowed(_) => ("method-not-allowed", "Method not allowed"),
+            Self::ClaimInProgress => ("claim-in-progress", "Claim in progress"),
+            Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
+            Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
+            Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
+            Self::Denied(_) => ("quota-exceeded", "Quota exceeded"),
+            Self::Undecided(_) => ("undecided", "Undecided"),
+            Self::Unavailable(_) | Self::Overloaded => ("unavailable", "Unavailable"),
+        }
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::ClaimInProgress | Self::PolicyInactive(..) => StatusCode::CONFLICT,
+            Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
+            Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        }
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        if let Self::Denied(denial) = self {
+            return denial.response();
+        }
+        let (kind, title) = self.kind();
+        let status = self.status_code();
+        let problem = Problem {
+            kind: format!("{TYPES}{kind}"),
+            title,
+            status: status.as_u16(),
+            detail: self.to_string(),
+            errors: match self {
+                Self::Invalid(parts) => parts.clone(),
+                _ => Vec::new(),
+            },
+        };
+        let mut response = problem_response(status, &problem);
+        let headers = response.headers_mut();
+        match self {
+            Self::Unauthorized => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::MethodNotAllowed(allowed) => {
+                headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
+            }
+            Self::ClaimInProgress
+            | Self::Undecided(_)
+            | Self::Unavailable(_)
+            | Self::Overloaded => {
+                headers.insert(header::RETRY_AFTER, RETRY_SOON_SECONDS.into());
+            }
+            Self::PreconditionFailed(Some(version)) => {
+                if let Ok(etag) = HeaderValue::from_str(&etag(*version)) {
+                    headers.insert(header::ETAG, etag);
+                }
+            }
+            Self::Malformed(_)
+            | Self::TooLarge(_)
+            | Self::Invalid(_)
+            | Self::UnknownPolicy(_)
+            | Self::NotFound(_)
+            | Self::PolicyInactive(..)
+            | Self::PreconditionFailed(None)
+            | Self::KeyReused
+            | Self::Denied(_) => {}
+        }
+        response
+    }
+}
+
+/// An answer with a problem document.
+pub fn problem_response(status: StatusCode, problem: &impl Serialize) -> HttpResponse {
+    let mut response = HttpResponse::build(status).json(problem);
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    response
+}
+
+/// A policy's version as an ETag.
+pub fn etag(version: u32) -> String {
+    format!("\"{version}\"")
+}
+
+fn describe_inactive(inactive: Inactive) -> String {
+    match inactive {
+        Inactive::Paused => "paused".to_owned(),
+        Inactive::Before(from) => format!("not active before {}", from.to_rfc3339()),
+        Inactive::After(until) => format!("not active since {}", until.to_rfc3339()),
+    }
+}
+
+fn describe_version(version: Option<u32>) -> String {
+    match version {
+        Some(version) => format!(
+            "the policy stands at version {version}: read it again, and send its ETag in If-Match"
+        ),
+        None => "the policy does not exist: send no If-Match to create it".to_owned(),
+    }
+}
+
+impl From<ClaimFailure> for ApiError {
+    fn from(failure: ClaimFailure) -> Self {
+        match failure {
+            ClaimFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
+            ClaimFailure::InProgress => Self::ClaimInProgress,
+            ClaimFailure::Undecided(undecided) => Self::Undecided(undecided),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        Self::Unavailable(failure)
+    }
+}
+
+impl From<InvalidCursor> for ApiError {
+    fn from(error: InvalidCursor) -> Self {
+        Self::invalid("cursor", error)
+    }
+}
+
+impl From<ListFailure> for ApiError {
+    fn from(failure: ListFailure) -> Self {
+        match failure {
+            ListFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
+            ListFailure::Cursor(error) => error.into(),
+            ListFailure::Overloaded => Self::Overloaded,
+            ListFailure::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<(PolicyName, EditError)> for ApiError {
+    fn from((policy, error): (PolicyName, EditError)) -> Self {
+        match error {
+            EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
+            EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
+            EditError::ReasonRequired => {
+                let detail = "say why: a reason is needed to replace or archive a policy";
+                Self::Invalid(vec![InvalidPart {
+                    detail: detail.to_owned(),
+                    pointer: Some("#/reason".to_owned()),
+                    parameter: Some("reason"),
+                }])
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What handlers take from a request, parsed once, here.
+
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::web::{Bytes, Data};
+use actix_web::{FromRequest, HttpRequest};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _, Visitor};
+
+use super::error::{ApiError, InvalidPart};
+use crate::domain::claim::{IdempotencyKey, Subject};
+use crate::domain::policy::PolicyName;
+use crate::engine::{Engine, Precondition, Principal};
+
+/// The largest body, in bytes.
+pub const BODY_MAX_BYTES: usize = 64 * 1024;
+/// The longest page of a list.
+pub const PAGE_MAX: u32 = 1000;
+/// The page of a list when none is asked for.
+pub const PAGE_DEFAULT: u32 = 100;
+
+/// Whoever sent the request, by a valid key. A handler that takes one cannot forget to ask.
+pub struct Caller(pub Principal);
+
+impl FromRequest for Caller {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let engine = request.app_data::<Data<Engine>>();
+        let secret = request
+            .headers()
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, secret)| secret.trim());
+        let principal = engine
+            .zip(secret)
+            .and_then(|(engine, secret)| engine.authenticate(secret));
+        ready(principal.map(Caller).ok_or(ApiError::Unauthorized))
+    }
+}
+
+/// A JSON body.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = Bytes::from_request(request, payload);
+        Box::pin(async move {
+            let bytes =
+                bytes
+                    .await
+                    .map_err(|error| match error.as_response_error().status_code() {
+                        actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
+                            ApiError::TooLarge(BODY_MAX_BYTES)
+                        }
+                        _ => ApiError::Malformed(format!("the body could not be read: {error}")),
+                    })?;
+            parse_json(&bytes).map(Body)
+        })
+    }
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        match error.classify() {
+            serde_json::error::Category::Data if path != "." => {
+                ApiError::Malformed(format!("{path}: {error}"))
+            }
+            serde_json::error::Category::Data => ApiError::Malformed(error.to_string()),
+            _ => ApiError::Malformed(format!("the body is not JSON: {error}")),
+        }
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
+    Ok(value)
+}
+
+/// The parameters of the query. Every one is a text here; [`Faults`] parses them.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for Query<T> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let query = actix_web::web::Query::<T>::from_query(request.query_string());
+        ready(match query {
+            Ok(query) => Ok(Query(query.into_inner())),
+            Err(error) => Err(ApiError::Malformed(format!("the query: {error}"))),
+        })
+    }
+}
+
+/// A policy's name in the path.
+pub struct PolicyPath(pub PolicyName);
+
+impl FromRequest for PolicyPath {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let name = PolicyName::new(&decoded(request, "policy"));
+        let name = name.map_err(|error| ApiError::invalid("policy", error));
+        ready(name.map(PolicyPath))
+    }
+}
+
+/// A subject in the path, percent-encoded.
+pub struct SubjectPath(pub Subject);
+
+impl FromRequest for SubjectPath {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let subject = Subject::new(&decoded(request, "subject"));
+        let subject = subject.map_err(|error| ApiError::invalid("subject", error));
+        ready(subject.map(SubjectPath))
+    }
+}
+
+/// A segment of the path, with the escapes undone that the router leaves (`%2F`, `%25`,
+/// `%2B`).
+pub fn decoded(request: &HttpRequest, segment: &str) -> String {
+    let text = request.match_info().query(segment);
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+/// The `Idempotency-Key`, if there is one.
+pub struct KeyHeader(pub Option<IdempotencyKey>);
+
+impl FromRequest for KeyHeader {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        const NAME: &str = "Idempotency-Key";
+        let mut values = request.headers().get_all("idempotency-key");
+        ready(match (values.next(), values.next()) {
+            (None, _) => Ok(KeyHeader(None)),
+            (Some(value), None) => {
+                // What is no visible ASCII becomes a character that the key refuses.
+                let text = String::from_utf8_lossy(value.as_bytes());
+                let key = IdempotencyKey::parse(&text);
+                key.map(|key| KeyHeader(Some(key)))
+                    .map_err(|error| ApiError::invalid(NAME, error))
+            }
+            (Some(_), Some(_)) => Err(ApiError::invalid(NAME, "send one Idempotency-Key")),
+        })
+    }
+}
+
+impl FromRequest for Precondition {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let text = |name| {
+            let value = request.headers().get(name);
+            value.map(|value| value.to_str().unwrap_or_default().trim())
+        };
+        ready(
+            match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+                (None, None) => Ok(Precondition::None),
+                (Some("*"), None) => Ok(Precondition::Exists),
+                (Some(tags), None) => parse_etags(tags).map(Precondition::Versions),
+                (None, Some("*")) => Ok(Precondition::Absent),
+                (None, Some(_)) => Err(ApiError::invalid("If-None-Match", "only * is understood")),
+                (Some(_), Some(_)) => Err(ApiError::invalid(
+                    "If-Match",
+                    "send either If-Match or If-None-Match",
+                )),
+            },
+        )
+    }
+}
+
+/// The versions that a list of ETags names. A weak one never matches (RFC 9110, section
+/// 13.1.1), nor does one that no version has.
+fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
+    let wrong = || {
+        ApiError::invalid(
+            "If-Match",
+            "write the ETag that the policy came with, such as \"3\"",
+        )
+    };
+    let mut versions = Vec::new();
+    for tag in tags.split(',') {
+        let tag = tag.trim();
+        let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+        let inner = opaque
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .ok_or_else(wrong)?;
+        if opaque == tag {
+            versions.extend(inner.parse::<u32>());
+        }
+    }
+    Ok(versions)
+}
+
+/// Collects what is wrong with parameters and bodies, so that all of it is told at once.
+#[derive(Default)]
+pub struct Faults(Vec<InvalidPart>);
+
+impl Faults {
+    /// Notes a fault.
+    pub fn add(&mut self, part: InvalidPart) {
+        self.0.push(part);
+    }
+
+    /// Parses a parameter, if it was given.
+    pub fn parameter<T, E: ToString>(
+        &mut self,
+        name: &'static str,
+        text: Option<&String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let parsed = parse(text?);
+        parsed
+            .map_err(|error| self.add(InvalidPart::parameter(name, error)))
+            .ok()
+    }
+
+    /// Takes a part of the body, if it was right.
+    pub fn body<T, E: ToString>(&mut self, pointer: &str, parsed: Result<T, E>) -> Option<T> {
+        parsed
+            .map_err(|error| self.add(InvalidPart::body(pointer, error)))
+            .ok()
+    }
+
+    /// An instant in the query.
+    pub fn instant(&mut self, name: &'static str, text: Option<&String>) -> Option<DateTime<Utc>> {
+        self.parameter(name, text, parse_instant)
+    }
+
+    /// The `limit` of a list.
+    pub fn limit(&mut self, text: Option<&String>) -> u32 {
+        let parse = |text: &str| match text.parse() {
+            Ok(limit @ 1..=PAGE_MAX) => Ok(limit),
+            _ => Err(format!("a page has 1 to {PAGE_MAX} items")),
+        };
+        self.parameter("limit", text, parse).unwrap_or(PAGE_DEFAULT)
+    }
+
+    /// What was made of the parts, unless one of them was wrong.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] when there was a fault.
+    pub fn or<T>(self, made: Option<T>) -> Result<T, ApiError> {
+        match made {
+            Some(made) if self.0.is_empty() => Ok(made),
+            _ => Err(ApiError::Invalid(self.0)),
+        }
+    }
+}
+
+/// An instant in RFC 3339, between the years 0 and 9999.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
+    let help = "write an instant as RFC 3339 has it, such as 2026-11-21T00:00:00Z (in a query \
+                + is written %2B)";
+    let instant = DateTime::parse_from_rfc3339(text).map_err(|_| help.to_owned())?;
+    Ok(instant.to_utc())
+}
+
+/// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
+/// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
+#[derive(Debug, Clone, Copy)]
+pub struct WholeNumber(pub i128);
+
+impl<'de> Deserialize<'de> for WholeNumber {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeNumberVisitor;
+        impl Visitor<'_> for WholeNumberVisitor {
+            type Value = WholeNumber;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a whole number")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number.into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number.into()))
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<WholeNumber, E> {
+                match number.fract() == 0.0 {
+                    true => Ok(WholeNumber(number as i128)),
+                    false => Err(E::custom(format!("{number} is not a whole number"))),
+                }
+            }
+        }
+        deserializer
+            .deserialize_any(WholeNumberVisitor)
+            .map_err(D::Error::custom)
+    }
+}
+
+/// The engine, as handlers take it.
+pub type EngineData = Data<Engine>;
+
+/// The engine behind its handle, for the use cases that outlive a request.
+pub fn engine(data: &EngineData) -> Arc<Engine> {
+    data.clone().into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers() {
+        let parse = |text: &str| serde_json::from_str::<WholeNumber>(text).map(|number| number.0);
+        assert_eq!(parse("3").unwrap(), 3);
+        assert_eq!(parse("3.0").unwrap(), 3);
+        assert_eq!(parse("-1").unwrap(), -1);
+        assert_eq!(parse("1e300").unwrap(), i128::MAX);
+        assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
+        for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn etags() {
+        assert_eq!(parse_etags("\"3\"").unwrap(), [3]);
+        assert_eq!(parse_etags("\"3\", W/\"4\" ,\"x\"").unwrap(), [3]);
+        for wrong in ["3", "", "\"3", "W/3"] {
+            assert!(parse_etags(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn json_that_goes_on_is_malformed() {
+        assert!(parse_json::<u8>(b"1 2").is_err());
+        assert!(parse_json::<u8>(b"").is_err());
+        assert_eq!(parse_json::<u8>(b" 1 ").unwrap(), 1);
+    }
+}

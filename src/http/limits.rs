@@ -1,0 +1,74 @@
+//! Limits in answers: in bodies and in the fields of the IETF's draft.
+
+use actix_web::HttpResponseBuilder;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::grant::Total;
+
+/// The largest integer of a structured field (RFC 8941, section 3.3.1).
+const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// A limit and its window, as they are now or were at a grant.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LimitUsage {
+    /// The window: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    #[schema(example = "day")]
+    pub per: &'static str,
+    /// The most units in a window.
+    #[schema(example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub max: u64,
+    /// The units used in the window.
+    #[schema(example = 1)]
+    pub used: u64,
+    /// The units left; 0 when a lowered `max` lies below `used`.
+    #[schema(example = 2)]
+    pub remaining: u64,
+    /// When the window began.
+    #[schema(example = "2026-11-20T16:00:00Z")]
+    pub window_start: DateTime<Utc>,
+    /// When it ends, and the next one begins at zero.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    pub resets_at: DateTime<Utc>,
+}
+
+impl From<&Total> for LimitUsage {
+    fn from(total: &Total) -> Self {
+        Self {
+            per: total.per.as_str(),
+            max: total.max,
+            used: total.used,
+            remaining: total.remaining(),
+            window_start: total.window.start,
+            resets_at: total.window.end,
+        }
+    }
+}
+
+/// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10): one item
+/// a limit, named by its `per`; quotas in units, times in seconds.
+pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
+    let policies = totals.iter().map(|total| {
+        let window = (total.window.end - total.window.start).num_seconds();
+        let quota = total.max.min(FIELD_INTEGER_MAX);
+        format!("\"{}\";q={quota};w={window}", total.per)
+    });
+    let limits = totals.iter().map(|total| {
+        let remaining = total.remaining().min(FIELD_INTEGER_MAX);
+        format!(
+            "\"{}\";r={remaining};t={}",
+            total.per,
+            seconds_until(total.window.end, now)
+        )
+    });
+    response.insert_header(("RateLimit-Policy", policies.collect::<Vec<_>>().join(", ")));
+    response.insert_header(("RateLimit", limits.collect::<Vec<_>>().join(", ")));
+}
+
+/// Whole seconds from `now` until an instant, rounded up, so that whoever waits so long does
+/// not come too early.
+pub fn seconds_until(instant: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
+    let millis = (instant - now).num_milliseconds().max(0);
+    millis / 1000 + i64::from(millis % 1000 > 0)
+}

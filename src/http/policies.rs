@@ -1,0 +1,464 @@
+//! Policies, their versions and their windows.
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use chrono::{DateTime, NaiveDate, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::error::{ApiError, InvalidPart, etag};
+use super::extract::{
+    Body, Caller, EngineData, Faults, PolicyPath, Query, WholeNumber, engine, parse_instant,
+};
+use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use crate::domain::policy::{
+    LimitDraft, Policy, Rule, RuleDraft, check_text, format_minute, weekday_name,
+};
+use crate::domain::window::Per;
+use crate::engine::{Precondition, WindowQuery};
+
+/// A policy as an admin writes it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyBody {
+    /// For people; at most 1000 characters.
+    #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
+    description: Option<String>,
+    /// An IANA name, or a fixed offset written `+08:00`, `UTC+8` or `GMT+8`.
+    #[schema(example = "Asia/Shanghai")]
+    time_zone: String,
+    /// One or more, no two with the same `per`.
+    #[schema(min_items = 1, max_items = 6)]
+    limits: Vec<LimitBody>,
+    /// When a day begins, as `HH:MM`; midnight when absent.
+    #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    day_starts_at: Option<String>,
+    /// The English name of a weekday in lower case; `monday` when absent.
+    #[schema(example = "monday")]
+    week_starts_on: Option<String>,
+    /// Before this instant no claim is granted.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    active_from: Option<String>,
+    /// From this instant on no claim is granted.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    active_until: Option<String>,
+    /// While true no claim is granted.
+    #[serde(default)]
+    paused: bool,
+    /// Only `enforce` is built yet.
+    #[schema(example = "enforce")]
+    mode: Option<String>,
+    /// Only `recorded` is built yet.
+    #[schema(example = "recorded")]
+    durability: Option<String>,
+    /// Only `refuse` is built yet.
+    #[schema(example = "refuse")]
+    on_ledger_outage: Option<String>,
+    /// Why; required when a policy is replaced. At most 1000 characters.
+    #[schema(example = "campaign 7", max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    max: WholeNumber,
+    /// `minute`, `hour`, `day`, `week`, `month` or `year`.
+    #[schema(example = "day")]
+    per: String,
+}
+
+/// A version of a policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PolicyAnswer {
+    #[schema(example = "benefit")]
+    name: String,
+    /// 1, 2, 3 …: every change makes a new one.
+    #[schema(example = 1)]
+    version: u32,
+    #[schema(example = "3 benefit claims per member per day")]
+    description: String,
+    /// IANA's name, or a fixed offset written `+08:00`.
+    #[schema(example = "Asia/Shanghai")]
+    time_zone: String,
+    limits: Vec<LimitAnswer>,
+    #[schema(example = "00:00")]
+    day_starts_at: String,
+    #[schema(example = "monday")]
+    week_starts_on: &'static str,
+    active_from: Option<DateTime<Utc>>,
+    active_until: Option<DateTime<Utc>>,
+    paused: bool,
+    /// Whether this version takes no more claims.
+    archived: bool,
+    /// When this version was made.
+    changed_at: DateTime<Utc>,
+    /// Who made it: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// Why.
+    #[schema(example = "campaign 7")]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LimitAnswer {
+    #[schema(example = 3)]
+    max: u64,
+    #[schema(example = "day")]
+    per: &'static str,
+}
+
+/// A page of policies.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PolicyList {
+    items: Vec<PolicyAnswer>,
+    /// Where the next page begins; null on the last.
+    next_cursor: Option<String>,
+}
+
+impl From<Policy> for PolicyAnswer {
+    fn from(policy: Policy) -> Self {
+        let Rule { calendar, .. } = &policy.rule;
+        let limits = policy.rule.limits.iter().map(|limit| LimitAnswer {
+            max: limit.max,
+            per: limit.per.as_str(),
+        });
+        Self {
+            name: policy.name.to_string(),
+            version: policy.version,
+            time_zone: calendar.zone.name().to_owned(),
+            limits: limits.collect(),
+            day_starts_at: format_minute(calendar.day_starts_at),
+            week_starts_on: weekday_name(calendar.week_starts_on),
+            description: policy.rule.description,
+            active_from: policy.rule.active_from,
+            active_until: policy.rule.active_until,
+            paused: policy.rule.paused,
+            archived: policy.archived,
+            changed_at: policy.changed_at,
+            changed_by: policy.changed_by,
+            reason: policy.reason,
+        }
+    }
+}
+
+impl PolicyBody {
+    fn check(self) -> Result<(Rule, Option<String>), ApiError> {
+        let mut faults = Faults::default();
+        let mut instant = |pointer, text: Option<String>| {
+            let parsed = text.as_deref().map(parse_instant).transpose();
+            faults.body(pointer, parsed).flatten()
+        };
+        let active_from = instant("/active_from", self.active_from);
+        let active_until = instant("/active_until", self.active_until);
+        for (pointer, value, built) in [
+            ("/mode", &self.mode, "enforce"),
+            ("/durability", &self.durability, "recorded"),
+            ("/on_ledger_outage", &self.on_ledger_outage, "refuse"),
+        ] {
+            if value.as_ref().is_some_and(|value| value != built) {
+                let detail = format!("only {built} is built yet: leave it out");
+                faults.add(InvalidPart::body(pointer, detail));
+            }
+        }
+        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        faults.body("/reason", reason);
+        let limits = self.limits.into_iter().map(|limit| LimitDraft {
+            max: limit.max.0,
+            per: limit.per,
+        });
+        let draft = RuleDraft {
+            description: self.description,
+            time_zone: self.time_zone,
+            limits: limits.collect(),
+            day_starts_at: self.day_starts_at,
+            week_starts_on: self.week_starts_on,
+            active_from,
+            active_until,
+            paused: self.paused,
+        };
+        let rule = draft.check();
+        let rule = rule.map_err(|wrong| {
+            for fault in wrong {
+                faults.add(fault.into());
+            }
+        });
+        Ok((faults.or(rule.ok())?, self.reason))
+    }
+}
+
+/// Create, replace or revive a policy.
+///
+/// A change holds for the very next claim at the instance that took it, and everywhere within
+/// a second. Every change makes a new version; a policy that is so already is left as it is.
+/// Without `If-Match` the last writer wins.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}", tag = "policies",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have, or `*`: it must exist."),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
+    ),
+    request_body = PolicyBody,
+    responses(
+        (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or so already.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the policy stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
+        Faults4xx, Faults5xx,
+    ),
+)]
+pub async fn put(
+    caller: Caller,
+    policy: PolicyPath,
+    precondition: Precondition,
+    body: Body<PolicyBody>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let (rule, reason) = body.0.check()?;
+    let name = policy.0.clone();
+    let edited = engine(&data)
+        .put_policy(name, rule, reason, precondition, caller.0.key)
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    let existed = edited.before.is_some_and(|policy| !policy.archived);
+    let mut response = match existed {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Created(),
+    };
+    response.insert_header((header::ETAG, etag(edited.after.version)));
+    Ok(response.json(PolicyAnswer::from(edited.after)))
+}
+
+/// A policy, with its version as ETag.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}", tag = "policies",
+    params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
+    responses(
+        (status = 200, description = "The policy.", body = PolicyAnswer, headers(("ETag" = String))),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn get(
+    _caller: Caller,
+    policy: PolicyPath,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let found = engine(&data).policy(policy.0.clone()).await?;
+    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let etag = (header::ETAG, etag(found.version));
+    Ok(HttpResponse::Ok()
+        .insert_header(etag)
+        .json(PolicyAnswer::from(found)))
+}
+
+/// Where a list goes on, and how far.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// Items a page: 1 to 1000; 100 when absent.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<String>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// The policies that are not archived, by name.
+#[utoipa::path(
+    get, path = "/v1/policies", tag = "policies",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = PolicyList), Faults4xx, Faults5xx),
+)]
+pub async fn list(
+    _caller: Caller,
+    query: Query<PageQuery>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let limit = page_limit(&query.0)?;
+    let cursor = query.0.cursor.as_deref();
+    let (policies, next_cursor) = engine(&data).policies(limit, cursor).await?;
+    Ok(HttpResponse::Ok().json(PolicyList {
+        items: policies.into_iter().map(PolicyAnswer::from).collect(),
+        next_cursor,
+    }))
+}
+
+fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
+    let mut faults = Faults::default();
+    let limit = faults.limit(query.limit.as_ref());
+    faults.or(Some(limit))
+}
+
+/// Why a policy is archived.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ArchiveQuery {
+    /// Why; required. At most 1000 characters.
+    #[param(value_type = String, max_length = 1000, example = "campaign 7 is over")]
+    reason: Option<String>,
+}
+
+/// Archive a policy: no more claims; its history stays.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}", tag = "policies",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have."),
+        ArchiveQuery,
+    ),
+    responses(
+        (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
+        (status = 412, description = "`precondition-failed`: the policy stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn archive(
+    caller: Caller,
+    policy: PolicyPath,
+    precondition: Precondition,
+    query: Query<ArchiveQuery>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let reason = query.0.reason;
+    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
+        return Err(ApiError::invalid("reason", detail));
+    }
+    let name = policy.0.clone();
+    let edited = engine(&data)
+        .archive_policy(name, reason, precondition, caller.0.key)
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
+}
+
+/// Every version of a policy, archived or not, newest first: what, who, when, why.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/versions", tag = "policies",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        PageQuery,
+    ),
+    responses(
+        (status = 200, description = "A page.", body = PolicyList),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn versions(
+    _caller: Caller,
+    policy: PolicyPath,
+    query: Query<PageQuery>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let limit = page_limit(&query.0)?;
+    let cursor = query.0.cursor.as_deref();
+    let (versions, next_cursor) = engine(&data)
+        .versions(policy.0.clone(), limit, cursor)
+        .await?;
+    if versions.is_empty() && cursor.is_none() {
+        return Err(ApiError::UnknownPolicy(policy.0.to_string()));
+    }
+    Ok(HttpResponse::Ok().json(PolicyList {
+        items: versions.into_iter().map(PolicyAnswer::from).collect(),
+        next_cursor,
+    }))
+}
+
+/// Which windows to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WindowListQuery {
+    /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
+    #[param(example = "day")]
+    per: Option<String>,
+    /// From the window that contains this instant on; now when absent.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    from: Option<String>,
+    /// Windows that begin before this instant; when absent, one window.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    to: Option<String>,
+    /// Items a page: 1 to 1000; 100 when absent.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<String>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// A window of a policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WindowAnswer {
+    #[schema(example = "2026-11-20T16:00:00Z")]
+    start: DateTime<Utc>,
+    /// The window ends before this instant.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    end: DateTime<Utc>,
+    /// The local date of the window, or of its first day.
+    #[schema(example = "2026-11-21")]
+    local_date: NaiveDate,
+}
+
+/// A page of windows.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WindowList {
+    items: Vec<WindowAnswer>,
+    /// Where the next page begins; null on the last.
+    next_cursor: Option<String>,
+}
+
+/// The windows of a policy that touch a span.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/windows", tag = "policies",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        WindowListQuery,
+    ),
+    responses(
+        (status = 200, description = "A page, oldest first.", body = WindowList),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn windows(
+    _caller: Caller,
+    policy: PolicyPath,
+    query: Query<WindowListQuery>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let mut faults = Faults::default();
+    let WindowListQuery {
+        per,
+        from,
+        to,
+        limit,
+        cursor,
+    } = query.0;
+    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
+    let per = per.unwrap_or(Per::Day);
+    let from = faults.instant("from", from.as_ref());
+    let to = faults.instant("to", to.as_ref());
+    let limit = faults.limit(limit.as_ref());
+    if to.is_some_and(|to| to <= from.unwrap_or_else(|| data.now())) {
+        faults.add(InvalidPart::parameter("to", "it must come after from"));
+    }
+    faults.or(Some(()))?;
+    let found = engine(&data).policy(policy.0.clone()).await?;
+    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let query = WindowQuery { per, from, to };
+    let (windows, next_cursor) = data.windows(&found, &query, limit, cursor.as_deref())?;
+    let calendar = &found.rule.calendar;
+    let items = windows.into_iter().map(|window| WindowAnswer {
+        start: window.start,
+        end: window.end,
+        local_date: calendar.local_date(per, window),
+    });
+    Ok(HttpResponse::Ok().json(WindowList {
+        items: items.collect(),
+        next_cursor,
+    }))
+}
