@@ -1,0 +1,221 @@
+//! The command line.
+
+mod client;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::clock::Clock;
+use crate::config::{DatabaseArgs, ServeArgs};
+use crate::http::{Application, specification_yaml};
+use crate::ledger::{Ledger, LedgerOptions};
+use crate::telemetry;
+
+/// What a command that has failed exits with.
+const FAILED: u8 = 1;
+
+/// A daily-quota service with a persistent ledger.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Migrate the database, then serve
+    Serve(ServeArgs),
+    /// Make the database, or bring it up to date, and exit
+    Migrate(DatabaseArgs),
+    /// Print openapi.yaml
+    Openapi,
+    /// Claim units for a subject; exits with 3 when denied
+    Claim(ClaimArgs),
+    /// Show a subject's limits now
+    Usage(UsageArgs),
+    /// List, show or put policies
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+}
+
+/// A running server, and a key for it.
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// Where the server is
+    #[arg(long, env = "PERDIEM_URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+
+    /// An API key
+    #[arg(long, env = "PERDIEM_KEY", hide_env_values = true)]
+    key: String,
+
+    /// Print the server's JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ClaimArgs {
+    policy: String,
+    subject: String,
+
+    /// How many units
+    #[arg(long, default_value_t = 1)]
+    units: u64,
+
+    /// What makes a retry safe
+    #[arg(long)]
+    idempotency_key: Option<String>,
+
+    /// A JSON object to keep beside the grant
+    #[arg(long)]
+    metadata: Option<String>,
+
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct UsageArgs {
+    policy: String,
+    subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// List the policies
+    List(ServerArgs),
+    /// Show a policy
+    Show(PolicyShowArgs),
+    /// Create or replace a policy
+    Put(PolicyPutArgs),
+}
+
+#[derive(Debug, Args)]
+struct PolicyShowArgs {
+    policy: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct PolicyPutArgs {
+    policy: String,
+
+    /// A limit, such as "3 per day"; may be repeated
+    #[arg(long = "limit", required = true, value_parser = client::parse_limit)]
+    limits: Vec<client::Limit>,
+
+    /// An IANA name or a fixed offset, such as Asia/Shanghai or GMT+8
+    #[arg(long)]
+    time_zone: String,
+
+    #[arg(long)]
+    description: Option<String>,
+
+    /// When a day begins, as HH:MM
+    #[arg(long)]
+    day_starts_at: Option<String>,
+
+    /// A weekday's English name
+    #[arg(long)]
+    week_starts_on: Option<String>,
+
+    /// Grant nothing for now
+    #[arg(long)]
+    paused: bool,
+
+    /// Why; needed to replace a policy
+    #[arg(long)]
+    reason: Option<String>,
+
+    /// Replace only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs a command. What goes wrong is one line on standard error and exit code 1.
+pub async fn run(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Serve(args) => serve(args).await,
+        Command::Migrate(args) => migrate(args).await,
+        Command::Openapi => {
+            print!("{}", specification_yaml());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Claim(args) => client::claim(args).await,
+        Command::Usage(args) => client::usage(args).await,
+        Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
+        Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
+        Command::Policy(PolicyCommand::Put(args)) => client::put_policy(args).await,
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("perdiem: {error:#}");
+        ExitCode::from(FAILED)
+    })
+}
+
+async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    telemetry::start(&args.log)?;
+    // Before anything that a supervisor might want to end.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let application =
+        Application::build(&args.bind, args.engine_options(), args.drain_time()).await?;
+    welcome(&application);
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("ending: finishing what is in flight");
+    };
+    application.run(stop).await?;
+    tracing::info!("ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says where the server listens and what to try. A new key is shown here and nowhere else.
+fn welcome(application: &Application) {
+    let url = format!("http://{}", application.address());
+    println!("perdiem listens on {url} (documentation: {url}/docs)");
+    match application.new_secret() {
+        Some(secret) => {
+            println!("admin key, shown this once: {secret}");
+            println!("try:");
+            println!(
+                "  curl -X PUT {url}/v1/policies/benefit -H 'Authorization: Bearer {secret}' \
+                 -d '{{\"time_zone\": \"GMT+8\", \"limits\": [{{\"max\": 3, \"per\": \"day\"}}]}}'"
+            );
+        }
+        None => {
+            println!("try:");
+            println!("  curl {url}/readyz");
+        }
+    }
+}
+
+async fn migrate(args: DatabaseArgs) -> anyhow::Result<ExitCode> {
+    let options = LedgerOptions {
+        url: args.database_url,
+        claim_timeout: std::time::Duration::from_secs(30),
+    };
+    let ledger = Ledger::open(&options, Clock::system().now()).await?;
+    println!("the ledger on {} is up to date", ledger.store_name());
+    ledger.close().await;
+    Ok(ExitCode::SUCCESS)
+}

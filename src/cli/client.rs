@@ -1,0 +1,252 @@
+//! Commands that call a running server.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{ClaimArgs, PolicyPutArgs, PolicyShowArgs, ServerArgs, UsageArgs};
+
+/// What a denied claim exits with.
+const DENIED: u8 = 3;
+
+/// All but the unreserved characters (RFC 3986, section 2.3).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// `max` units `per` window.
+#[derive(Debug, Clone, Serialize)]
+pub struct Limit {
+    max: u64,
+    per: String,
+}
+
+/// Reads `3 per day`.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_limit(text: &str) -> Result<Limit, String> {
+    let wrong = || "write it like \"3 per day\"".to_owned();
+    let (max, per) = text.split_once(" per ").ok_or_else(wrong)?;
+    Ok(Limit {
+        max: max.trim().parse().map_err(|_| wrong())?,
+        per: per.trim().to_owned(),
+    })
+}
+
+/// Claims units for a subject.
+pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
+    let mut body = json!({
+        "subject": args.subject,
+        "units": args.units,
+        "dry_run": args.dry_run,
+    });
+    if let Some(metadata) = &args.metadata {
+        let metadata: Value = serde_json::from_str(metadata).context("--metadata is not JSON")?;
+        body["metadata"] = metadata;
+    }
+    let path = format!("/v1/policies/{}/claims", segment(&args.policy));
+    let mut request = request(&args.server, Method::POST, &path)?.json(&body);
+    if let Some(key) = &args.idempotency_key {
+        request = request.header("Idempotency-Key", key);
+    }
+    let (status, answer) = send(request).await?;
+    let denied = answer["outcome"] == "denied";
+    if !status.is_success() && !denied {
+        bail!(describe(&answer));
+    }
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        match answer["detail"].as_str() {
+            Some(detail) => println!("denied: {detail}"),
+            None => println!("{}", text(&answer["outcome"])),
+        }
+        print_limits(&answer["limits"]);
+    }
+    Ok(match denied {
+        true => ExitCode::from(DENIED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Shows a subject's limits.
+pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
+    let path = format!(
+        "/v1/policies/{}/subjects/{}",
+        segment(&args.policy),
+        segment(&args.subject)
+    );
+    let answer = call(request(&args.server, Method::GET, &path)?).await?;
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        print_limits(&answer["limits"]);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the policies.
+pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
+    let mut items = Vec::new();
+    let mut cursor = Value::Null;
+    loop {
+        let mut request = request(&args, Method::GET, "/v1/policies?limit=1000")?;
+        if let Some(cursor) = cursor.as_str() {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let mut page = call(request).await?;
+        if let Value::Array(policies) = page["items"].take() {
+            items.extend(policies);
+        }
+        cursor = page["next_cursor"].take();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    if args.json {
+        println!("{:#}", Value::Array(items));
+    } else {
+        items.iter().for_each(print_policy);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a policy.
+pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/policies/{}", segment(&args.policy));
+    let policy = call(request(&args.server, Method::GET, &path)?).await?;
+    show(&args.server, &policy);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Creates or replaces a policy.
+pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
+    let body = json!({
+        "description": args.description,
+        "time_zone": args.time_zone,
+        "limits": args.limits,
+        "day_starts_at": args.day_starts_at,
+        "week_starts_on": args.week_starts_on,
+        "paused": args.paused,
+        "reason": args.reason,
+    });
+    let path = format!("/v1/policies/{}", segment(&args.policy));
+    let mut request = request(&args.server, Method::PUT, &path)?.json(&body);
+    if let Some(version) = args.if_version {
+        request = request.header("If-Match", format!("\"{version}\""));
+    }
+    let policy = call(request).await?;
+    show(&args.server, &policy);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+    // Another part of the program may have chosen it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().build()?;
+    let url = format!("{}{path}", server.url.trim_end_matches('/'));
+    Ok(client.request(method, url).bearer_auth(&server.key))
+}
+
+async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
+    let response = request
+        .send()
+        .await
+        .context("the server does not answer; see that it runs, and name it in PERDIEM_URL")?;
+    let status = response.status();
+    let answer = response
+        .json()
+        .await
+        .with_context(|| format!("the answer ({status}) is not perdiem's; see PERDIEM_URL"))?;
+    Ok((status, answer))
+}
+
+async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
+    let (status, answer) = send(request).await?;
+    if !status.is_success() {
+        bail!(describe(&answer));
+    }
+    Ok(answer)
+}
+
+/// A problem document in words.
+fn describe(problem: &Value) -> String {
+    let mut words = text(&problem["detail"]).to_owned();
+    for part in problem["errors"].as_array().into_iter().flatten() {
+        let place = part["pointer"].as_str().or(part["parameter"].as_str());
+        words.push_str("; ");
+        words.push_str(place.unwrap_or_default());
+        words.push_str(": ");
+        words.push_str(text(&part["detail"]));
+    }
+    words
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn print_limits(limits: &Value) {
+    for limit in limits.as_array().into_iter().flatten() {
+        println!(
+            "{:<7} {} of {} used, {} left until {}",
+            text(&limit["per"]),
+            limit["used"],
+            limit["max"],
+            limit["remaining"],
+            text(&limit["resets_at"]),
+        );
+    }
+}
+
+fn show(server: &ServerArgs, policy: &Value) {
+    if server.json {
+        println!("{policy:#}");
+    } else {
+        print_policy(policy);
+    }
+}
+
+fn print_policy(policy: &Value) {
+    let limits = policy["limits"].as_array().into_iter().flatten();
+    let limits: Vec<String> = limits
+        .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
+        .collect();
+    println!(
+        "{:<24} version {:<4} {:<24} {}{}",
+        text(&policy["name"]),
+        policy["version"],
+        text(&policy["time_zone"]),
+        limits.join(", "),
+        if policy["paused"] == true {
+            "  (paused)"
+        } else {
+            ""
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        let limit = parse_limit("3 per day").unwrap();
+        assert_eq!((limit.max, limit.per.as_str()), (3, "day"));
+        for wrong in ["3", "per day", "three per day", "-1 per day", "3/day"] {
+            assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The settings: each is a flag and an environment variable of the same name.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use clap::{Args, ValueEnum};
+
+use crate::clock::Clock;
+use crate::engine::EngineOptions;
+
+/// Where the ledger is.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseArgs {
+    /// The ledger: sqlite:… or postgres://…
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        default_value = "sqlite:perdiem.db"
+    )]
+    pub database_url: String,
+}
+
+/// How to serve.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    /// The counters: redis:// or rediss://; without it the ledger decides alone
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<String>,
+
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
+    pub bind: String,
+
+    /// An admin key to accept from the start. Without it, and with no key in the database, the
+    /// first start makes one and prints it once
+    #[arg(long, env = "PERDIEM_ADMIN_KEY", hide_env_values = true)]
+    pub admin_key: Option<String>,
+
+    /// The longest that a claim may take, in milliseconds
+    #[arg(long, env = "PERDIEM_CLAIM_DEADLINE_MS", default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub claim_deadline_ms: u64,
+
+    /// The longest that Redis may take to answer before the ledger decides without it, in
+    /// milliseconds
+    #[arg(long, env = "PERDIEM_REDIS_TIMEOUT_MS", default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    pub redis_timeout_ms: u64,
+
+    /// How many claims may be under way at once; beyond them the answer is 503
+    #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub claims_most: u32,
+
+    /// How far this machine's clock may be off the ledger's before it decides nothing, in
+    /// seconds; 0 does not look
+    #[arg(long, env = "PERDIEM_CLOCK_TOLERANCE_SECONDS", default_value_t = 10)]
+    pub clock_tolerance_seconds: u32,
+
+    /// How long claims in flight may take to end after SIGTERM, in seconds
+    #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
+    pub drain_seconds: u32,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What to log, and how.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// How log lines look, on standard error
+    #[arg(long, env = "PERDIEM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Human)]
+    pub log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug or trace, also by module (info,perdiem=debug)
+    #[arg(long, env = "PERDIEM_LOG", default_value = "info,actix_server=warn")]
+    pub log: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+impl ServeArgs {
+    /// What the engine is built from, on the machine's clock.
+    pub fn engine_options(&self) -> EngineOptions {
+        let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
+        EngineOptions {
+            database_url: self.database.database_url.clone(),
+            redis_url: self.redis_url.clone(),
+            admin_key: self.admin_key.clone(),
+            claim_deadline: Duration::from_millis(self.claim_deadline_ms),
+            redis_timeout: Duration::from_millis(self.redis_timeout_ms),
+            claims_most: self.claims_most as usize,
+            clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
+            clock: Clock::system(),
+        }
+    }
+
+    /// How long claims in flight may take to end.
+    pub fn drain_time(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds.into())
+    }
+}
