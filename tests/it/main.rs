@@ -1,0 +1,6 @@
+//! The integration tests, against real servers: one binary, so that it links once and its
+//! tests share their servers.
+
+mod smoke;
+mod support;
+mod windows;

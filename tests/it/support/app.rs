@@ -1,0 +1,294 @@
+//! Running applications, and a client's way to talk to them.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use perdiem::clock::{Clock, ManualClock};
+use perdiem::engine::EngineOptions;
+use perdiem::http::{Application, ServeError};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::servers;
+
+/// The key that every test application accepts.
+pub const KEY: &str = "an admin key for the tests";
+
+/// The present of tests that stop the clock: 11:04 in Shanghai.
+pub const NOON: &str = "2026-11-21T03:04:05.678901Z";
+
+/// What an application stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    Sqlite,
+    Postgres,
+    RedisAndSqlite,
+    RedisAndPostgres,
+}
+
+/// Makes one test for each stack out of each scenario: `async fn name(stack: Stack)`.
+macro_rules! on_every_stack {
+    ($($scenario:ident),* $(,)?) => {
+        $(
+            mod $scenario {
+                use crate::support::app::Stack;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn sqlite() {
+                    super::$scenario(Stack::Sqlite).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn postgres() {
+                    super::$scenario(Stack::Postgres).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn redis_and_sqlite() {
+                    super::$scenario(Stack::RedisAndSqlite).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn redis_and_postgres() {
+                    super::$scenario(Stack::RedisAndPostgres).await;
+                }
+            }
+        )*
+    };
+}
+pub(crate) use on_every_stack;
+
+/// A fresh ledger, and perhaps counters, that several applications may share. Its folder goes
+/// with it.
+#[derive(Clone)]
+pub struct Ground {
+    pub database_url: String,
+    pub redis_url: Option<String>,
+    _folder: Arc<TempDir>,
+}
+
+impl Ground {
+    pub fn new(stack: Stack) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let database_url = match stack {
+            Stack::Sqlite | Stack::RedisAndSqlite => {
+                format!("sqlite:{}", folder.path().join("perdiem.db").display())
+            }
+            Stack::Postgres | Stack::RedisAndPostgres => servers::postgres().create_database(),
+        };
+        let redis_url = match stack {
+            Stack::Sqlite | Stack::Postgres => None,
+            Stack::RedisAndSqlite | Stack::RedisAndPostgres => Some(servers::redis().url()),
+        };
+        Self {
+            database_url,
+            redis_url,
+            _folder: Arc::new(folder),
+        }
+    }
+
+    /// What an engine on this ground is built from, with the machine's clock and defaults.
+    pub fn options(&self) -> EngineOptions {
+        EngineOptions {
+            database_url: self.database_url.clone(),
+            redis_url: self.redis_url.clone(),
+            admin_key: Some(KEY.to_owned()),
+            claim_deadline: Duration::from_secs(30),
+            redis_timeout: Duration::from_secs(10),
+            claims_most: 10_000,
+            clock_tolerance: None,
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// A running application, in a thread and on a runtime of its own. Ends when it is dropped.
+pub struct App {
+    pub url: String,
+    client: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _ground: Ground,
+}
+
+impl App {
+    /// An application on a ground of its own.
+    pub async fn on(stack: Stack) -> Self {
+        Self::start(&Ground::new(stack)).await
+    }
+
+    /// An application on a ground of its own, whose clock stands at [`NOON`].
+    pub async fn with_clock(stack: Stack) -> (Self, ManualClock) {
+        let clock = ManualClock::at(instant(NOON));
+        let app = Self::start_with(&Ground::new(stack), |options| {
+            options.clock = Clock::Manual(clock.clone());
+        })
+        .await;
+        (app, clock)
+    }
+
+    /// One of perhaps several applications on a ground.
+    pub async fn start(ground: &Ground) -> Self {
+        Self::start_with(ground, |_| {}).await
+    }
+
+    /// An application with some options changed.
+    pub async fn start_with(ground: &Ground, change: impl FnOnce(&mut EngineOptions)) -> Self {
+        let app = Self::try_start(ground, change).await;
+        app.expect("the application starts")
+    }
+
+    pub async fn try_start(
+        ground: &Ground,
+        change: impl FnOnce(&mut EngineOptions),
+    ) -> Result<Self, ServeError> {
+        let mut options = ground.options();
+        change(&mut options);
+        let (stop, stopped) = oneshot::channel();
+        let (started, starts) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let drain_time = Duration::from_secs(10);
+                match Application::build("127.0.0.1:0", options, drain_time).await {
+                    Err(error) => drop(started.send(Err(error))),
+                    Ok(application) => {
+                        drop(started.send(Ok(application.address())));
+                        let stop = async { drop(stopped.await) };
+                        application.run(stop).await.expect("the application runs");
+                    }
+                }
+            });
+        });
+        let address = starts.await.expect("the application's thread lives")?;
+        Ok(Self {
+            url: format!("http://{address}"),
+            client: client(),
+            stop: Some(stop),
+            thread: Some(thread),
+            _ground: ground.clone(),
+        })
+    }
+
+    /// A request with the admin key.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.bare_request(method, path).bearer_auth(KEY)
+    }
+
+    /// A request without a key.
+    pub fn bare_request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url))
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.request(Method::GET, path)).await
+    }
+
+    pub async fn put_policy(&self, name: &str, body: Value) -> Answer {
+        Answer::of(
+            self.request(Method::PUT, &format!("/v1/policies/{name}"))
+                .json(&body),
+        )
+        .await
+    }
+
+    /// Puts a policy `benefit` with one limit per day.
+    pub async fn benefit(&self, max: u64, time_zone: &str) -> Answer {
+        let body = json!({
+            "time_zone": time_zone,
+            "limits": [{ "max": max, "per": "day" }],
+            "reason": "a test",
+        });
+        let answer = self.put_policy("benefit", body).await;
+        assert!(answer.status.is_success(), "{answer:?}");
+        answer
+    }
+
+    /// Claims under `benefit`.
+    pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
+        self.claim_body(json!({ "subject": subject }), key).await
+    }
+
+    /// Claims under `benefit`.
+    pub async fn claim_body(&self, body: Value, key: Option<&str>) -> Answer {
+        self.claim_under("benefit", body, key).await
+    }
+
+    pub async fn claim_under(&self, policy: &str, body: Value, key: Option<&str>) -> Answer {
+        let path = format!("/v1/policies/{policy}/claims");
+        let mut request = self.request(Method::POST, &path).json(&body);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        Answer::of(request).await
+    }
+}
+
+/// A client of its own, with connections of its own.
+pub fn client() -> reqwest::Client {
+    // Another test may have chosen it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.expect("the application ends well");
+            }
+        }
+    }
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub async fn of(request: RequestBuilder) -> Self {
+        let response = request.send().await.expect("an answer");
+        Self {
+            status: response.status(),
+            headers: response.headers().clone(),
+            text: response.text().await.expect("a whole answer"),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("JSON: {self:?}"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .get(name)
+            .map(|value| value.to_str().expect("a text"))
+    }
+}
+
+/// An instant from its text.
+pub fn instant(text: &str) -> chrono::DateTime<chrono::Utc> {
+    text.parse().expect("an instant")
+}
+
+/// Waits until something is so, with a deadline.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,4 @@
+//! What the tests stand on.
+
+pub mod app;
+pub mod servers;

@@ -1,0 +1,551 @@
+//! Real PostgreSQL and Redis servers, private to this test process.
+//!
+//! A process that is killed runs no destructor, and a static is never dropped. So each server
+//! belongs to a *guardian*: a small shell whose standard input is a pipe that this process
+//! holds. However this process ends, the pipe closes, and the guardian ends the server and
+//! removes its folder. Dropping a server does the same, and waits for it.
+//!
+//! The processes of a server are found in `/proc`: this is for Linux.
+
+#![allow(
+    dead_code,
+    reason = "a set of tools: not every one is in use at all times"
+)]
+
+use std::{
+    collections::HashSet,
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::unix::{fs::MetadataExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a server may take until it answers.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// The pause between two looks at a server that is starting.
+const POLL_PAUSE: Duration = Duration::from_millis(10);
+/// On how many ports a start is tried, when others are quicker to take them.
+const PORT_ATTEMPTS: u32 = 20;
+
+/// The PostgreSQL cluster that all tests share, started when the first one asks.
+///
+/// Each test makes its own database there. A test that stops, pauses or configures a cluster
+/// wants one of its own: [`Postgres::start`].
+pub fn postgres() -> &'static Postgres {
+    static SHARED: OnceLock<Postgres> = OnceLock::new();
+    SHARED.get_or_init(Postgres::start)
+}
+
+/// The Redis that all tests share, started when the first one asks.
+///
+/// A test that stops, pauses, flushes or configures a Redis wants one of its own:
+/// [`Redis::start`].
+pub fn redis() -> &'static Redis {
+    static SHARED: OnceLock<Redis> = OnceLock::new();
+    SHARED.get_or_init(Redis::start)
+}
+
+/// A port of 127.0.0.1 on which nobody listens, and that this process has not had before.
+///
+/// It lies below 55,536, so that `port + 10000`, the bus of a Redis Cluster, is a port too.
+/// Another process may take it at any time: whoever starts a server on it tries again.
+pub fn free_port() -> u16 {
+    static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = given.get_or_insert_default();
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("no free port");
+        let port = listener.local_addr().expect("a bound address").port();
+        if port < 55_536 && given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// A PostgreSQL cluster on 127.0.0.1: UTF8, locale C, everybody is trusted, 300 connections.
+///
+/// It does not force its writes to disk: what it committed survives [`Postgres::kill`], which
+/// leaves the machine running, and that is all the tests can do to it.
+pub struct Postgres {
+    server: Server,
+    bin: PathBuf,
+}
+
+impl Postgres {
+    /// Starts a private cluster.
+    pub fn start() -> Postgres {
+        Postgres::start_with(&[])
+    }
+
+    /// Starts a private cluster with more settings, such as `"log_statement=all"`. They hold
+    /// after a [`Postgres::restart`] too.
+    pub fn start_with(settings: &[&str]) -> Postgres {
+        let bin = postgres_bin();
+        // PostgreSQL refuses to run as root. `setpriv` becomes the program it starts, so the
+        // process id stays PostgreSQL's own. Another user may not reach root's TMPDIR.
+        let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
+        let (user, parent) = if is_root {
+            ("postgres", PathBuf::from("/tmp"))
+        } else {
+            ("", env::temp_dir())
+        };
+        let program = |name: &str| -> Vec<String> {
+            let mut words = Vec::new();
+            if is_root {
+                words.extend(
+                    "setpriv --reuid=postgres --regid=postgres --init-groups --"
+                        .split(' ')
+                        .map(str::to_owned),
+                );
+            }
+            words.push(path_text(&bin.join(name)));
+            words
+        };
+
+        let guardian = Guardian::start(&parent, user, "quit");
+        let mut initdb = program("initdb");
+        initdb.extend(
+            "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions"
+                .split(' ')
+                .map(str::to_owned),
+        );
+        if !guardian.run("try", &initdb) {
+            panic!("initdb failed:\n{}", guardian.log_tail());
+        }
+
+        let mut command = program("postgres");
+        command.extend(["-D".to_owned(), "data".to_owned()]);
+        let ours = [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=300",
+            "fsync=off",
+            "full_page_writes=off",
+            // In the data folder, not in /dev/shm, where a killed cluster would leave it.
+            "dynamic_shared_memory_type=mmap",
+        ];
+        for setting in ours.iter().chain(settings) {
+            command.extend(["-c".to_owned(), (*setting).to_owned()]);
+        }
+        command.push("-p".to_owned());
+        let server = Server::start(guardian, command, postgres_is_ready);
+        Postgres { server, bin }
+    }
+
+    /// Makes an empty database with a name of its own, and returns its URL.
+    pub fn create_database(&self) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        // Nobody can be connected to template0, which would make the copy fail.
+        self.execute(
+            "postgres",
+            &format!("CREATE DATABASE {name} TEMPLATE template0"),
+        );
+        self.url(&name)
+    }
+
+    /// The URL of a database of this cluster, as its superuser.
+    pub fn url(&self, database: &str) -> String {
+        format!(
+            "postgres://postgres@127.0.0.1:{}/{database}",
+            self.server.port
+        )
+    }
+
+    /// Ends the cluster as a crash would: SIGKILL for all of its processes. Returns when they
+    /// are gone.
+    pub fn kill(&mut self) {
+        self.server.guardian.tell("crash");
+    }
+
+    /// Starts the cluster again with the same data on the same port, and ends it before if it
+    /// runs. Returns when it accepts connections.
+    pub fn restart(&mut self) {
+        self.server.restart();
+    }
+
+    /// Stops all processes of the cluster in their tracks (SIGSTOP): connections stay open,
+    /// and nobody answers.
+    pub fn pause(&self) {
+        self.server.guardian.tell("pause");
+    }
+
+    /// Lets the cluster go on after [`Postgres::pause`].
+    pub fn resume(&self) {
+        self.server.guardian.tell("resume");
+    }
+
+    /// Runs SQL in a database, through `psql`, and returns the rows: a line each, the columns
+    /// parted by `|`.
+    pub fn execute(&self, database: &str, sql: &str) -> String {
+        let output = Command::new(self.bin.join("psql"))
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--command", sql])
+            .args(["--dbname", &self.url(database)])
+            .stdin(Stdio::null())
+            .output()
+            .expect("psql should start: run scripts/install-test-tools");
+        if !output.status.success() {
+            let fault = String::from_utf8_lossy(&output.stderr);
+            panic!("{sql}\n{fault}\n{}", self.server.guardian.log_tail());
+        }
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
+    }
+}
+
+/// A Redis on 127.0.0.1 that keeps nothing on disk and evicts nothing.
+pub struct Redis {
+    server: Server,
+}
+
+impl Redis {
+    /// Starts a private Redis.
+    pub fn start() -> Redis {
+        Redis::start_with(&[])
+    }
+
+    /// Starts a private Redis with more arguments, such as
+    /// `["--maxmemory-policy", "allkeys-lru"]`. They hold after a [`Redis::restart`] too.
+    pub fn start_with(args: &[&str]) -> Redis {
+        let program = find_in_path("redis-server")
+            .expect("redis-server is missing: run scripts/install-test-tools");
+        let guardian = Guardian::start(&env::temp_dir(), "", "crash");
+        let ours = [
+            ["--bind", "127.0.0.1"],
+            ["--save", ""],
+            ["--appendonly", "no"],
+            ["--maxmemory-policy", "noeviction"],
+        ];
+        let mut command = vec![path_text(&program)];
+        command.extend(ours.iter().flatten().chain(args).map(|&arg| arg.to_owned()));
+        command.push("--port".to_owned());
+        Redis {
+            server: Server::start(guardian, command, redis_is_ready),
+        }
+    }
+
+    /// The URL of its database 0.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.server.port
+    }
+
+    /// Ends it as a crash would: SIGKILL. Returns when it is gone.
+    pub fn kill(&mut self) {
+        self.server.guardian.tell("crash");
+    }
+
+    /// Starts it again on the same port, empty unless its arguments ask for persistence, and
+    /// ends it before if it runs. Returns when it answers.
+    pub fn restart(&mut self) {
+        self.server.restart();
+    }
+
+    /// Stops it in its tracks (SIGSTOP): connections stay open, and nobody answers.
+    pub fn pause(&self) {
+        self.server.guardian.tell("pause");
+    }
+
+    /// Lets it go on after [`Redis::pause`].
+    pub fn resume(&self) {
+        self.server.guardian.tell("resume");
+    }
+}
+
+/// What PostgreSQL and Redis have in common: a command that ends in a port.
+struct Server {
+    guardian: Guardian,
+    /// The command line, to which the port is added.
+    command: Vec<String>,
+    is_ready: IsReady,
+    port: u16,
+}
+
+/// Whether the server with this folder, process id and port is ready. It must not be taken in
+/// by another server that has the port.
+type IsReady = fn(folder: &Path, pid: u32, port: u16) -> bool;
+
+impl Server {
+    fn start(guardian: Guardian, command: Vec<String>, is_ready: IsReady) -> Server {
+        let mut server = Server {
+            guardian,
+            command,
+            is_ready,
+            port: 0,
+        };
+        for _ in 0..PORT_ATTEMPTS {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("{PORT_ATTEMPTS} ports in a row were taken by others");
+    }
+
+    /// Keeps the port. If another process has taken it meanwhile, waits for it to let go.
+    fn restart(&mut self) {
+        self.guardian.tell("crash");
+        let deadline = Instant::now() + START_DEADLINE;
+        while !self.launch() {
+            assert!(Instant::now() < deadline, "port {} was taken", self.port);
+            thread::sleep(POLL_PAUSE);
+        }
+    }
+
+    /// Starts the server and waits until it is ready. False if its port is in use.
+    fn launch(&self) -> bool {
+        let mut command = self.command.clone();
+        command.push(self.port.to_string());
+        assert!(
+            self.guardian.run("launch", &command),
+            "the guardian is gone"
+        );
+        let pid = self.guardian.server_pid();
+        let deadline = Instant::now() + START_DEADLINE;
+        while !(self.is_ready)(&self.guardian.folder, pid, self.port) {
+            let ended = !is_running(pid);
+            if ended || Instant::now() >= deadline {
+                let log = self.guardian.log_tail();
+                self.guardian.tell("crash");
+                if ended && log.contains("Address already in use") {
+                    return false;
+                }
+                let what = if ended { "ended" } else { "did not answer" };
+                panic!("the server {what}: {}\n{log}", command.join(" "));
+            }
+            thread::sleep(POLL_PAUSE);
+        }
+        true
+    }
+}
+
+/// The shell that owns a server and its folder. It takes commands, a line each, and answers
+/// each with a line when it is done; at the end of its input it cleans up.
+///
+/// A cleanup waits for nothing that the server still wants to write: its data goes anyway.
+const GUARDIAN: &str = r#"
+# The end of the input is what ends this, nothing else. The servers handle these themselves.
+trap '' HUP INT TERM PIPE
+parent=$1 user=$2 end=$3
+dir=$(mktemp -d "$parent/perdiem-test-XXXXXX") && cd "$dir" || exit 1
+if [ -n "$user" ]; then chown "$user" "$dir"; fi
+echo "$dir"
+pid=
+
+try() { "$@" >log 2>&1 </dev/null; }
+
+launch() {
+    "$@" >log 2>&1 </dev/null &
+    pid=$!
+    echo "$pid" >pid
+}
+
+# PostgreSQL's backends: each has a session of its own, so no signal to a group reaches them.
+# The ids are parted by the shell: mind not to quote them.
+children() { sed -n "s/^\([0-9]*\) (.*) [^Z] $pid .*/\1/p" /proc/[0-9]*/stat; }
+
+# A parent that is stopped first has no more children.
+pause() { kill -STOP "$pid" && kill -STOP "$pid" $(children); }
+
+resume() { kill -CONT $(children) "$pid"; }
+
+crash() {
+    [ -n "$pid" ] || return 0
+    kill -STOP "$pid"
+    while family=$(children) && [ -n "$family" ]; do kill -KILL $family; done
+    kill -KILL "$pid"
+    wait "$pid"
+    pid=
+}
+
+# PostgreSQL's immediate shutdown: it collects its children, and kills those that linger 5 s.
+# It is asked again because a server that has just been started does not listen yet.
+quit() {
+    [ -n "$pid" ] || return 0
+    resume
+    tries=0
+    while [ "$tries" -lt 400 ]; do
+        kill -QUIT "$pid" || return 0
+        sleep 0.025
+        tries=$((tries + 1))
+    done
+    crash
+}
+
+while read -r line; do
+    eval "$line"
+    echo "$?"
+done
+
+"$end"
+# After a crash PostgreSQL's shared memory stays: its lock file has the segment's key and id.
+segment=$(sed -n '7s/.* //p' data/postmaster.pid)
+if [ -n "$segment" ]; then ipcrm -m "$segment"; fi
+cd / && rm -rf "$dir"
+"#;
+
+struct Guardian {
+    shell: Mutex<Shell>,
+    folder: PathBuf,
+}
+
+struct Shell {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Guardian {
+    /// Makes a folder in `parent`, for `user` if one is given. In the end the guardian calls
+    /// its function `end`.
+    fn start(parent: &Path, user: &str, end: &str) -> Guardian {
+        let mut process = Command::new("sh")
+            .args(["-c", GUARDIAN, "perdiem-test-guardian"])
+            .args([&path_text(parent), user, end])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // Ctrl-C in a terminal goes to the whole group of the tests.
+            .process_group(0)
+            .spawn()
+            .expect("sh should start");
+        let mut answers = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut folder = String::new();
+        let read = answers.read_line(&mut folder);
+        assert!(
+            read.is_ok_and(|length| length > 1),
+            "no folder could be made in {}",
+            parent.display()
+        );
+        Guardian {
+            shell: Mutex::new(Shell { process, answers }),
+            folder: PathBuf::from(folder.trim_end()),
+        }
+    }
+
+    /// Runs one of the guardian's functions on these words. True if it succeeded.
+    fn run(&self, function: &str, words: &[String]) -> bool {
+        let mut line = function.to_owned();
+        for word in words {
+            assert!(!word.contains('\n'), "a command is one line: {word:?}");
+            line.push_str(&format!(" '{}'", word.replace('\'', r"'\''")));
+        }
+        line.push('\n');
+
+        let mut shell = self.shell.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = shell.process.stdin.as_mut().expect("a pipe");
+        let mut answer = String::new();
+        input
+            .write_all(line.as_bytes())
+            .and_then(|()| shell.answers.read_line(&mut answer))
+            .expect("the guardian of a server was killed");
+        answer == "0\n"
+    }
+
+    /// Runs a function that takes no words, and whose success does not matter: a server that
+    /// is dead can be neither killed nor paused.
+    fn tell(&self, function: &str) {
+        self.run(function, &[]);
+    }
+
+    fn server_pid(&self) -> u32 {
+        let text = fs::read_to_string(self.folder.join("pid")).expect("the guardian wrote it");
+        text.trim().parse().expect("a process id")
+    }
+
+    /// The last lines that the server has written.
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // This closes the guardian's input first. There is nobody to tell of a failure.
+        let _ = shell.process.wait();
+    }
+}
+
+/// PostgreSQL says in its lock file who it is (line 1) and how far it is (line 8).
+fn postgres_is_ready(folder: &Path, pid: u32, _port: u16) -> bool {
+    let lock = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+    let lines: Vec<&str> = lock.lines().map(str::trim).collect();
+    lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")
+}
+
+/// Redis answers PING and says who it is, or that it wants a password.
+fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"PING\r\nINFO server\r\nQUIT\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    ask().is_ok_and(|answer| {
+        let is_ours = answer.contains(&format!("process_id:{pid}\r\n"));
+        (answer.starts_with("+PONG") && is_ours) || answer.starts_with("-NOAUTH")
+    })
+}
+
+/// False once the process has ended, whether or not its parent has taken notice.
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+/// The folder of PostgreSQL's programs: `PERDIEM_POSTGRES_BIN`, or the newest version that
+/// Debian's packages have installed, or where `PATH` finds `postgres`.
+fn postgres_bin() -> PathBuf {
+    if let Some(bin) = env::var_os("PERDIEM_POSTGRES_BIN") {
+        let bin = PathBuf::from(bin);
+        let is_there = bin.join("postgres").is_file();
+        assert!(is_there, "PERDIEM_POSTGRES_BIN has no postgres in it");
+        return bin;
+    }
+    let version = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let newest = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().join("bin/postgres").is_file())
+        .max_by_key(version)
+        .map(|entry| entry.path().join("bin"));
+    newest
+        .or_else(|| {
+            // A link in PATH need not have its siblings beside it.
+            let program = find_in_path("postgres")?.canonicalize().ok()?;
+            Some(program.parent()?.to_owned())
+        })
+        .expect("PostgreSQL is missing: run scripts/install-test-tools")
+}
+
+fn find_in_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+fn path_text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
