@@ -24,6 +24,7 @@ pub struct DatabaseArgs {
 /// How to serve.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
+    /// Where the ledger is.
     #[command(flatten)]
     pub database: DatabaseArgs,
 
@@ -65,6 +66,7 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
     pub drain_seconds: u32,
 
+    /// What to log, and how.
     #[command(flatten)]
     pub log: LogArgs,
 }

@@ -74,10 +74,7 @@ impl Breaker {
 
     /// The connection; `None` while the breaker is open.
     pub fn connection(&self) -> Option<MultiplexedConnection> {
-        self.connection
-            .load()
-            .as_deref()
-            .map(MultiplexedConnection::clone)
+        self.connection.load().as_deref().cloned()
     }
 
     /// Opens the breaker because of an error.

@@ -10,3 +10,4 @@ pub mod policy;
 pub mod totals;
 pub mod window;
 pub mod zone;
+pub mod zones;

@@ -11,11 +11,17 @@ use super::zone::Zone;
 /// The length of a limit's windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Per {
+    /// Of the local clock.
     Minute,
+    /// Of the local clock.
     Hour,
+    /// A local day.
     Day,
+    /// Seven local days.
     Week,
+    /// The local days of a month.
     Month,
+    /// The local days of a year.
     Year,
 }
 
@@ -67,13 +73,16 @@ impl FromStr for Per {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no window lasts a {given:?}; write minute, hour, day, week, month or year")]
 pub struct UnknownPer {
+    /// The text.
     pub given: String,
 }
 
 /// The half-open span of instants `[start, end)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
+    /// Its first instant.
     pub start: DateTime<Utc>,
+    /// The first instant after it.
     pub end: DateTime<Utc>,
 }
 
@@ -102,9 +111,11 @@ impl Window {
 /// instant is in exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
+    /// Whose clocks.
     pub zone: Zone,
-    /// Whole minutes.
+    /// When a day begins, in whole minutes.
     pub day_starts_at: NaiveTime,
+    /// The first day of a week.
     pub week_starts_on: Weekday,
 }
 

@@ -185,7 +185,10 @@ impl Appender {
                     return self.halve(groups, error).await;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "the ledger did not take a batch: trying again");
+                    if pause == RETRY_FIRST {
+                        let error = Chain(&error);
+                        tracing::warn!(%error, "the ledger did not take a batch: trying again");
+                    }
                     sleep(pause).await;
                     pause = RETRY_LAST.min(pause * 2);
                 }

