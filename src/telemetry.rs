@@ -1,5 +1,7 @@
 //! Logs: structured lines on standard error.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -13,7 +15,10 @@ use crate::config::{LogArgs, LogFormat};
 pub fn start(args: &LogArgs) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log)
         .map_err(|error| anyhow::anyhow!("PERDIEM_LOG cannot be read: {error}; write info"))?;
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Human => lines.with_target(false).finish().try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
