@@ -79,7 +79,11 @@ pub struct LogArgs {
     pub log_format: LogFormat,
 
     /// What to log: error, warn, info, debug or trace, also by module (info,perdiem=debug)
-    #[arg(long, env = "PERDIEM_LOG", default_value = "info,actix_server=warn")]
+    #[arg(
+        long,
+        env = "PERDIEM_LOG",
+        default_value = "info,actix_server=warn,sqlx=warn"
+    )]
     pub log: String,
 }
 

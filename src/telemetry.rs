@@ -21,7 +21,10 @@ pub fn start(args: &LogArgs) -> anyhow::Result<()> {
         .with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Human => lines.with_target(false).finish().try_init()?,
-        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_span_list(false);
+            lines.finish().try_init()?
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use chrono::TimeDelta;
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
 use super::Engine;
@@ -19,6 +19,8 @@ use crate::ledger::{Ledger, LedgerError};
 
 /// How often changes of policies, and the clock, are looked for.
 const EVERY: Duration = Duration::from_millis(250);
+/// A ledger that does not answer within this time is said not to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Every so many of those times the instance tells the others that it lives.
 const REPORT_EVERY: u32 = 20;
 /// An instance that said nothing for so long is gone.
@@ -92,17 +94,19 @@ impl Watch {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             for tick in 0u32.. {
                 ticks.tick().await;
-                let looked = watcher
-                    .look(&ledger, &clock, &policies, tolerance, tick, instance)
-                    .await;
-                let answers = looked.is_ok();
+                let look = watcher.look(&ledger, &clock, &policies, tolerance, tick, instance);
+                let looked = timeout(PATIENCE, look).await;
+                let answers = matches!(looked, Ok(Ok(())));
                 let answered = watcher.ledger_answers.swap(answers, Ordering::Relaxed);
                 match looked {
-                    Ok(()) if !answered => tracing::info!("the ledger answers again"),
-                    Err(error) if answered => {
+                    Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
+                    Err(_) if answered => {
+                        tracing::error!("the ledger does not answer within {PATIENCE:?}");
+                    }
+                    Ok(Err(error)) if answered => {
                         tracing::error!(error = %Chain(&error), "the ledger does not answer");
                     }
-                    Ok(()) | Err(_) => {}
+                    Ok(_) | Err(_) => {}
                 }
             }
         });

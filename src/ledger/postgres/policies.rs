@@ -130,7 +130,10 @@ impl Store {
                 .await?;
         let before = last_version(&mut transaction, name).await?;
         let (rule, archived, reason) = match (decide(before.as_ref()), &before) {
-            (Err(error), _) => return Ok(Err(error)),
+            (Err(error), _) => {
+                transaction.rollback().await?;
+                return Ok(Err(error));
+            }
             (
                 Ok(Change::Version {
                     rule,
@@ -140,6 +143,7 @@ impl Store {
                 _,
             ) => (rule, archived, reason),
             (Ok(Change::Keep), Some(policy)) => {
+                transaction.rollback().await?;
                 let after = policy.clone();
                 return Ok(Ok(Edited { before, after }));
             }
