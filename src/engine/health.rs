@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::TimeDelta;
-use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
@@ -65,100 +64,99 @@ pub struct Health {
     pub zone_rules: String,
 }
 
-/// Looks after what changes outside of claims, in the background.
+/// What the watcher found last.
 pub struct Watch {
     ledger_answers: AtomicBool,
-    clock_offset: ArcSwap<Option<TimeDelta>>,
+    /// How far the clock is off, when that is more than the tolerance.
+    clock_off: ArcSwap<Option<TimeDelta>>,
+    /// The rules of time zones that other instances use.
     others_rules: ArcSwap<Vec<String>>,
-    task: std::sync::OnceLock<AbortHandle>,
 }
 
 impl Watch {
-    /// Begins to look. Without a `tolerance` the clock is not looked at.
-    pub fn start(
-        ledger: Ledger,
-        clock: Clock,
-        policies: Arc<Policies>,
-        tolerance: Option<TimeDelta>,
-    ) -> Arc<Self> {
-        let watch = Arc::new(Self {
+    /// Nothing wrong so far.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
             ledger_answers: AtomicBool::new(true),
-            clock_offset: ArcSwap::default(),
+            clock_off: ArcSwap::default(),
             others_rules: ArcSwap::default(),
-            task: std::sync::OnceLock::new(),
-        });
-        let watcher = watch.clone();
-        let task = tokio::spawn(async move {
-            let instance = Uuid::new_v4();
-            let mut ticks = interval(EVERY);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            for tick in 0u32.. {
-                ticks.tick().await;
-                let look = watcher.look(&ledger, &clock, &policies, tolerance, tick, instance);
-                let looked = timeout(PATIENCE, look).await;
-                let answers = matches!(looked, Ok(Ok(())));
-                let answered = watcher.ledger_answers.swap(answers, Ordering::Relaxed);
-                match looked {
-                    Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
-                    Err(_) if answered => {
-                        tracing::error!("the ledger does not answer within {PATIENCE:?}");
-                    }
-                    Ok(Err(error)) if answered => {
-                        tracing::error!(error = %Chain(&error), "the ledger does not answer");
-                    }
-                    Ok(_) | Err(_) => {}
-                }
-            }
-        });
-        // Set once, here.
-        let _ = watch.task.set(task.abort_handle());
-        watch
-    }
-
-    async fn look(
-        &self,
-        ledger: &Ledger,
-        clock: &Clock,
-        policies: &Policies,
-        tolerance: Option<TimeDelta>,
-        tick: u32,
-        instance: Uuid,
-    ) -> Result<(), LedgerError> {
-        policies.refresh(ledger).await?;
-        if let Some(tolerance) = tolerance {
-            let before = clock.now();
-            let offset = ledger.clock_offset(before).await?;
-            // The ledger looked at its clock at some time during the call.
-            let call = clock.now() - before;
-            let offset = if offset < TimeDelta::zero() {
-                (offset + call).min(TimeDelta::zero())
-            } else {
-                offset
-            };
-            let off = Some(offset).filter(|offset| offset.abs() > tolerance);
-            self.clock_offset.store(Arc::new(off));
-        }
-        if tick.is_multiple_of(REPORT_EVERY) {
-            let now = clock.now();
-            let rules = zones::rules().to_string();
-            let others = ledger
-                .report_instance(instance, &rules, now, now - FORGET_AFTER)
-                .await?;
-            self.others_rules.store(Arc::new(others));
-        }
-        Ok(())
+        })
     }
 
     /// Whether the clock is off by more than the tolerance.
     pub fn clock_is_off(&self) -> bool {
-        self.clock_offset.load().is_some()
+        self.clock_off.load().is_some()
+    }
+}
+
+/// Looks after what changes outside of claims, in the background.
+pub struct Watcher {
+    /// Where it notes what it finds.
+    pub watch: Arc<Watch>,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The source of time.
+    pub clock: Clock,
+    /// The policies to keep fresh.
+    pub policies: Arc<Policies>,
+    /// How far the clock may be off; `None` does not look.
+    pub tolerance: Option<TimeDelta>,
+    /// What tells this instance from others.
+    pub instance: Uuid,
+}
+
+impl Watcher {
+    /// Looks again and again.
+    pub async fn run(self) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for tick in 0u32.. {
+            ticks.tick().await;
+            let looked = timeout(PATIENCE, self.look(tick)).await;
+            let answers = matches!(looked, Ok(Ok(())));
+            let answered = self.watch.ledger_answers.swap(answers, Ordering::Relaxed);
+            match looked {
+                Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
+                Ok(Err(error)) if answered => {
+                    tracing::error!(error = %Chain(&error), "the ledger does not answer");
+                }
+                Err(_) if answered => {
+                    tracing::error!("the ledger does not answer within {PATIENCE:?}");
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
     }
 
-    /// Ends it.
-    pub fn stop(&self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
+    async fn look(&self, tick: u32) -> Result<(), LedgerError> {
+        self.policies.refresh(&self.ledger).await?;
+        if let Some(tolerance) = self.tolerance {
+            let offset = self.clock_offset().await?;
+            let off = Some(offset).filter(|offset| offset.abs() > tolerance);
+            self.watch.clock_off.store(Arc::new(off));
         }
+        if tick.is_multiple_of(REPORT_EVERY) {
+            let now = self.clock.now();
+            let rules = zones::rules().to_string();
+            let others = self
+                .ledger
+                .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
+                .await?;
+            self.watch.others_rules.store(Arc::new(others));
+        }
+        Ok(())
+    }
+
+    /// How far the clock is off the ledger's, as far as the time that the call took allows
+    /// to tell.
+    async fn clock_offset(&self) -> Result<TimeDelta, LedgerError> {
+        let before = self.clock.now();
+        let offset = self.ledger.clock_offset(before).await?;
+        let call = self.clock.now() - before;
+        Ok(match offset < TimeDelta::zero() {
+            true => (offset + call).min(TimeDelta::zero()),
+            false => offset,
+        })
     }
 }
 
@@ -169,7 +167,7 @@ impl Engine {
         if !self.watch.ledger_answers.load(Ordering::Relaxed) {
             troubles.push(Trouble::Ledger);
         }
-        if let Some(offset) = **self.watch.clock_offset.load() {
+        if let Some(offset) = **self.watch.clock_off.load() {
             troubles.push(Trouble::Clock(offset));
         }
         let is_ready = troubles.is_empty();

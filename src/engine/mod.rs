@@ -23,6 +23,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -42,7 +43,7 @@ pub use windows::WindowQuery;
 use access::Access;
 use append::Appender;
 use ask::Asker;
-use health::Watch;
+use health::{Watch, Watcher};
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use settle::SettleQueue;
@@ -115,6 +116,7 @@ pub struct Engine {
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
+    watcher: AbortHandle,
     keys_in_progress: KeysInProgress,
     first_step: mpsc::UnboundedSender<Pending>,
     append: mpsc::UnboundedSender<Pending>,
@@ -146,12 +148,16 @@ impl Engine {
         let (access, new_secret) =
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
         let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
-        let watch = Watch::start(
-            ledger.clone(),
-            clock.clone(),
-            policies.clone(),
-            options.clock_tolerance,
-        );
+        let watch = Watch::new();
+        let watcher = Watcher {
+            watch: watch.clone(),
+            ledger: ledger.clone(),
+            clock: clock.clone(),
+            policies: policies.clone(),
+            tolerance: options.clock_tolerance,
+            instance: Uuid::new_v4(),
+        };
+        let watcher = tokio::spawn(watcher.run()).abort_handle();
 
         let settle = match &counters {
             Some(counters) => {
@@ -196,6 +202,7 @@ impl Engine {
             policies,
             access,
             watch,
+            watcher,
             keys_in_progress: KeysInProgress::default(),
             first_step,
             append,
@@ -227,7 +234,7 @@ impl Engine {
         {
             tracing::warn!("claims were still under way at the end of the drain time");
         }
-        self.watch.stop();
+        self.watcher.abort();
         if timeout(patience, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }
