@@ -89,10 +89,9 @@ impl Engine {
             .counters
             .as_ref()
             .is_some_and(|counters| counters.is_available());
-        let queue = if has_counters {
-            &self.first_step
-        } else {
-            &self.append
+        let queue = match has_counters {
+            true => &self.queues.ask,
+            false => &self.queues.append,
         };
         queue.send(pending).map_err(|_| Undecided::Ending)?;
         match timeout_at(deadline, answered).await {

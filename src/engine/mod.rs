@@ -107,6 +107,14 @@ pub enum Failure {
     Interrupted,
 }
 
+/// Where claims wait.
+struct Queues {
+    /// For the counters' word; without counters, as `append`.
+    ask: mpsc::UnboundedSender<Pending>,
+    /// For the ledger.
+    append: mpsc::UnboundedSender<Pending>,
+}
+
 /// The engine: every use case is a method of it.
 pub struct Engine {
     runtime: Handle,
@@ -118,8 +126,7 @@ pub struct Engine {
     watch: Arc<Watch>,
     watcher: AbortHandle,
     keys_in_progress: KeysInProgress,
-    first_step: mpsc::UnboundedSender<Pending>,
-    append: mpsc::UnboundedSender<Pending>,
+    queues: Queues,
     claims_under_way: Arc<Semaphore>,
     claims_most: usize,
     exports: Arc<Semaphore>,
@@ -159,41 +166,7 @@ impl Engine {
         };
         let watcher = tokio::spawn(watcher.run()).abort_handle();
 
-        let settle = match &counters {
-            Some(counters) => {
-                let (queue, jobs) = SettleQueue::new();
-                tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
-                queue
-            }
-            None => SettleQueue::none(),
-        };
-        let (append, to_append) = mpsc::unbounded_channel();
-        let appender = Appender {
-            ledger: ledger.clone(),
-            clock: clock.clone(),
-            policies: policies.clone(),
-            settle,
-        };
-        let lanes = match ledger {
-            Ledger::Postgres(_) => POSTGRES_LANES,
-            Ledger::Sqlite(_) => SQLITE_LANES,
-        };
-        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
-        let first_step = match &counters {
-            Some(counters) => {
-                let (ask, to_ask) = mpsc::unbounded_channel();
-                let asker = Asker {
-                    counters: counters.clone(),
-                    clock: clock.clone(),
-                    policies: policies.clone(),
-                    append: append.clone(),
-                };
-                tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-                ask
-            }
-            None => append.clone(),
-        };
-
+        let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);
         let engine = Self {
             runtime: Handle::current(),
             clock,
@@ -204,8 +177,7 @@ impl Engine {
             watch,
             watcher,
             keys_in_progress: KeysInProgress::default(),
-            first_step,
-            append,
+            queues,
             claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
             claims_most: options.claims_most,
             exports: Arc::new(Semaphore::new(EXPORTS_MOST)),
@@ -255,4 +227,46 @@ impl Engine {
     fn nonce() -> u64 {
         Uuid::new_v4().as_u64_pair().1
     }
+}
+
+/// Starts the workers of a claim's way: ask, append, settle.
+fn start_workers(
+    ledger: &Ledger,
+    counters: Option<&Counters>,
+    clock: &Clock,
+    policies: &Arc<Policies>,
+) -> Queues {
+    let settle = match counters {
+        Some(counters) => {
+            let (queue, jobs) = SettleQueue::new();
+            tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
+            queue
+        }
+        None => SettleQueue::none(),
+    };
+    let (append, to_append) = mpsc::unbounded_channel();
+    let appender = Appender {
+        ledger: ledger.clone(),
+        clock: clock.clone(),
+        policies: policies.clone(),
+        settle,
+    };
+    let lanes = match ledger {
+        Ledger::Postgres(_) => POSTGRES_LANES,
+        Ledger::Sqlite(_) => SQLITE_LANES,
+    };
+    tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
+    let Some(counters) = counters else {
+        let ask = append.clone();
+        return Queues { ask, append };
+    };
+    let (ask, to_ask) = mpsc::unbounded_channel();
+    let asker = Asker {
+        counters: counters.clone(),
+        clock: clock.clone(),
+        policies: policies.clone(),
+        append: append.clone(),
+    };
+    tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
+    Queues { ask, append }
 }
