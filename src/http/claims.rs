@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::denial::Asked;
 use super::error::{ApiError, InvalidPart};
 use super::extract::{
-    Body, Caller, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, WholeNumber, engine,
+    Body, Caller, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
@@ -125,9 +125,7 @@ impl ClaimBody {
 )]
 pub async fn post(
     _caller: Caller,
-    policy: PolicyPath,
-    key: KeyHeader,
-    body: Body<ClaimBody>,
+    Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (claim, dry_run) = body.0.check(key)?;

@@ -90,6 +90,25 @@ fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
+/// Two parts of a request, of which the first one's faults are told first. The parts of a
+/// tuple race: a body that is still coming in loses to a header that is wrong.
+pub struct Then<A, B>(pub A, pub B);
+
+impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A, B> {
+    type Error = actix_web::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, actix_web::Error>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let first = A::from_request(request, payload);
+        let request = request.clone();
+        Box::pin(async move {
+            let first = first.await.map_err(Into::into)?;
+            let second = B::from_request(&request, &mut Payload::None);
+            Ok(Then(first, second.await.map_err(Into::into)?))
+        })
+    }
+}
+
 /// The parameters of the query. Every one is a text here; [`Faults`] parses them.
 pub struct Query<T>(pub T);
 

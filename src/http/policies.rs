@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, PolicyPath, Query, WholeNumber, engine, parse_instant,
+    Body, Caller, EngineData, Faults, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
@@ -215,9 +215,7 @@ impl PolicyBody {
 )]
 pub async fn put(
     caller: Caller,
-    policy: PolicyPath,
-    precondition: Precondition,
-    body: Body<PolicyBody>,
+    Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (rule, reason) = body.0.check()?;
@@ -321,9 +319,9 @@ pub struct ArchiveQuery {
 )]
 pub async fn archive(
     caller: Caller,
+    query: Query<ArchiveQuery>,
     policy: PolicyPath,
     precondition: Precondition,
-    query: Query<ArchiveQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let reason = query.0.reason;
@@ -352,8 +350,8 @@ pub async fn archive(
 )]
 pub async fn versions(
     _caller: Caller,
-    policy: PolicyPath,
     query: Query<PageQuery>,
+    policy: PolicyPath,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let limit = page_limit(&query.0)?;
@@ -426,8 +424,8 @@ pub struct WindowList {
 )]
 pub async fn windows(
     _caller: Caller,
-    policy: PolicyPath,
     query: Query<WindowListQuery>,
+    policy: PolicyPath,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let mut faults = Faults::default();
