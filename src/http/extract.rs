@@ -147,6 +147,12 @@ impl FromRequest for SubjectPath {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        // The router puts U+FFFD for what is no UTF-8, which would be another subject.
+        let path = percent_encoding::percent_decode_str(request.uri().path());
+        if path.decode_utf8().is_err() {
+            let error = ApiError::invalid("subject", "write it as percent-encoded UTF-8");
+            return ready(Err(error));
+        }
         let subject = Subject::new(&decoded(request, "subject"));
         let subject = subject.map_err(|error| ApiError::invalid("subject", error));
         ready(subject.map(SubjectPath))
