@@ -1,0 +1,112 @@
+//! Claims where there is no ledger, no policy, or nobody who waits.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{problem, replace};
+use crate::support::app::{App, Ground, Stack, eventually, on_every_stack};
+use crate::support::servers::Postgres;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_policy_is_told() {
+    let app = App::on(Stack::Sqlite).await;
+    for (key, dry_run) in [(None, false), (Some("order-17"), false), (None, true)] {
+        let body = json!({ "subject": "member-42", "dry_run": dry_run });
+        let answer = app.claim_under("nothing", body, key).await;
+        let told = problem(&answer, 404, "unknown-policy");
+        assert!(told["detail"].as_str().unwrap().contains("nothing"));
+    }
+    let answer = app.get("/v1/policies/nothing/subjects/member-42").await;
+    problem(&answer, 404, "unknown-policy");
+}
+
+/// PostgreSQL is killed; the claims say so within their deadline, and go on when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_is_gone_decides_nothing() {
+    let mut postgres = Postgres::start();
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.database_url = postgres.create_database();
+    let app = App::start_with(&ground, |options| {
+        options.claim_deadline = Duration::from_millis(500);
+    })
+    .await;
+    app.benefit(3, "GMT+8").await;
+    let first = app.claim("member-42", Some("order-1")).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    postgres.kill();
+    for (key, dry_run) in [
+        (None, false),
+        (Some("order-1"), false),
+        (Some("order-2"), false),
+        (None, true),
+    ] {
+        let body = json!({ "subject": "member-42", "dry_run": dry_run });
+        let answer = app.claim_body(body, key).await;
+        problem(&answer, 503, "undecided");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        for secret in ["postgres", "refused", "127.0.0.1", "SQL"] {
+            assert!(!answer.text.contains(secret), "{answer:?}");
+        }
+    }
+    // What can be told without the ledger is.
+    let body = json!({ "subject": "member-42", "units": 4 });
+    assert_eq!(app.claim_body(body, None).await.status, 422);
+    // Everything else says that it can't.
+    for path in ["/v1/policies", "/v1/policies/benefit/subjects/member-42"] {
+        let answer = app.get(path).await;
+        problem(&answer, 503, "unavailable");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    eventually("the instance says that it is not ready", async || {
+        let answer = app.get("/readyz").await;
+        answer.status == 503 && answer.text.contains("the ledger does not answer")
+    })
+    .await;
+    assert_eq!(app.get("/livez").await.status, 200);
+
+    postgres.restart();
+    eventually("the instance is ready again", async || {
+        app.get("/readyz").await.status == 200
+    })
+    .await;
+    eventually("a claim is decided", async || {
+        app.claim("member-42", Some("order-2")).await.status == 200
+    })
+    .await;
+    let again = app.claim("member-42", Some("order-1")).await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, first.json()));
+    let history = app.get("/v1/grants").await.json();
+    assert!(
+        history["items"]
+            .as_array()
+            .is_some_and(|items| items.len() <= 3)
+    );
+}
+
+on_every_stack!(claims_of_several_instances_make_one_account);
+
+async fn claims_of_several_instances_make_one_account(stack: Stack) {
+    if matches!(stack, Stack::Sqlite | Stack::RedisAndSqlite) {
+        // SQLite is for one process.
+        return;
+    }
+    let ground = Ground::new(stack);
+    let (one, other) = (App::start(&ground).await, App::start(&ground).await);
+    replace(&one, json!({})).await;
+    // A change holds everywhere within a second; until then the policy is not known there.
+    let mut answer = other.claim("member-42", Some("order-1")).await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while answer.status == 404 && std::time::Instant::now() < deadline {
+        answer = other.claim("member-42", Some("order-1")).await;
+    }
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let again = one.claim("member-42", Some("order-1")).await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, answer.json()));
+    assert_eq!(one.claim("member-42", None).await.status, 201);
+    let third = other.claim("member-42", None).await;
+    assert_eq!(third.json()["limits"][0]["used"], 3);
+    for app in [&one, &other] {
+        problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
+    }
+}

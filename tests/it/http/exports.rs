@@ -1,0 +1,301 @@
+//! Exports of grants: CSV and NDJSON, streamed from one snapshot.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::direct::Direct;
+use super::{all_items, on_both_ledgers, problem};
+use crate::support::app::{Answer, App, Ground, Stack, eventually};
+use crate::support::servers::Postgres;
+
+const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata";
+
+fn rule(max: u64) -> Value {
+    json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
+}
+
+/// Copies the one grant that stands there: entries of the same account and instant, numbered
+/// from `first`. Their ids lie around its id, or below all that perdiem gives.
+async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
+    let last = first + count - 1;
+    let (postgres_head, sqlite_head) = match below {
+        true => (
+            "'00000000-0000-7000-8000-'",
+            "unhex('00000000000070008000')",
+        ),
+        false => ("substr(id::text, 1, 24)", "substr(id, 1, 10)"),
+    };
+    let columns = "at, units, policy, policy_version, kind, account, totals, metadata";
+    let postgres = format!(
+        "INSERT INTO entries (number, id, {columns})
+         SELECT i, ({postgres_head} || lpad(to_hex(i), 12, '0'))::uuid, {columns}
+         FROM entries, generate_series({first}, {last}) AS n(i) WHERE number = 1"
+    );
+    let sqlite = format!(
+        "WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last})
+         INSERT INTO entries (number, id, {columns})
+         SELECT i, CAST({sqlite_head} || unhex(printf('%012x', i)) AS BLOB), {columns}
+         FROM entries, n WHERE number = 1"
+    );
+    let mut connection = Direct::to(ground).await;
+    assert_eq!(connection.execute(&postgres, &sqlite).await, count);
+}
+
+fn csv_rows(text: &str) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .from_reader(text.as_bytes());
+    let row = |row: csv::StringRecord| row.iter().map(str::to_owned).collect();
+    reader
+        .records()
+        .map(|record| row(record.expect("a row")))
+        .collect()
+}
+
+/// A cell as JSON has the value.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+async fn export(app: &App, format: &str, query: &str) -> Answer {
+    let answer = app
+        .get(&format!("/v1/grants/export?format={format}&{query}"))
+        .await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let disposition = format!("attachment; filename=\"grants.{format}\"");
+    assert_eq!(
+        answer.header("content-disposition"),
+        Some(disposition.as_str())
+    );
+    let kind = answer.header("content-type").expect("a type").to_owned();
+    match format {
+        "csv" => assert!(kind.starts_with("text/csv; charset=utf-8"), "{kind}"),
+        _ => assert_eq!(kind, "application/x-ndjson"),
+    }
+    answer
+}
+
+on_both_ledgers!(exports_equal_the_list);
+
+async fn exports_equal_the_list(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.put_policy("one", rule(1000)).await;
+    app.put_policy("two", rule(1000)).await;
+    let subjects = [
+        "member-1",
+        "a,b",
+        "\"quoted\"",
+        "a;b",
+        "ä/😀",
+        " padded ",
+        "'apostrophe",
+    ];
+    for (minute, subject) in subjects.iter().cycle().take(20).enumerate() {
+        let policy = if minute % 3 == 0 { "one" } else { "two" };
+        let metadata = match minute % 4 {
+            0 => Value::Null,
+            1 => json!({}),
+            2 => json!({ "note": "a,\"b\"\r\nc", "n": [1, 2.5, null] }),
+            _ => json!({ "=1+1": "=1+1" }),
+        };
+        let body = json!({ "subject": subject, "units": minute + 1, "metadata": metadata });
+        let key = format!("key-{minute}");
+        let answer = app.claim_under(policy, body, Some(&key)).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        clock.advance(chrono::TimeDelta::minutes(1));
+    }
+    let from = "2026-11-21T03:09:05.678901Z";
+    for query in [
+        String::new(),
+        "policy=one".to_owned(),
+        "subject=a%2Cb".to_owned(),
+        "policy=two&subject=member-1&state=granted".to_owned(),
+        format!("from={from}"),
+        format!("to={from}&policy=two"),
+        "idempotency_key=key-7".to_owned(),
+        "state=reversed".to_owned(),
+        "subject=nobody".to_owned(),
+    ] {
+        let list = all_items(&app, &format!("/v1/grants?{query}")).await;
+        let ndjson = export(&app, "ndjson", &query).await.text;
+        assert!(ndjson.is_empty() || ndjson.ends_with('\n'));
+        let lines: Vec<Value> = ndjson
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(lines, list, "{query}");
+
+        let csv = export(&app, "csv", &query).await.text;
+        assert!(csv.starts_with(&format!("{COLUMNS}\r\n")), "{csv}");
+        assert!(csv.ends_with("\r\n"));
+        let rows = csv_rows(&csv);
+        assert_eq!(rows.len(), list.len() + 1);
+        for (row, grant) in rows[1..].iter().zip(&list) {
+            let wanted: Vec<String> = COLUMNS.split(',').map(|name| cell(&grant[name])).collect();
+            assert_eq!(row[..7], wanted[..7]);
+            let metadata = match row[7].as_str() {
+                "" => Value::Null,
+                json => serde_json::from_str(json).expect("JSON"),
+            };
+            assert_eq!(metadata, grant["metadata"]);
+        }
+    }
+    let answer = app.get("/v1/grants/export?format=csv&policy=nothing").await;
+    problem(&answer, 404, "unknown-policy");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_cell_is_a_formula() {
+    let app = App::on(Stack::Sqlite).await;
+    app.put_policy("benefit", rule(1000)).await;
+    let formulas = [
+        "=1+1",
+        "+1",
+        "-1",
+        "@A1",
+        "=cmd|' /C calc'!A0",
+        "＝1",
+        "＋1",
+        "－1",
+        "＠A1",
+    ];
+    for formula in formulas {
+        assert_eq!(app.claim(formula, None).await.status, 201);
+    }
+    let csv = export(&app, "csv", "").await.text;
+    let mut subjects: Vec<String> = csv_rows(&csv)[1..]
+        .iter()
+        .map(|row| row[3].clone())
+        .collect();
+    subjects.reverse();
+    assert_eq!(subjects, formulas.map(|formula| format!("'{formula}")));
+    for cell in csv_rows(&csv).concat() {
+        assert!(
+            !cell.starts_with(['=', '+', '-', '@', '\t', '\r', '＝']),
+            "{cell}"
+        );
+    }
+    // NDJSON tells them as they are.
+    let ndjson = export(&app, "ndjson", "").await.text;
+    assert!(ndjson.contains("\"subject\":\"=1+1\""));
+}
+
+on_both_ledgers!(many_rows_come_whole_and_in_order);
+
+async fn many_rows_come_whole_and_in_order(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.put_policy("benefit", rule(1_000_000)).await;
+    app.claim("member-42", None).await;
+    // More than two pages of the ledger's, and exactly three.
+    for (first, count, total) in [(2, 2999, 3000), (3001, 1, 3001)] {
+        copy_grant(&ground, first, count, false).await;
+        for query in ["", "policy=benefit", "subject=member-42"] {
+            let ndjson = export(&app, "ndjson", query).await.text;
+            let ids: Vec<String> = ndjson
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+                .map(|grant| grant["id"].as_str().expect("an id").to_owned())
+                .collect();
+            assert_eq!(ids.len(), total, "{query}");
+            assert!(ids.is_sorted_by(|newer, older| newer > older));
+            let rows = csv_rows(&export(&app, "csv", query).await.text);
+            assert!(rows[1..].iter().map(|row| &row[0]).eq(&ids));
+        }
+        let list = all_items(&app, "/v1/grants?limit=1000").await;
+        assert_eq!(list.len(), total);
+    }
+}
+
+on_both_ledgers!(an_export_is_one_view_while_grants_come_in);
+
+/// The export is more than what fits into sockets and queues, so that it is still being read
+/// when new grants come in: above all ids, and below all.
+async fn an_export_is_one_view_while_grants_come_in(stack: Stack) {
+    const COUNT: u64 = 12_000;
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.put_policy("benefit", rule(1_000_000)).await;
+    let metadata = json!({ "padding": "x".repeat(4000) });
+    let body = json!({ "subject": "member-42", "metadata": metadata });
+    app.claim_body(body, None).await;
+    copy_grant(&ground, 2, COUNT - 1, false).await;
+
+    let path = "/v1/grants/export?format=ndjson";
+    let request = app.request(reqwest::Method::GET, path);
+    let mut response = request.send().await.expect("an answer");
+    let mut bytes = response
+        .chunk()
+        .await
+        .expect("a piece")
+        .expect("a piece")
+        .to_vec();
+    copy_grant(&ground, COUNT + 1, 500, true).await;
+    assert_eq!(app.claim("member-43", None).await.status, 201);
+    while let Some(piece) = response.chunk().await.expect("a piece") {
+        bytes.extend_from_slice(&piece);
+    }
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    let ids: BTreeSet<&str> = text.lines().map(|line| &line[..50]).collect();
+    assert_eq!(text.lines().count() as u64, COUNT);
+    assert_eq!(ids.len() as u64, COUNT);
+    assert!(!text.contains("00000000-0000-7000-8000-"));
+    assert!(!text.contains("member-43"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_that_breaks_off_has_no_end() {
+    let mut postgres = Postgres::start();
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.database_url = postgres.create_database();
+    let app = App::start(&ground).await;
+    app.put_policy("benefit", rule(1_000_000)).await;
+    let metadata = json!({ "padding": "x".repeat(4000) });
+    let body = json!({ "subject": "member-42", "metadata": metadata });
+    app.claim_body(body, None).await;
+    copy_grant(&ground, 2, 11_999, false).await;
+    let path = "/v1/grants/export?format=ndjson";
+    let request = app.request(reqwest::Method::GET, path);
+    let mut response = request.send().await.expect("an answer");
+    response.chunk().await.expect("a piece");
+    postgres.kill();
+    let broke_off = loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(broke_off, "a client must see that rows are missing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_that_nobody_reads_makes_way() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start(&ground).await;
+    app.put_policy("benefit", rule(1_000_000)).await;
+    let metadata = json!({ "padding": "x".repeat(4000) });
+    let body = json!({ "subject": "member-42", "metadata": metadata });
+    app.claim_body(body, None).await;
+    copy_grant(&ground, 2, 11_999, false).await;
+    let path = "/v1/grants/export?format=ndjson";
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let request = app.request(reqwest::Method::GET, path);
+        open.push(request.send().await.expect("an answer"));
+    }
+    let answer = app.get(path).await;
+    problem(&answer, 503, "unavailable");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    drop(open);
+    eventually("an export has made way", async || {
+        let request = app.request(reqwest::Method::GET, path);
+        request.send().await.expect("an answer").status() == 200
+    })
+    .await;
+}

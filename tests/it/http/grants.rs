@@ -1,0 +1,224 @@
+//! Grants: one, and lists with filters and cursors.
+
+use chrono::TimeDelta;
+use serde_json::{Value, json};
+
+use super::{all_items, archive, column, invalid_places, on_both_ledgers, problem};
+use crate::support::app::{Answer, App, Stack};
+
+fn rule(max: u64) -> Value {
+    json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
+}
+
+fn ids(items: &[Value]) -> Vec<&str> {
+    column(items, "id")
+}
+
+on_both_ledgers!(one_grant);
+
+async fn one_grant(stack: Stack) {
+    let (app, _clock) = App::with_clock(stack).await;
+    app.benefit(3, "GMT+8").await;
+    let body = json!({ "subject": "member-42", "units": 2, "metadata": { "b": 1, "a": [null] } });
+    let claimed = app.claim_body(body, Some("order-17")).await.json();
+    let id = claimed["grant"]["id"].as_str().expect("an id");
+    assert_eq!(
+        uuid::Uuid::parse_str(id).map(|id| id.get_version_num()),
+        Ok(7)
+    );
+    let grant = app.get(&format!("/v1/grants/{id}")).await;
+    assert_eq!(grant.status, 200, "{grant:?}");
+    assert_eq!(grant.json(), claimed["grant"]);
+    // A key is nobody's to read.
+    assert!(!grant.text.contains("order-17"));
+    archive(&app).await;
+    assert_eq!(
+        app.get(&format!("/v1/grants/{id}")).await.json(),
+        claimed["grant"]
+    );
+    let other = "/v1/grants/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42";
+    problem(&app.get(other).await, 404, "not-found");
+    let bare = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
+    app.put_policy("bare", bare).await;
+    let claimed = app
+        .claim_under("bare", json!({ "subject": "a" }), None)
+        .await
+        .json();
+    assert_eq!(claimed["grant"]["metadata"], Value::Null);
+}
+
+on_both_ledgers!(filters_combine);
+
+async fn filters_combine(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.put_policy("one", rule(100)).await;
+    app.put_policy("two", rule(100)).await;
+    // A grant a minute, from the first one on.
+    let mut grants: Vec<Value> = Vec::new();
+    for minute in 0..12 {
+        let policy = if minute % 2 == 0 { "one" } else { "two" };
+        let subject = format!("member-{}", minute % 3);
+        let key = format!("key-{}", minute / 2);
+        let body = json!({ "subject": subject, "units": minute + 1 });
+        let answer = app.claim_under(policy, body, Some(&key)).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        grants.push(answer.json()["grant"].clone());
+        clock.advance(TimeDelta::minutes(1));
+    }
+    grants.reverse();
+    let at = |newest: usize| {
+        grants[newest]["granted_at"]
+            .as_str()
+            .expect("an instant")
+            .to_owned()
+    };
+    let of = |keep: &dyn Fn(usize) -> bool| -> Vec<Value> {
+        let minute = |newest: usize| 11 - newest;
+        let kept = (0..12).filter(|newest| keep(minute(*newest)));
+        kept.map(|newest| grants[newest].clone()).collect()
+    };
+    let (from, to) = (at(9), at(3));
+    let cases: Vec<(String, Vec<Value>)> = vec![
+        (String::new(), grants.clone()),
+        ("policy=one".into(), of(&|minute| minute % 2 == 0)),
+        ("subject=member-1".into(), of(&|minute| minute % 3 == 1)),
+        (
+            "policy=two&subject=member-1".into(),
+            of(&|minute| minute % 6 == 1),
+        ),
+        (
+            "idempotency_key=key-2".into(),
+            of(&|minute| minute / 2 == 2),
+        ),
+        (
+            "idempotency_key=%22key-2%22".into(),
+            of(&|minute| minute / 2 == 2),
+        ),
+        (
+            "idempotency_key=key-2&policy=one".into(),
+            of(&|minute| minute == 4),
+        ),
+        (
+            "idempotency_key=key-2&subject=member-1".into(),
+            of(&|minute| minute == 4),
+        ),
+        ("idempotency_key=key-2&subject=member-0".into(), vec![]),
+        ("idempotency_key=key-9".into(), vec![]),
+        ("state=granted".into(), grants.clone()),
+        ("state=reversed".into(), vec![]),
+        ("state=held&policy=one".into(), vec![]),
+        ("state=lapsed&subject=member-1".into(), vec![]),
+        (format!("from={from}"), of(&|minute| minute >= 2)),
+        (format!("to={to}"), of(&|minute| minute < 8)),
+        (
+            format!("from={from}&to={to}"),
+            of(&|minute| (2..8).contains(&minute)),
+        ),
+        (
+            format!("from={from}&to={to}&policy=one&subject=member-0&state=granted"),
+            of(&|minute| minute == 6),
+        ),
+        (format!("from={from}&to={from}"), vec![]),
+        (format!("idempotency_key=key-2&to={}", at(7)), vec![]),
+        ("subject=nobody".into(), vec![]),
+    ];
+    for (query, wanted) in cases {
+        for limit in [1, 2, 1000] {
+            let items = all_items(&app, &format!("/v1/grants?{query}&limit={limit}")).await;
+            assert_eq!(items, wanted, "{query}, {limit} a page");
+        }
+    }
+    // A microsecond counts.
+    let next = format!("{}1Z", from.trim_end_matches('Z').trim_end_matches('1'));
+    let items = all_items(&app, &format!("/v1/grants?from={next}")).await;
+    let later = if next > from { 9 } else { 10 };
+    assert_eq!(items.len(), later, "{next}");
+    problem(
+        &app.get("/v1/grants?policy=nothing").await,
+        404,
+        "unknown-policy",
+    );
+}
+
+on_both_ledgers!(a_cursor_stays_right_while_grants_come_in);
+
+async fn a_cursor_stays_right_while_grants_come_in(stack: Stack) {
+    let app = App::on(stack).await;
+    app.put_policy("benefit", rule(1000)).await;
+    for number in 0..25 {
+        app.claim(&format!("member-{}", number % 4), None).await;
+    }
+    let before = all_items(&app, "/v1/grants").await;
+    assert_eq!(before.len(), 25);
+    for query in ["", "policy=benefit", "subject=member-1"] {
+        let old = all_items(&app, &format!("/v1/grants?{query}")).await;
+        let mut seen: Vec<Value> = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/grants?{query}&limit=3{cursor}");
+            let page = app.get(&path).await.json();
+            seen.extend(page["items"].as_array().expect("items").iter().cloned());
+            let Some(next) = page["next_cursor"].as_str() else {
+                break;
+            };
+            cursor = format!("&cursor={next}");
+            for _ in 0..2 {
+                assert_eq!(app.claim("member-1", None).await.status, 201);
+            }
+        }
+        assert_eq!(ids(&seen), ids(&old), "{query}");
+    }
+    // Grants are in the order of their ids, newest first.
+    let after = all_items(&app, "/v1/grants?limit=7").await;
+    let mut sorted = ids(&after);
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    sorted.dedup();
+    assert_eq!(ids(&after), sorted);
+    assert_eq!(&after[after.len() - 25..], before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cursor_is_good_for_its_own_list_only() {
+    let app = App::on(Stack::Sqlite).await;
+    app.put_policy("benefit", rule(1000)).await;
+    for _ in 0..3 {
+        app.claim("member-1", None).await;
+    }
+    let list = "/v1/grants?policy=benefit&limit=1";
+    let page = app.get(list).await.json();
+    let cursor = page["next_cursor"].as_str().expect("a cursor");
+    // Another page size is the same list.
+    let answer = app
+        .get(&format!(
+            "/v1/grants?policy=benefit&limit=2&cursor={cursor}"
+        ))
+        .await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let mut tampered = Vec::new();
+    for index in 0..cursor.len() {
+        let mut bytes = cursor.as_bytes().to_vec();
+        bytes[index] = if bytes[index] == b'A' { b'B' } else { b'A' };
+        tampered.push(String::from_utf8(bytes).expect("ASCII"));
+    }
+    tampered.push(cursor[..cursor.len() - 1].to_owned());
+    tampered.push(format!("{cursor}="));
+    tampered.push("A".repeat(8_000));
+    for cursor in tampered {
+        let answer = app.get(&format!("{list}&cursor={cursor}")).await;
+        assert_eq!(invalid_places(&answer), ["cursor"], "{cursor}");
+    }
+    for path in [
+        format!("/v1/grants?limit=1&cursor={cursor}"),
+        format!("{list}&subject=member-1&cursor={cursor}"),
+        format!("{list}&state=granted&cursor={cursor}"),
+        format!("{list}&from=2020-01-01T00:00:00Z&cursor={cursor}"),
+        format!("/v1/policies?cursor={cursor}"),
+    ] {
+        assert_eq!(invalid_places(&app.get(&path).await), ["cursor"], "{path}");
+    }
+    // Nor is it good for another ledger.
+    let other = App::on(Stack::Sqlite).await;
+    other.put_policy("benefit", rule(1)).await;
+    let answer: Answer = other.get(&format!("{list}&cursor={cursor}")).await;
+    assert_eq!(invalid_places(&answer), ["cursor"]);
+}

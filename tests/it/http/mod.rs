@@ -1,0 +1,146 @@
+//! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
+
+mod claims;
+mod denials;
+mod direct;
+mod docs;
+mod errors;
+mod exports;
+mod grants;
+mod health;
+mod policies;
+mod replays;
+mod request_id;
+mod routes;
+mod usage;
+mod windows;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::app::{Answer, App};
+
+/// Makes one test for each store of the ledger out of each scenario: for what Redis has no
+/// part in.
+macro_rules! on_both_ledgers {
+    ($($scenario:ident),* $(,)?) => {
+        $(
+            mod $scenario {
+                use crate::support::app::Stack;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn sqlite() {
+                    super::$scenario(Stack::Sqlite).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn postgres() {
+                    super::$scenario(Stack::Postgres).await;
+                }
+            }
+        )*
+    };
+}
+use on_both_ledgers;
+
+const PROBLEM: &str = "application/problem+json";
+const CLAIMS: &str = "/v1/policies/benefit/claims";
+
+/// The problem document of an answer, which must have this status and kind.
+#[track_caller]
+fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
+    assert_eq!(answer.status.as_u16(), status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some(PROBLEM), "{answer:?}");
+    assert!(answer.header("x-request-id").is_some(), "{answer:?}");
+    let problem = answer.json();
+    let type_of = problem["type"].as_str().expect("a type");
+    assert_eq!(type_of.rsplit(['#', '/']).next(), Some(kind), "{answer:?}");
+    assert_eq!(problem["status"], status);
+    for name in ["title", "detail"] {
+        assert!(problem[name].as_str().is_some_and(|text| !text.is_empty()));
+    }
+    problem
+}
+
+/// The places that a 422 names, each with what is wrong there.
+#[track_caller]
+fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
+    let problem = problem(answer, 422, "invalid");
+    let parts = problem["errors"].as_array().expect("errors");
+    let part = |part: &Value| {
+        let place = part["pointer"].as_str().or(part["parameter"].as_str());
+        let detail = part["detail"].as_str();
+        (
+            place.expect("a place").to_owned(),
+            detail.expect("a detail").to_owned(),
+        )
+    };
+    parts.iter().map(part).collect()
+}
+
+/// The places that a 422 names.
+#[track_caller]
+fn invalid_places(answer: &Answer) -> Vec<String> {
+    let parts = invalid_parts(answer);
+    parts.into_iter().map(|(place, _)| place).collect()
+}
+
+/// Sends a body as it is, with the admin key.
+async fn send(app: &App, method: Method, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+    Answer::of(app.request(method, path).body(body)).await
+}
+
+/// Archives `benefit`.
+async fn archive(app: &App) -> Answer {
+    let path = "/v1/policies/benefit?reason=it+is+over";
+    let answer = Answer::of(app.request(Method::DELETE, path)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer
+}
+
+/// Replaces `benefit` with a rule of 3 per day in which some members are set.
+async fn replace(app: &App, changes: Value) -> Answer {
+    let mut body = json!({
+        "time_zone": "Asia/Shanghai",
+        "limits": [{ "max": 3, "per": "day" }],
+        "reason": "a test",
+    });
+    for (name, value) in changes.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    let answer = app.put_policy("benefit", body).await;
+    assert!(answer.status.is_success(), "{answer:?}");
+    answer
+}
+
+/// A text in a query or a segment of a path.
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// Every item of a list, page by page.
+async fn all_items(app: &App, path: &str) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut cursor = None::<String>;
+    loop {
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let path = match &cursor {
+            None => path.to_owned(),
+            Some(cursor) => format!("{path}{sign}cursor={cursor}"),
+        };
+        let answer = app.get(&path).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let page = answer.json();
+        items.extend(page["items"].as_array().expect("items").iter().cloned());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => return items,
+        }
+    }
+}
+
+/// The values of a member of each item.
+fn column<'a>(items: &'a [Value], name: &str) -> Vec<&'a str> {
+    let text = |item: &'a Value| item[name].as_str().expect("a text");
+    items.iter().map(text).collect()
+}

@@ -1,0 +1,225 @@
+//! Retries: the same key, again.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, select};
+use serde_json::json;
+
+use super::direct::Direct;
+use super::{problem, replace};
+use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+
+/// Holds what every append wants, until it is released: the ledger can be read meanwhile.
+struct Held(Direct);
+
+impl Held {
+    async fn on(ground: &Ground) -> Self {
+        let mut connection = Direct::to(ground).await;
+        connection.execute("BEGIN", "BEGIN IMMEDIATE").await;
+        let lock = "LOCK TABLE entries IN EXCLUSIVE MODE";
+        connection.execute(lock, "SELECT 1").await;
+        Self(connection)
+    }
+
+    async fn release(mut self) {
+        self.0.execute("ROLLBACK", "ROLLBACK").await;
+    }
+}
+
+on_every_stack!(the_same_claim_gets_the_same_grant);
+
+async fn the_same_claim_gets_the_same_grant(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    replace(&app, json!({})).await;
+    let body = |metadata: &str| {
+        let metadata: serde_json::Value = serde_json::from_str(metadata).expect("JSON");
+        json!({ "subject": "member-42", "units": 2, "metadata": metadata })
+    };
+    let written = r#"{ "order": "A-17", "items": [1, { "b": 1.5, "a": "é" }] }"#;
+    let first = app.claim_body(body(written), Some("order-17")).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(first.header("idempotent-replayed"), None);
+    assert_eq!(
+        first.json(),
+        json!({
+            "outcome": "granted",
+            "grant": {
+                "id": first.json()["grant"]["id"], "policy": "benefit", "policy_version": 1,
+                "subject": "member-42", "units": 2, "state": "granted",
+                "granted_at": "2026-11-21T03:04:05.678901Z",
+                "metadata": { "order": "A-17", "items": [1, { "b": 1.5, "a": "é" }] },
+            },
+            "limits": [{
+                "per": "day", "max": 3, "used": 2, "remaining": 1,
+                "window_start": "2026-11-20T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
+            }],
+        })
+    );
+    // Another grant, another max, another day: the answer stays as it was.
+    clock.advance(chrono::TimeDelta::minutes(1));
+    app.claim("member-42", None).await;
+    replace(
+        &app,
+        json!({ "limits": [{ "max": 9, "per": "day" }, { "max": 9, "per": "week" }] }),
+    )
+    .await;
+    clock.advance(chrono::TimeDelta::hours(20));
+    let other_order = r#"{"items":[1,{"a":"é","b":1.5}],"order":"A-17"}"#;
+    for (metadata, key) in [
+        (written, "order-17"),
+        (other_order, "order-17"),
+        (written, "\"order-17\""),
+        (other_order, " order-17 "),
+    ] {
+        let again = app.claim_body(body(metadata), Some(key)).await;
+        assert_eq!(again.status, 200, "{key}: {again:?}");
+        assert_eq!(again.header("idempotent-replayed"), Some("true"));
+        assert_eq!(again.json(), first.json());
+        assert_eq!(
+            again.header("ratelimit-policy"),
+            Some("\"day\";q=3;w=86400")
+        );
+        assert_eq!(again.header("ratelimit"), Some("\"day\";r=1;t=0"));
+    }
+    let history = app.get("/v1/grants").await.json();
+    assert_eq!(history["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(history["items"][1], first.json()["grant"]);
+}
+
+on_every_stack!(a_key_stands_for_one_claim);
+
+async fn a_key_stands_for_one_claim(stack: Stack) {
+    let (app, _clock) = App::with_clock(stack).await;
+    replace(&app, json!({})).await;
+    let body = json!({ "subject": "member-42", "units": 1, "metadata": { "order": "A-17" } });
+    let first = app.claim_body(body.clone(), Some("order-17")).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    for (name, value) in [
+        ("subject", json!("member-43")),
+        ("units", json!(2)),
+        ("units", json!(3)),
+        ("metadata", json!({ "order": "A-18" })),
+        ("metadata", json!({ "order": "A-17", "more": null })),
+        ("metadata", json!({})),
+        ("metadata", json!(null)),
+    ] {
+        let mut other = body.clone();
+        other[name] = value;
+        let answer = app.claim_body(other, Some("order-17")).await;
+        problem(&answer, 422, "idempotency-key-reused");
+    }
+    // Keys differ by case and by policy.
+    let answer = app.claim_body(body.clone(), Some("Order-17")).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
+    app.put_policy("other", rule).await;
+    let answer = app
+        .claim_under("other", body.clone(), Some("order-17"))
+        .await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    // A key of a full account is still known, and no metadata is still no metadata.
+    let bare = json!({ "subject": "member-42" });
+    assert_eq!(app.claim_body(bare.clone(), Some("bare")).await.status, 201);
+    problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
+    let again = app.claim_body(body, Some("order-17")).await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, first.json()));
+    assert_eq!(app.claim_body(bare, Some("bare")).await.status, 200);
+}
+
+on_every_stack!(a_key_repeated_by_many_at_once_makes_one_grant);
+
+async fn a_key_repeated_by_many_at_once_makes_one_grant(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.benefit(50, "GMT+8").await;
+    for round in 0..5 {
+        let key = format!("order-{round}");
+        let claims = (0..20).map(|_| app.claim("member-42", Some(&key)));
+        let answers = join_all(claims).await;
+        let of = |status: u16| -> Vec<&Answer> {
+            let same = |answer: &&Answer| answer.status == status;
+            answers.iter().filter(same).collect()
+        };
+        let (made, replayed, waiting) = (of(201), of(200), of(409));
+        assert_eq!(made.len(), 1, "{answers:?}");
+        assert_eq!(
+            made.len() + replayed.len() + waiting.len(),
+            answers.len(),
+            "{answers:?}"
+        );
+        assert!(
+            replayed
+                .iter()
+                .all(|answer| answer.json() == made[0].json())
+        );
+        for answer in waiting {
+            problem(answer, 409, "claim-in-progress");
+        }
+    }
+    let history = app.get("/v1/grants").await.json();
+    assert_eq!(history["items"].as_array().map(Vec::len), Some(5));
+}
+
+on_every_stack!(a_key_that_is_being_decided_is_told);
+
+async fn a_key_that_is_being_decided_is_told(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.benefit(3, "GMT+8").await;
+    let held = Held::on(&ground).await;
+    // Neither can be granted, so whichever comes second meets the first one's turn.
+    let one = pin!(app.claim("member-42", Some("order-17")));
+    let other = pin!(app.claim("member-42", Some("order-17")));
+    let (refused, waiting) = match select(one, other).await {
+        Either::Left((answer, waiting)) | Either::Right((answer, waiting)) => (answer, waiting),
+    };
+    problem(&refused, 409, "claim-in-progress");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // So does another claim with the key.
+    let answer = app.claim("member-43", Some("order-17")).await;
+    problem(&answer, 409, "claim-in-progress");
+    held.release().await;
+    let granted = waiting.await;
+    assert_eq!(granted.status, 201, "{granted:?}");
+    let again = app.claim("member-42", Some("order-17")).await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, granted.json()));
+    let answer = app.claim("member-43", Some("order-17")).await;
+    problem(&answer, 422, "idempotency-key-reused");
+}
+
+on_every_stack!(a_claim_that_is_not_decided_in_time_says_so);
+
+async fn a_claim_that_is_not_decided_in_time_says_so(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start_with(&ground, |options| {
+        options.claim_deadline = Duration::from_millis(300);
+    })
+    .await;
+    app.benefit(3, "GMT+8").await;
+    let held = Held::on(&ground).await;
+    for key in [None, Some("order-17")] {
+        let answer = app.claim("member-42", key).await;
+        problem(&answer, 503, "undecided");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(!answer.text.contains("lock"), "{answer:?}");
+    }
+    held.release().await;
+    // It is safe to retry, until the answer is another one.
+    let decided = |answer: &Answer| answer.status == 200 || answer.status == 201;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let first = loop {
+        let answer = app.claim("member-42", Some("order-17")).await;
+        if decided(&answer) {
+            break answer;
+        }
+        assert!([409, 503].contains(&answer.status.as_u16()), "{answer:?}");
+        assert!(std::time::Instant::now() < deadline, "{answer:?}");
+    };
+    let again = app.claim("member-42", Some("order-17")).await;
+    assert_eq!(again.status, 200, "{again:?}");
+    assert_eq!(again.json(), first.json());
+    let path = "/v1/grants?idempotency_key=order-17";
+    let history = app.get(path).await.json();
+    assert_eq!(history["items"].as_array().map(Vec::len), Some(1));
+}

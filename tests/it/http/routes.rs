@@ -1,0 +1,139 @@
+//! Every route: who may not use it, and which methods it knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reqwest::Method;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use serde_json::{Value, json};
+
+use super::problem;
+use crate::support::app::{Answer, App, KEY, Stack};
+
+/// What takes no key: nothing else does.
+const OPEN: [&str; 4] = ["/livez", "/readyz", "/openapi.yaml", "/docs"];
+
+/// The methods of each path of the specification, with its templates filled in.
+fn routes() -> BTreeMap<String, BTreeSet<Method>> {
+    let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
+    let paths = specification["paths"].as_object().expect("paths");
+    let route = |(path, operations): (&String, &Value)| {
+        let path = path
+            .replace("{policy}", "benefit")
+            .replace("{subject}", "member-42")
+            .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
+        assert!(!path.contains('{'), "fill in {path}");
+        let methods = operations.as_object().expect("operations").keys();
+        let method = |name: &String| name.to_uppercase().parse().expect("a method");
+        (path, methods.map(method).collect())
+    };
+    paths.iter().map(route).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_route_but_the_open_ones_wants_a_key() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let wrong_credentials = [
+        None,
+        Some(String::new()),
+        Some("Bearer".to_owned()),
+        Some("Bearer ".to_owned()),
+        Some("Bearer wrong".to_owned()),
+        Some(format!("Basic {KEY}")),
+        Some(KEY.to_owned()),
+        Some(format!("Bearer {KEY}x")),
+        Some(format!("Bearer \"{KEY}\"")),
+        Some("Bearer \u{fc}".to_owned()),
+    ];
+    let routes = routes();
+    assert!(OPEN.iter().all(|path| routes.contains_key(*path)));
+    assert!(routes.len() > OPEN.len());
+    for (path, methods) in routes {
+        for method in methods {
+            if OPEN.contains(&path.as_str()) {
+                let answer = Answer::of(app.bare_request(method, &path)).await;
+                assert_eq!(answer.status, 200, "{path}: {answer:?}");
+                continue;
+            }
+            for credentials in &wrong_credentials {
+                // 401 comes before everything else: this body and this query are wrong too.
+                let path = format!("{path}?no-such-parameter=1");
+                let mut request = app.bare_request(method.clone(), &path).body("{");
+                if let Some(credentials) = credentials {
+                    let value = HeaderValue::from_bytes(credentials.as_bytes());
+                    request = request.header(AUTHORIZATION, value.expect("a value"));
+                }
+                let answer = Answer::of(request).await;
+                assert_eq!(
+                    answer.status, 401,
+                    "{method} {path} {credentials:?}: {answer:?}"
+                );
+                problem(&answer, 401, "unauthorized");
+                assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+                assert!(!answer.text.contains(KEY));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_scheme_is_bearer_in_any_case() {
+    let app = App::on(Stack::Sqlite).await;
+    for scheme in ["Bearer", "bearer", "BEARER"] {
+        let request = app.bare_request(Method::GET, "/v1/policies");
+        let answer = Answer::of(request.header(AUTHORIZATION, format!("{scheme} {KEY}"))).await;
+        assert_eq!(answer.status, 200, "{scheme}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_methods_are_refused_with_those_that_are_allowed() {
+    let app = App::on(Stack::Sqlite).await;
+    let every = [
+        Method::GET,
+        Method::PUT,
+        Method::POST,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::TRACE,
+    ];
+    for (path, methods) in routes() {
+        for method in every.iter().filter(|method| !methods.contains(*method)) {
+            let answer = Answer::of(app.request(method.clone(), &path)).await;
+            problem(&answer, 405, "method-not-allowed");
+            let allow = answer.header("allow").expect("Allow").split(',');
+            let allowed: BTreeSet<Method> = allow
+                .map(|method| method.trim().parse().expect("a method"))
+                .collect();
+            assert_eq!(allowed, methods, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn elsewhere_is_nothing() {
+    let app = App::on(Stack::Sqlite).await;
+    for path in [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/policies/",
+        "/v1/policies/a/b",
+        "/v1/policies/benefit/claims/",
+        "/v1/policies/benefit/subjects/a/b",
+        "/v2/policies",
+        "/docs/nothing.js",
+        "/docs/..%2f..%2fCargo.toml",
+        "/docs/%2e%2e%2findex.html",
+        "//livez",
+        "/LIVEZ",
+        "/%00",
+        "/v1/grants/%FF/x",
+    ] {
+        let answer = app.get(path).await;
+        problem(&answer, 404, "not-found");
+    }
+    let answer = Answer::of(app.request(Method::POST, "/nowhere").json(&json!({}))).await;
+    problem(&answer, 404, "not-found");
+}

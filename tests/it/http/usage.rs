@@ -1,0 +1,120 @@
+//! A subject's usage.
+
+use serde_json::json;
+
+use super::{encoded, replace};
+use crate::support::app::{App, Stack, on_every_stack};
+
+on_every_stack!(usage_is_what_the_ledger_tells);
+
+async fn usage_is_what_the_ledger_tells(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    let limits = json!([{ "max": 3, "per": "day" }, { "max": 4, "per": "month" }]);
+    replace(&app, json!({ "limits": limits })).await;
+    let path = "/v1/policies/benefit/subjects/member-42";
+    let used = async |day: u64, month: u64| {
+        let answer = app.get(path).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let usage = answer.json();
+        assert_eq!(usage["policy"], "benefit");
+        assert_eq!(usage["subject"], "member-42");
+        let found = [&usage["limits"][0]["used"], &usage["limits"][1]["used"]];
+        assert_eq!(found, [day, month]);
+        usage
+    };
+    let fresh = used(0, 0).await;
+    assert_eq!(
+        fresh["limits"][1],
+        json!({
+            "per": "month", "max": 4, "used": 0, "remaining": 4,
+            "window_start": "2026-10-31T16:00:00Z", "resets_at": "2026-11-30T16:00:00Z",
+        })
+    );
+    app.claim_body(json!({ "subject": "member-42", "units": 2 }), None)
+        .await;
+    used(2, 2).await;
+    // Midnight.
+    clock.advance(chrono::TimeDelta::hours(13));
+    used(0, 2).await;
+    app.claim_body(json!({ "subject": "member-42", "units": 2 }), None)
+        .await;
+    assert_eq!(used(2, 4).await["limits"][1]["remaining"], 0);
+    // A lowered max takes nothing back.
+    replace(
+        &app,
+        json!({ "limits": [{ "max": 1, "per": "day" }, { "max": 9, "per": "month" }] }),
+    )
+    .await;
+    let usage = used(2, 4).await;
+    assert_eq!(usage["policy_version"], 2);
+    assert_eq!(usage["limits"][0]["remaining"], 0);
+    assert_eq!(usage["limits"][1]["remaining"], 5);
+}
+
+on_every_stack!(subjects_are_any_text);
+
+async fn subjects_are_any_text(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "GMT+8").await;
+    let long = "\u{1f600}".repeat(64);
+    let subjects = [
+        "a/b",
+        "a%2Fb",
+        "a%252Fb",
+        "ä %2F?#+",
+        "a+b",
+        "a b",
+        "=1+1",
+        "%",
+        "%00",
+        "...",
+        "a\\b",
+        "'; DROP TABLE entries; --",
+        "\u{202e}abc",
+        "e\u{301}",
+        "é",
+        "\u{feff}",
+        "{subject}",
+        "NULL",
+        " ",
+        long.as_str(),
+    ];
+    for (units, subject) in subjects
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (i as u64 % 3 + 1, s))
+    {
+        let body = json!({ "subject": subject, "units": units });
+        let claimed = app.claim_body(body, None).await;
+        assert_eq!(claimed.status, 201, "{subject}: {claimed:?}");
+        assert_eq!(claimed.json()["grant"]["subject"], *subject);
+    }
+    for (units, subject) in subjects
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (i as u64 % 3 + 1, s))
+    {
+        let path = format!("/v1/policies/benefit/subjects/{}", encoded(subject));
+        let usage = app.get(&path).await;
+        assert_eq!(usage.status, 200, "{subject}: {usage:?}");
+        assert_eq!(usage.json()["subject"], *subject);
+        assert_eq!(usage.json()["limits"][0]["used"], units, "{subject}");
+        let path = format!("/v1/grants?subject={}", encoded(subject));
+        let found = app.get(&path).await.json();
+        let found = found["items"].as_array().expect("items");
+        assert_eq!(found.len(), 1, "{subject}");
+        assert_eq!(found[0]["subject"], *subject);
+    }
+}
+
+/// What is no UTF-8 is no subject, and not another one either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subject_in_the_path_is_utf_8() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    for segment in ["%FF", "a%C3", "%ED%A0%80"] {
+        let path = format!("/v1/policies/benefit/subjects/{segment}");
+        let answer = app.get(&path).await;
+        assert_eq!(super::invalid_places(&answer), ["subject"], "{segment}");
+    }
+}

@@ -1,0 +1,121 @@
+//! A policy's windows.
+
+use serde_json::{Value, json};
+
+use super::{all_items, problem, replace};
+use crate::support::app::{App, Stack};
+
+const WINDOWS: &str = "/v1/policies/benefit/windows";
+
+/// Each window as `start end local-date`.
+async fn windows(app: &App, query: &str) -> Vec<String> {
+    let items = all_items(app, &format!("{WINDOWS}?{query}")).await;
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let line = |item: &Value| {
+        let [start, end, date] = ["start", "end", "local_date"].map(|name| text(&item[name]));
+        format!("{start} {end} {date}")
+    };
+    items.iter().map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_span_it_is_the_present_window() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    problem(&app.get(WINDOWS).await, 404, "unknown-policy");
+    replace(&app, json!({})).await;
+    let day = "2026-11-20T16:00:00Z 2026-11-21T16:00:00Z 2026-11-21";
+    assert_eq!(windows(&app, "").await, [day]);
+    assert_eq!(windows(&app, "per=day").await, [day]);
+    let month = "2026-10-31T16:00:00Z 2026-11-30T16:00:00Z 2026-11-01";
+    assert_eq!(windows(&app, "per=month").await, [month]);
+    let hour = "2026-11-21T03:00:00Z 2026-11-21T04:00:00Z 2026-11-21";
+    assert_eq!(windows(&app, "per=hour").await, [hour]);
+    // From now on, and from an instant on.
+    let two = windows(&app, "to=2026-11-21T16:00:00.000001Z").await;
+    assert_eq!(two.len(), 2);
+    let past = windows(&app, "from=2026-01-01T00:00:00Z").await;
+    assert_eq!(
+        past,
+        ["2025-12-31T16:00:00Z 2026-01-01T16:00:00Z 2026-01-01"]
+    );
+    let offset = windows(&app, "from=2026-01-01T00:00:00%2B08:00").await;
+    assert_eq!(offset, past);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_clocks_makes_short_and_long_windows() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "America/New_York").await;
+    let days = "per=day&from=2026-03-07T12:00:00Z&to=2026-03-09T12:00:00Z";
+    assert_eq!(
+        windows(&app, days).await,
+        [
+            "2026-03-07T05:00:00Z 2026-03-08T05:00:00Z 2026-03-07",
+            "2026-03-08T05:00:00Z 2026-03-09T04:00:00Z 2026-03-08",
+            "2026-03-09T04:00:00Z 2026-03-10T04:00:00Z 2026-03-09",
+        ]
+    );
+    // 02:00 is skipped in March; 01:00 lasts two hours in November.
+    let hours = "per=hour&from=2026-03-08T06:30:00Z&to=2026-03-08T08:00:00Z";
+    assert_eq!(
+        windows(&app, hours).await,
+        [
+            "2026-03-08T06:00:00Z 2026-03-08T07:00:00Z 2026-03-08",
+            "2026-03-08T07:00:00Z 2026-03-08T08:00:00Z 2026-03-08",
+        ]
+    );
+    let hours = "per=hour&from=2026-11-01T04:00:00Z&to=2026-11-01T08:00:00Z";
+    assert_eq!(
+        windows(&app, hours).await,
+        [
+            "2026-11-01T04:00:00Z 2026-11-01T05:00:00Z 2026-11-01",
+            "2026-11-01T05:00:00Z 2026-11-01T07:00:00Z 2026-11-01",
+            "2026-11-01T07:00:00Z 2026-11-01T08:00:00Z 2026-11-01",
+        ]
+    );
+    let months = "per=month&from=2026-02-28T12:00:00Z&to=2026-04-01T04:00:00Z";
+    assert_eq!(
+        windows(&app, months).await,
+        [
+            "2026-02-01T05:00:00Z 2026-03-01T05:00:00Z 2026-02-01",
+            "2026-03-01T05:00:00Z 2026-04-01T04:00:00Z 2026-03-01",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_date_that_was_skipped_has_no_window() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "Pacific/Apia").await;
+    let days = "from=2011-12-29T12:00:00Z&to=2012-01-01T00:00:00Z";
+    assert_eq!(
+        windows(&app, days).await,
+        [
+            "2011-12-29T10:00:00Z 2011-12-30T10:00:00Z 2011-12-29",
+            "2011-12-30T10:00:00Z 2011-12-31T10:00:00Z 2011-12-31",
+            "2011-12-31T10:00:00Z 2012-01-01T10:00:00Z 2012-01-01",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_come_page_by_page() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "Europe/Berlin").await;
+    let year = "from=2025-12-31T23:00:00Z&to=2026-12-31T23:00:00Z";
+    let whole = windows(&app, &format!("{year}&limit=1000")).await;
+    assert_eq!(whole.len(), 365);
+    assert!(whole[0].ends_with("2026-01-01") && whole[364].ends_with("2026-12-31"));
+    for pair in whole.windows(2) {
+        let end = pair[0].split(' ').nth(1);
+        assert_eq!(end, pair[1].split(' ').next());
+    }
+    for limit in [1, 73, 364, 365] {
+        assert_eq!(windows(&app, &format!("{year}&limit={limit}")).await, whole);
+    }
+    assert_eq!(windows(&app, year).await, whole);
+    let page = app.get(&format!("{WINDOWS}?{year}&limit=2")).await.json();
+    let cursor = page["next_cursor"].as_str().expect("a cursor");
+    let other = format!("{WINDOWS}?{year}&per=week&cursor={cursor}");
+    assert_eq!(super::invalid_places(&app.get(&other).await), ["cursor"]);
+}
