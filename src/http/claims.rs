@@ -98,7 +98,7 @@ impl ClaimBody {
 /// `Idempotency-Key`: the same claim gets the same grant, with status 200 and
 /// `Idempotent-Replayed: true`. A denial is not remembered: the same key may be granted later.
 #[utoipa::path(
-    post, path = "/v1/policies/{policy}/claims", tag = "claims",
+    post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "order-17",
@@ -201,7 +201,7 @@ fn answer(
 ///
 /// Read from the ledger. A subject that never claimed has used nothing.
 #[utoipa::path(
-    get, path = "/v1/policies/{policy}/subjects/{subject}", tag = "claims",
+    get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",

@@ -37,7 +37,7 @@ pub async fn openapi_yaml() -> HttpResponse {
 
 /// A page that renders the specification.
 #[utoipa::path(
-    get, path = "/docs", tag = "operation", security(()),
+    get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
 pub async fn page() -> Result<HttpResponse, ApiError> {

@@ -152,7 +152,7 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
 
 /// One grant.
 #[utoipa::path(
-    get, path = "/v1/grants/{id}", tag = "grants",
+    get, path = "/v1/grants/{id}", operation_id = "get_grant", tag = "grants",
     params(("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")),
     responses(
         (status = 200, description = "The grant.", body = GrantBody),
@@ -173,7 +173,7 @@ pub async fn get(
 
 /// Grants, newest first.
 #[utoipa::path(
-    get, path = "/v1/grants", tag = "grants",
+    get, path = "/v1/grants", operation_id = "list_grants", tag = "grants",
     params(GrantFilterQuery),
     responses(
         (status = 200, description = "A page.", body = GrantList),
@@ -202,7 +202,7 @@ pub async fn list(
 /// CSV (RFC 4180) or one JSON object a line, streamed. A CSV cell that a spreadsheet would
 /// take for a formula has an apostrophe before it.
 #[utoipa::path(
-    get, path = "/v1/grants/export", tag = "grants",
+    get, path = "/v1/grants/export", operation_id = "export_grants", tag = "grants",
     params(ExportQuery),
     responses(
         (status = 200, description = "The grants.", content(

@@ -198,7 +198,7 @@ impl PolicyBody {
 /// a second. Every change makes a new version; a policy that is so already is left as it is.
 /// Without `If-Match` the last writer wins.
 #[utoipa::path(
-    put, path = "/v1/policies/{policy}", tag = "policies",
+    put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have, or `*`: it must exist."),
@@ -235,7 +235,7 @@ pub async fn put(
 
 /// A policy, with its version as ETag.
 #[utoipa::path(
-    get, path = "/v1/policies/{policy}", tag = "policies",
+    get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
     responses(
         (status = 200, description = "The policy.", body = PolicyAnswer, headers(("ETag" = String))),
@@ -269,7 +269,7 @@ pub struct PageQuery {
 
 /// The policies that are not archived, by name.
 #[utoipa::path(
-    get, path = "/v1/policies", tag = "policies",
+    get, path = "/v1/policies", operation_id = "list_policies", tag = "policies",
     params(PageQuery),
     responses((status = 200, description = "A page.", body = PolicyList), Faults4xx, Faults5xx),
 )]
@@ -305,7 +305,7 @@ pub struct ArchiveQuery {
 
 /// Archive a policy: no more claims; its history stays.
 #[utoipa::path(
-    delete, path = "/v1/policies/{policy}", tag = "policies",
+    delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have."),
@@ -338,7 +338,7 @@ pub async fn archive(
 
 /// Every version of a policy, archived or not, newest first: what, who, when, why.
 #[utoipa::path(
-    get, path = "/v1/policies/{policy}/versions", tag = "policies",
+    get, path = "/v1/policies/{policy}/versions", operation_id = "list_policy_versions", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         PageQuery,
@@ -412,7 +412,7 @@ pub struct WindowList {
 
 /// The windows of a policy that touch a span.
 #[utoipa::path(
-    get, path = "/v1/policies/{policy}/windows", tag = "policies",
+    get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         WindowListQuery,
