@@ -1,7 +1,9 @@
 //! The integration tests, against real servers: one binary, so that it links once and its
 //! tests share their servers.
 
+mod house;
 mod http;
 mod smoke;
+mod specification;
 mod support;
 mod windows;

@@ -1,0 +1,321 @@
+//! The rules of the house that a machine can see: layers, twins, names and sizes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest file of the sources, in lines.
+const LINES_MOST: usize = 600;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file below a folder, as paths from that folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let inside = path.strip_prefix(folder).expect("a path below");
+                files.push(inside.to_owned());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The Rust files of the sources with their texts, by their paths from `src`.
+fn sources() -> BTreeMap<PathBuf, String> {
+    let folder = root().join("src");
+    let rust = files_below(&folder).into_iter().filter(|file| {
+        let extension = file.extension();
+        extension.is_some_and(|extension| extension == "rs")
+    });
+    let sources: BTreeMap<PathBuf, String> = rust
+        .map(|file| {
+            let text = fs::read_to_string(folder.join(&file)).expect("a text");
+            (file, text)
+        })
+        .collect();
+    assert!(sources.len() > 20);
+    sources
+}
+
+/// The text without its comments.
+fn code(text: &str) -> String {
+    let without = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+    text.lines().map(without).collect::<Vec<_>>().join("\n")
+}
+
+/// The layer of a file: the first part of its path.
+fn layer(file: &Path) -> String {
+    let first = file.components().next().expect("a part").as_os_str();
+    let first = Path::new(first).with_extension("");
+    first.to_str().expect("a text").to_owned()
+}
+
+/// The words that follow `crate::` in a text: one, or each of those in braces.
+fn imported(text: &str) -> BTreeSet<String> {
+    let mut layers = BTreeSet::new();
+    let word = |text: &str| -> String {
+        text.chars()
+            .take_while(|character| character.is_ascii_alphanumeric() || *character == '_')
+            .collect()
+    };
+    for rest in text.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            None => {
+                layers.insert(word(rest));
+            }
+            Some(list) => {
+                let mut depth = 0;
+                let mut begins = true;
+                for (index, character) in list.char_indices() {
+                    match character {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => begins = true,
+                        _ if begins && !character.is_whitespace() => {
+                            layers.insert(word(&list[index..]));
+                            begins = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    layers
+}
+
+#[test]
+fn imports_are_found() {
+    let text = "use crate::domain::x; use crate::{clock::{self, Clock}, ledger}; crate::http::y()";
+    let found: Vec<String> = imported(text).into_iter().collect();
+    assert_eq!(found, ["clock", "domain", "http", "ledger"]);
+}
+
+#[test]
+fn a_layer_imports_only_from_those_above_it() {
+    let sources = sources();
+    let order: Vec<String> = code(&sources[Path::new("lib.rs")])
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';'))
+        .map(str::to_owned)
+        .collect();
+    let rank = |layer: &str| order.iter().position(|name| name == layer);
+    assert!(order.len() > 8, "{order:?}");
+    let below = |upper: &str, lower: &str| rank(upper) < rank(lower);
+    for (upper, lower) in [
+        ("domain", "ledger"),
+        ("clock", "ledger"),
+        ("ledger", "engine"),
+        ("counter", "engine"),
+        ("engine", "http"),
+        ("http", "cli"),
+    ] {
+        assert!(below(upper, lower), "lib.rs lists {upper} before {lower}");
+    }
+    for (file, text) in &sources {
+        let own = layer(file);
+        if own == "lib" || own == "main" {
+            continue;
+        }
+        let own_rank = rank(&own);
+        assert!(own_rank.is_some(), "lib.rs does not list {own}");
+        for other in imported(&code(text)) {
+            let place = file.display();
+            assert!(
+                rank(&other).is_some(),
+                "{place}: no layer is called {other}"
+            );
+            assert!(
+                rank(&other) <= own_rank,
+                "{place}: {own} imports from {other}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_stores_do_not_know_each_other() {
+    for (file, text) in sources() {
+        let imports = imported(&code(&text));
+        let stranger = match layer(&file).as_str() {
+            "ledger" => "counter",
+            "counter" => "ledger",
+            _ => continue,
+        };
+        assert!(
+            !imports.contains(stranger),
+            "{}: {stranger}",
+            file.display()
+        );
+    }
+}
+
+/// What a layer must not know of, as paths that its code would begin with.
+#[test]
+fn libraries_stay_where_they_belong() {
+    let stores = ["sqlx", "redis"];
+    let faces = ["actix_web", "utoipa", "reqwest", "clap"];
+    let forbidden = |layer: &str| -> Vec<&str> {
+        match layer {
+            "domain" => [&stores[..], &faces[..], &["tokio", "tracing", "anyhow"]].concat(),
+            "clock" | "chain" => [&stores[..], &faces[..], &["tokio", "anyhow"]].concat(),
+            "ledger" => [&faces[..], &["redis", "anyhow"]].concat(),
+            "counter" => [&faces[..], &["sqlx", "anyhow"]].concat(),
+            "engine" => [&stores[..], &faces[..], &["anyhow"]].concat(),
+            "http" => [&stores[..], &["reqwest", "clap", "anyhow"]].concat(),
+            "cli" | "config" => vec!["sqlx", "redis", "actix_web"],
+            _ => Vec::new(),
+        }
+    };
+    for (file, text) in sources() {
+        let text = code(&text);
+        for library in forbidden(&layer(&file)) {
+            let uses = text.split(&format!("{library}::")).collect::<Vec<_>>();
+            let is_a_use = uses[..uses.len() - 1].iter().any(|before| {
+                let last = before.chars().next_back().unwrap_or(' ');
+                !last.is_alphanumeric() && last != '_' && last != ':'
+            });
+            assert!(!is_a_use, "{} uses {library}", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_domain_has_no_clock_and_does_not_wait() {
+    for (file, text) in sources() {
+        if layer(&file) != "domain" {
+            continue;
+        }
+        let text = code(&text);
+        for word in [
+            "async ",
+            ".await",
+            "Utc::now",
+            "SystemTime",
+            "Instant::now",
+            "std::net",
+        ] {
+            assert!(!text.contains(word), "{}: {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn nothing_but_the_check_of_clocks_asks_a_database_for_the_time() {
+    let allowed = |file: &Path| file.ends_with("instances.rs");
+    for (file, text) in sources() {
+        let text = code(&text).to_lowercase();
+        for word in [
+            "now()\"",
+            " now() ",
+            "current_timestamp",
+            "clock_timestamp",
+            "'now'",
+        ] {
+            let uses = text.contains(word) && layer(&file) == "ledger";
+            assert!(!uses || allowed(&file), "{}: {word}", file.display());
+        }
+    }
+    for folder in ["postgres", "sqlite"] {
+        let folder = root().join("migrations").join(folder);
+        for file in files_below(&folder) {
+            let text = fs::read_to_string(folder.join(&file))
+                .expect("a text")
+                .to_lowercase();
+            assert!(
+                !text.contains("now()") && !text.contains("current_timestamp"),
+                "{file:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn both_stores_have_the_same_migrations() {
+    let migrations = root().join("migrations");
+    let (postgres, sqlite) = (migrations.join("postgres"), migrations.join("sqlite"));
+    let names = files_below(&postgres);
+    assert_eq!(names, files_below(&sqlite));
+    for (index, name) in names.iter().enumerate() {
+        let name = name.to_str().expect("a text");
+        let (version, rest) = name.split_once('_').expect("a version and a name");
+        assert_eq!(version, format!("{:04}", index + 1), "{name}");
+        assert!(rest.ends_with(".sql"), "{name}");
+    }
+}
+
+#[test]
+fn the_stores_are_twins() {
+    let ledger = root().join("src/ledger");
+    let files = files_below(&ledger.join("postgres"));
+    assert_eq!(files, files_below(&ledger.join("sqlite")));
+    assert!(files.contains(&PathBuf::from("mod.rs")));
+}
+
+#[test]
+fn every_script_of_redis_says_what_it_takes() {
+    let folder = root().join("src/counter/lua");
+    let scripts = files_below(&folder);
+    assert!(!scripts.is_empty());
+    for script in scripts {
+        let text = fs::read_to_string(folder.join(&script)).expect("a text");
+        let header: Vec<&str> = text
+            .lines()
+            .take_while(|line| line.starts_with("--"))
+            .collect();
+        let header = header.join("\n");
+        for word in ["KEYS", "ARGV", "eturns"] {
+            assert!(header.contains(word), "{}: {word}", script.display());
+        }
+    }
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    let vague = [
+        "utils", "util", "helpers", "helper", "common", "types", "misc",
+    ];
+    for folder in ["src", "tests"] {
+        for file in files_below(&root().join(folder)) {
+            for part in file.components() {
+                let name = Path::new(part.as_os_str()).file_stem().unwrap_or_default();
+                let name = name.to_str().expect("a text");
+                assert!(!vague.contains(&name), "{}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    for (file, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MOST, "{} has {lines} lines", file.display());
+    }
+}
+
+/// One line a module, in `lib.rs` and at the head of each file.
+#[test]
+fn every_file_says_what_it_is_for() {
+    for (file, text) in sources() {
+        assert!(text.starts_with("//! "), "{}", file.display());
+    }
+    let library = fs::read_to_string(root().join("src/lib.rs")).expect("a text");
+    let lines: Vec<&str> = library.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        if line.starts_with("pub mod ") {
+            assert!(lines[index - 1].starts_with("/// "), "{line}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The specification: the file, the code and the routes say the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What takes no key.
+const OPEN: [&str; 4] = ["/livez", "/readyz", "/openapi.yaml", "/docs"];
+
+fn specification() -> Value {
+    serde_json::to_value(perdiem::http::specification()).expect("JSON")
+}
+
+/// Every operation: its path, its method and what it says.
+fn operations(specification: &Value) -> Vec<(String, String, &Value)> {
+    let paths = specification["paths"].as_object().expect("paths");
+    let of_path = |(path, item): (&String, &'_ Value)| {
+        let path = path.clone();
+        let operations = item.as_object().expect("operations").clone();
+        operations
+            .into_iter()
+            .map(move |(method, _)| (path.clone(), method))
+    };
+    let all = paths.iter().flat_map(of_path);
+    let found = |(path, method): (String, String)| {
+        let operation = &specification["paths"][&path][&method];
+        (path, method, operation)
+    };
+    all.map(found).collect()
+}
+
+/// Every object in a document, with its place.
+fn objects<'a>(value: &'a Value, place: String, found: &mut Vec<(String, &'a Value)>) {
+    match value {
+        Value::Object(members) => {
+            found.push((place.clone(), value));
+            for (name, member) in members {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                objects(member, format!("{place}/{name}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                objects(item, format!("{place}/{index}"), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn the_file_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.yaml");
+    let file = fs::read_to_string(path).unwrap_or_default();
+    let code = perdiem::http::specification_yaml();
+    let difference = file
+        .lines()
+        .zip(code.lines())
+        .position(|(old, new)| old != new);
+    assert!(
+        file == code,
+        "openapi.yaml is out of date (line {}): run `cargo run -- openapi > openapi.yaml`",
+        difference.map_or(file.lines().count(), |line| line + 1),
+    );
+}
+
+/// The table of routes in the code, against the paths and methods of the specification.
+#[test]
+fn every_route_is_specified() {
+    let table = include_str!("../../src/http/mod.rs");
+    let mut routes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in table.split("at(\"").skip(1) {
+        let mut texts = entry.split('"');
+        let path = texts.next().expect("a path").to_owned();
+        let methods = texts.nth(1).expect("methods").split(", ");
+        routes.insert(path, methods.map(str::to_lowercase).collect());
+    }
+    // What the page is made of is nobody's interface.
+    assert!(routes.remove("/docs/{file}").is_some());
+    let specification = specification();
+    let mut specified: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, method, _) in operations(&specification) {
+        specified.entry(path).or_default().insert(method);
+    }
+    assert_eq!(routes, specified);
+}
+
+#[test]
+fn every_operation_is_described() {
+    let specification = specification();
+    let tags = specification["tags"].as_array().expect("tags");
+    let tags: BTreeSet<&str> = tags.iter().filter_map(|tag| tag["name"].as_str()).collect();
+    let mut ids = BTreeSet::new();
+    for (path, method, operation) in operations(&specification) {
+        let place = format!("{method} {path}");
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(
+            ids.insert(id),
+            "{place}: the id {id} is another operation's too"
+        );
+        assert!(
+            operation["summary"]
+                .as_str()
+                .is_some_and(|text| text.ends_with('.')),
+            "{place}"
+        );
+        let own = operation["tags"].as_array().expect("tags");
+        assert!(
+            own.iter()
+                .any(|tag| tags.contains(tag.as_str().unwrap_or_default())),
+            "{place}"
+        );
+        let responses = operation["responses"].as_object().expect("responses");
+        let is_open = OPEN.contains(&path.as_str());
+        assert_eq!(!is_open, responses.contains_key("401"), "{place}");
+        assert_eq!(is_open, operation.get("security").is_some(), "{place}");
+        for (status, response) in responses {
+            let description = response["description"].as_str().unwrap_or_default();
+            assert!(!description.is_empty(), "{place}: {status}");
+            let content = response["content"].as_object().expect("content");
+            let is_problem = content.contains_key("application/problem+json");
+            let is_fault = status.starts_with(['4', '5']) && path != "/readyz";
+            assert_eq!(is_problem, is_fault, "{place}: {status}");
+        }
+        // Every part of the path is a parameter, and every parameter of it a part.
+        let parts: BTreeSet<&str> = path
+            .split('{')
+            .skip(1)
+            .filter_map(|part| part.split('}').next())
+            .collect();
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let parameters: BTreeSet<&str> = parameters
+            .filter(|parameter| parameter["in"] == "path")
+            .inspect(|parameter| assert_eq!(parameter["required"], true, "{place}"))
+            .filter_map(|parameter| parameter["name"].as_str())
+            .collect();
+        assert_eq!(parts, parameters, "{place}");
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    let mut used = BTreeSet::new();
+    for (place, object) in &found {
+        let Some(reference) = object.get("$ref").and_then(Value::as_str) else {
+            continue;
+        };
+        let pointer = reference
+            .strip_prefix('#')
+            .expect("a reference into this document");
+        assert!(
+            specification.pointer(pointer).is_some(),
+            "{place}: {reference}"
+        );
+        used.insert(pointer.to_owned());
+    }
+    let schemas = specification["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
+    for name in schemas.keys() {
+        let pointer = format!("/components/schemas/{name}");
+        assert!(used.contains(&pointer), "nothing refers to {name}");
+    }
+    for requirement in specification["security"].as_array().expect("security") {
+        for scheme in requirement.as_object().expect("schemes").keys() {
+            let schemes = &specification["components"]["securitySchemes"];
+            assert!(schemes.get(scheme).is_some(), "{scheme}");
+        }
+    }
+}
+
+/// What is required is there, and examples are of the type that they stand for.
+#[test]
+fn every_schema_agrees_with_itself() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    let mut examples = 0;
+    for (place, schema) in found {
+        // An example's own members are not a schema's.
+        if place.contains("/example") {
+            continue;
+        }
+        if let (Some(required), Some(properties)) = (
+            schema.get("required").and_then(Value::as_array),
+            schema.get("properties"),
+        ) {
+            for name in required.iter().filter_map(Value::as_str) {
+                assert!(properties.get(name).is_some(), "{place} requires {name}");
+            }
+        }
+        let (Some(example), Some(kind)) = (schema.get("example"), schema.get("type")) else {
+            continue;
+        };
+        let kinds: Vec<&str> = match kind {
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+            kind => kind.as_str().into_iter().collect(),
+        };
+        let own = match example {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        assert!(kinds.contains(&own), "{place}: {example} is no {kinds:?}");
+        examples += 1;
+    }
+    assert!(examples > 20, "{examples}");
+}
