@@ -1,4 +1,6 @@
 //! What the tests stand on.
 
 pub mod app;
+pub mod books;
+pub mod crowd;
 pub mod servers;
