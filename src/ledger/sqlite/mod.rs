@@ -123,8 +123,10 @@ async fn survey(pool: &SqlitePool) -> Result<(Vec<Applied>, bool), sqlx::Error> 
 /// Reads who the ledger is; a new one becomes somebody first.
 async fn identify(pool: &SqlitePool, now: DateTime<Utc>) -> Result<Identity, LedgerError> {
     let (id, secret) = super::new_identity();
+    // SQLite gives a row's number itself where the insert does not, whatever its default.
     sqlx::query(
-        "INSERT INTO ledger (id, secret, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        "INSERT INTO ledger (singleton, id, secret, created_at) VALUES (1, $1, $2, $3)
+         ON CONFLICT DO NOTHING",
     )
     .bind(id)
     .bind(secret.as_slice())
