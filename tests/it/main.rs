@@ -2,6 +2,7 @@
 //! tests share their servers.
 
 mod concurrency;
+mod ledger;
 mod smoke;
 mod support;
 mod windows;

@@ -3,4 +3,5 @@
 pub mod app;
 pub mod books;
 pub mod crowd;
+pub mod desk;
 pub mod servers;
