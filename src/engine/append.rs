@@ -342,9 +342,12 @@ impl Appender {
     }
 
     async fn decide_after(&self, group: &mut Group, last: Option<Line>) -> Result<(), LedgerError> {
+        // One instant for all of it: at another one other windows' sums might be missing, and
+        // so on for ever where the clock steps back over a window's edge.
+        let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
-            match group.decide(last.clone(), &sums, self.clock.now()) {
+            match group.decide(last.clone(), &sums, now) {
                 Ok(()) => return Ok(()),
                 Err(Missing::Policy(policy)) => {
                     let newer = self.policies.newer(&policy, &self.ledger).await?;

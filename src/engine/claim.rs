@@ -147,9 +147,9 @@ impl Engine {
         }
         let last = seen.lines.get(&account);
         let mut policy = policy;
+        let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
-            let now = self.clock.now();
             match decide(&policy, claim.units, last, &sums, now) {
                 Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
                 Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),

@@ -1,9 +1,10 @@
 //! The integration tests, against real servers: one binary, so that it links once and its
 //! tests share their servers.
 
+mod concurrency;
 mod house;
 mod http;
-mod smoke;
+mod ledger;
 mod specification;
 mod support;
 mod windows;

@@ -120,6 +120,8 @@ impl Store {
             .bind(rows.metadata)
             .bind(rows.is_first)
             .bind(rows.assumed)
+            .bind(rows.assumed_instants)
+            .bind(rows.assumed_versions)
             .bind(rows.subjects)
             .fetch_all(&self.claims)
             .await?;
@@ -194,7 +196,8 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
     .await
 }
 
-/// Appends each account's entries if its last entry is still the assumed one.
+/// Appends each account's entries if its last entry is still the assumed one, in all that a
+/// decision reads of it: a counter may have told it wrong in any part.
 ///
 /// The first entry of an account decides: the unique index makes a concurrent writer of the
 /// same number wait for this one or this one for it, and whoever comes second inserts
@@ -206,20 +209,23 @@ const APPEND: &str = "
         SELECT * FROM UNNEST(
             $1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[],
             $6::integer[], $7::integer[], $8::bigint[], $9::uuid[], $10::text[],
-            $11::text[], $12::boolean[], $13::text[], $14::text[]
+            $11::text[], $12::boolean[], $13::text[], $14::timestamptz[], $15::integer[],
+            $16::text[]
         ) AS input (account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, is_first, assumed, subject)
+            metadata, is_first, assumed, assumed_at, assumed_version, subject)
     ), firsts AS (
         INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
             totals, metadata)
-        SELECT account, input.number, id, at, kind, policy, policy_version, units, key,
-            input.totals, metadata
+        SELECT account, input.number, id, input.at, kind, policy, input.policy_version, units,
+            key, input.totals, metadata
         FROM input LEFT JOIN LATERAL (
-            SELECT number, totals FROM entries
+            SELECT number, at, policy_version, totals FROM entries
             WHERE entries.account = input.account ORDER BY number DESC LIMIT 1
         ) AS last ON true
         WHERE is_first AND COALESCE(last.number, 0) = input.number - 1
             AND last.totals IS NOT DISTINCT FROM input.assumed
+            AND last.at IS NOT DISTINCT FROM input.assumed_at
+            AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
         ON CONFLICT DO NOTHING
         RETURNING account
     ), rest AS (
@@ -251,6 +257,8 @@ struct Rows {
     metadata: Vec<Option<String>>,
     is_first: Vec<bool>,
     assumed: Vec<Option<String>>,
+    assumed_instants: Vec<Option<DateTime<Utc>>>,
+    assumed_versions: Vec<Option<i32>>,
     subjects: Vec<Option<String>>,
 }
 
@@ -278,6 +286,9 @@ impl Rows {
                 rows.is_first.push(is_first);
                 rows.assumed
                     .push(assumed.map(|line| encode_totals(&line.totals)));
+                rows.assumed_instants.push(assumed.map(|line| line.at));
+                rows.assumed_versions
+                    .push(assumed.map(|line| line.policy_version.cast_signed()));
                 rows.subjects
                     .push(opens.then(|| draft.subject.as_str().to_owned()));
             }

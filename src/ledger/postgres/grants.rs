@@ -81,7 +81,12 @@ impl Store {
     /// See [`crate::ledger::Ledger::snapshot`].
     pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        Ok(Snapshot(self.queries.begin_with(begin).await?))
+        let mut transaction = self.queries.begin_with(begin).await?;
+        // The view is that of the first read, not that of BEGIN.
+        sqlx::query("SELECT id FROM ledger")
+            .execute(&mut *transaction)
+            .await?;
+        Ok(Snapshot(transaction))
     }
 }
 

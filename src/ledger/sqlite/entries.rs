@@ -175,25 +175,42 @@ async fn entries(
     .await
 }
 
-/// The accounts whose last entry is still the assumed one.
+/// The accounts whose last entry is still the assumed one, in all that a decision reads of
+/// it, and whose next entry's key is free.
 const GUARD: &str = "
     SELECT unhex(draft.value ->> 0)
     FROM json_each($1) AS draft LEFT JOIN entries AS last
         ON last.account = unhex(draft.value ->> 0) AND last.number = (
             SELECT MAX(number) FROM entries WHERE account = unhex(draft.value ->> 0)
         )
-    WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2";
+    WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2
+        AND last.at IS draft.value ->> 3 AND last.policy_version IS draft.value ->> 4
+        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 5))";
 
-/// `[account, number, totals]` of each draft's assumed last line.
+/// What a draft assumes: its account; number, totals, instant and policy version of the last
+/// line; and the key that its first entry takes.
+type Assumption = (
+    String,
+    u64,
+    Option<String>,
+    Option<i64>,
+    Option<u32>,
+    Option<String>,
+);
+
 fn encode_assumptions(drafts: &[Draft]) -> String {
-    let assumptions: Vec<(String, u64, Option<String>)> = drafts
+    let assumptions: Vec<Assumption> = drafts
         .iter()
         .map(|draft| {
             let after = draft.after.as_ref();
+            let key = draft.entries.first().and_then(|entry| entry.key);
             (
                 draft.account.0.simple().to_string(),
                 after.map_or(0, |line| line.number),
                 after.map(|line| encode_totals(&line.totals)),
+                after.map(|line| line.at.timestamp_micros()),
+                after.map(|line| line.policy_version),
+                key.map(|key| key.0.simple().to_string()),
             )
         })
         .collect();

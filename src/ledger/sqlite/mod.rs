@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::SqliteConnection;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -58,14 +59,24 @@ impl Store {
             .connect_with(base.clone())
             .await
             .map_err(|error| unreadable(&place, &error))?;
-        let (applied, has_tables) = survey(&writer)
+        // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
+        // open a new file at once one would fail.
+        let mut transaction = writer
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(|error| unreadable(&place, &error))?;
+        let (applied, has_tables) = survey(&mut transaction)
             .await
             .map_err(|error| unreadable(&place, &error))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         MIGRATOR
-            .run(&writer)
+            .run_direct(None, &mut *transaction, false)
             .await
             .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        transaction
+            .commit()
+            .await
+            .map_err(|error| failed(error.into()))?;
         let identity = identify(&writer, now).await.map_err(failed)?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READ_CONNECTIONS)
@@ -101,17 +112,17 @@ fn unreadable(place: &str, error: &sqlx::Error) -> OpenError {
 }
 
 /// The migrations that the database has seen, and whether it holds other tables.
-async fn survey(pool: &SqlitePool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
+async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')
          AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *connection)
     .await?;
     let applied = match tables.iter().any(|table| table == "_sqlx_migrations") {
         true => {
             sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations")
-                .fetch_all(pool)
+                .fetch_all(&mut *connection)
                 .await?
         }
         false => Vec::new(),

@@ -1,4 +1,7 @@
 //! What the tests stand on.
 
 pub mod app;
+pub mod books;
+pub mod crowd;
+pub mod desk;
 pub mod servers;

@@ -1,0 +1,5 @@
+//! Many clients at once, through HTTP: never over, nothing twice, nothing lost.
+
+mod changes;
+mod exact;
+mod keys;

@@ -1,0 +1,302 @@
+//! The guard: an account's lines never fork and never gap.
+
+use chrono::TimeDelta;
+use perdiem::domain::grant::Line;
+use perdiem::ledger::{Draft, Ledger, LedgerError, Look};
+use tokio::task::JoinSet;
+
+use crate::support::app::Stack;
+use crate::support::books::Books;
+use crate::support::desk::{Desk, another_ledger, on_every_store};
+
+on_every_store!(
+    lines_go_on_from_one_another,
+    a_stale_line_is_refused,
+    a_line_that_never_was_is_refused,
+    a_batch_may_win_some_and_lose_some,
+    a_batch_sent_twice_stands_once,
+    a_taken_first_key_is_refused,
+    a_taken_later_key_undoes_the_batch,
+    a_subject_is_written_once,
+    writers_never_fork_an_account,
+    opposite_orders_do_not_deadlock,
+    turns_come_one_by_one,
+);
+
+async fn lines_go_on_from_one_another(stack: Stack) {
+    let mut desk = Desk::open(stack).await;
+    assert_eq!(desk.ledger.append(&[]).await.expect("nothing"), [].into());
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
+    assert_eq!((first.number, fourth.number), (1, 4));
+    assert_eq!(fourth.totals[0].used, 4);
+    desk.advance(TimeDelta::days(1));
+    let fifth = desk.append(desk.draft("a", Some(&fourth), 1)).await;
+    assert_eq!((fifth.totals[0].used, fifth.totals[1].used), (1, 5));
+    assert_eq!(desk.last("a").await, Some(fifth));
+    assert_eq!(desk.entries("a").await, 5);
+}
+
+/// Whatever is other than it stands: the number, the totals, the instant, the version.
+async fn a_stale_line_is_refused(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    desk.refuses(desk.draft("a", None, 1)).await;
+    desk.refuses(desk.draft("a", None, 3)).await;
+    let second = desk.append(desk.draft("a", Some(&first), 1)).await;
+    desk.refuses(desk.draft("a", None, 1)).await;
+    desk.refuses(desk.draft("a", Some(&first), 1)).await;
+    desk.refuses(desk.draft("a", Some(&first), 2)).await;
+
+    let with = |change: fn(&mut Line)| {
+        let mut draft = desk.draft("a", Some(&second), 1);
+        draft.after.as_mut().map(change);
+        draft
+    };
+    desk.refuses(with(|line| line.totals[0].used -= 1)).await;
+    desk.refuses(with(|line| line.totals[0].used += 1)).await;
+    desk.refuses(with(|line| line.totals[1].max += 1)).await;
+    desk.refuses(with(|line| {
+        line.totals[0].window.start += TimeDelta::hours(1)
+    }))
+    .await;
+    desk.refuses(with(|line| line.totals.truncate(1))).await;
+    desk.refuses(with(|line| line.totals.reverse())).await;
+    desk.refuses(with(|line| line.at -= TimeDelta::microseconds(1)))
+        .await;
+    desk.refuses(with(|line| line.at += TimeDelta::days(40)))
+        .await;
+    desk.refuses(with(|line| line.policy_version = 0)).await;
+    assert_eq!(desk.entries("a").await, 2);
+    desk.append(with(|_| {})).await;
+}
+
+/// No gap, and no beginning in the middle.
+async fn a_line_that_never_was_is_refused(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let ahead = |subject: &str| {
+        let draft = desk.draft(subject, None, 4);
+        draft.entries[3].line.clone()
+    };
+    let line = ahead("a");
+    desk.refuses(desk.draft("a", Some(&line), 1)).await;
+    assert_eq!(desk.entries("a").await, 0);
+    desk.append(desk.draft("a", None, 1)).await;
+    desk.refuses(desk.draft("a", Some(&line), 1)).await;
+    assert_eq!(desk.entries("a").await, 1);
+}
+
+async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let first = desk.append(desk.draft("b", None, 2)).await;
+    let mut stale = first.clone();
+    stale.number = 1;
+    let batch = [
+        desk.draft("a", None, 3),
+        desk.draft("b", Some(&stale), 3),
+        desk.draft("c", None, 1),
+        desk.draft("d", Some(&first), 2),
+        desk.draft("e", None, 2),
+    ];
+    let appended = desk.ledger.append(&batch).await.expect("an answer");
+    let won = ["a", "c", "e"].map(|subject| desk.account(subject));
+    assert_eq!(appended, won.into());
+    for (subject, entries) in [("a", 3), ("b", 2), ("c", 1), ("d", 0), ("e", 2)] {
+        assert_eq!(desk.entries(subject).await, entries, "{subject}");
+    }
+}
+
+/// As after a commit whose outcome was unknown.
+async fn a_batch_sent_twice_stands_once(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let batch = [desk.draft("a", None, 3), desk.draft("b", None, 1)];
+    let appended = desk.ledger.append(&batch).await.expect("an answer");
+    assert_eq!(appended.len(), 2);
+    let again = desk.ledger.append(&batch).await.expect("an answer");
+    assert!(again.is_empty());
+    assert_eq!(desk.entries("a").await + desk.entries("b").await, 4);
+    // By its ids it is found.
+    let ids = batch.iter().flat_map(|draft| &draft.entries);
+    let look = Look {
+        entries: ids.map(|entry| entry.id).collect(),
+        ..Look::default()
+    };
+    let seen = desk.ledger.look(&look).await.expect("a look");
+    assert_eq!(seen.entries.len(), 4);
+}
+
+/// The account just does not stand, and the others do.
+async fn a_taken_first_key_is_refused(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let last = desk
+        .append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
+        .await;
+    let batch = [
+        desk.draft_of("a", Some(&last), &[(1, Some("order-1")), (1, None)]),
+        desk.draft_of("b", None, &[(1, Some("order-1"))]),
+        desk.draft_of("c", None, &[(1, Some("order-2")), (1, Some("order-3"))]),
+    ];
+    let appended = desk.ledger.append(&batch).await.expect("an answer");
+    assert_eq!(appended, [desk.account("c")].into());
+    assert_eq!(desk.entries("a").await, 1);
+    assert_eq!(desk.entries("b").await, 0);
+    assert_eq!(desk.entries("c").await, 2);
+}
+
+/// Never the third without the second: nothing at all is written.
+async fn a_taken_later_key_undoes_the_batch(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    desk.append(desk.draft_of("a", None, &[(1, Some("order-1"))]))
+        .await;
+    let conflicts = async |batch: &[Draft]| {
+        let result = desk.ledger.append(batch).await;
+        assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
+    };
+    let key = Some("order-1");
+    conflicts(&[
+        desk.draft("b", None, 2),
+        desk.draft_of("c", None, &[(1, None), (1, key), (1, None)]),
+        desk.draft("d", None, 1),
+    ])
+    .await;
+    // A key twice in one batch.
+    let key = Some("order-2");
+    conflicts(&[desk.draft_of("c", None, &[(1, key), (1, key)])]).await;
+    for subject in ["b", "c", "d"] {
+        assert_eq!(desk.entries(subject).await, 0, "{subject}");
+        assert_eq!(desk.last(subject).await, None);
+    }
+    desk.append(desk.draft("c", None, 2)).await;
+}
+
+/// With entry 1, and never again.
+async fn a_subject_is_written_once(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let first = desk.append(desk.draft("a/é 😀'\"", None, 2)).await;
+    let mut draft = desk.draft("a/é 😀'\"", Some(&first), 1);
+    draft.subject = perdiem::domain::claim::Subject::new("another").expect("a subject");
+    desk.append(draft).await;
+    desk.refuses(desk.draft("b", Some(&first), 1)).await;
+    let sql = "SELECT subject FROM accounts";
+    let subjects: Vec<String> = match stack {
+        Stack::Postgres | Stack::RedisAndPostgres => {
+            let pool = sqlx::PgPool::connect(&desk.ground.database_url).await;
+            let pool = pool.expect("a pool");
+            let rows = sqlx::query_scalar(sql).fetch_all(&pool).await;
+            rows.expect("rows")
+        }
+        Stack::Sqlite | Stack::RedisAndSqlite => {
+            let pool = sqlx::SqlitePool::connect(&desk.ground.database_url).await;
+            let pool = pool.expect("a pool");
+            let rows = sqlx::query_scalar(sql).fetch_all(&pool).await;
+            rows.expect("rows")
+        }
+    };
+    assert_eq!(subjects, ["a/é 😀'\""]);
+}
+
+/// Appends one batch of grants to some accounts again and again, each time on what is read,
+/// until it has won so often at each.
+async fn write(ledger: Ledger, desk: &Desk, subjects: &[String], wins: usize) {
+    let mut open: Vec<(&String, usize)> = subjects.iter().map(|text| (text, wins)).collect();
+    while !open.is_empty() {
+        let accounts = open.iter().map(|(text, _)| desk.account(text));
+        let look = Look {
+            accounts: accounts.collect(),
+            ..Look::default()
+        };
+        let seen = ledger.look(&look).await.expect("a look");
+        let drafts: Vec<Draft> = open
+            .iter()
+            .map(|(text, left)| {
+                let after = seen.lines.get(&desk.account(text));
+                desk.draft(text, after, 1 + left % 3)
+            })
+            .collect();
+        // Not even a deadlock that a server resolves.
+        let appended = ledger.append(&drafts).await.expect("an answer");
+        for (text, left) in &mut open {
+            *left -= usize::from(appended.contains(&desk.account(text)));
+        }
+        open.retain(|(_, left)| *left > 0);
+    }
+}
+
+async fn writers_never_fork_an_account(stack: Stack) {
+    const WRITERS: usize = 8;
+    const WINS: usize = 6;
+    let desk = std::sync::Arc::new(Desk::open(stack).await);
+    let ledgers = [desk.ledger.clone(), another_ledger(&desk.ground).await];
+    let subjects: Vec<String> = (0..5).map(|number| format!("member-{number}")).collect();
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let (desk, subjects) = (desk.clone(), subjects.clone());
+        let ledger = ledgers[writer % 2].clone();
+        writers.spawn(async move { write(ledger, &desk, &subjects, WINS).await });
+    }
+    writers.join_all().await;
+    let accounts = Books::open(&desk.ground).await.audit().await;
+    assert_eq!(accounts.len(), 5);
+    // 6, 5, 4, 3, 2, 1 wins left: 1 + left % 3 entries each.
+    let entries = WRITERS
+        * [6, 5, 4, 3, 2, 1]
+            .map(|left| 1 + left % 3)
+            .iter()
+            .sum::<usize>();
+    for grants in accounts.values() {
+        assert_eq!(grants.len(), entries);
+        let last = &grants[entries - 1].entry.line;
+        assert_eq!(last.totals[0].used, entries as u64);
+    }
+}
+
+async fn opposite_orders_do_not_deadlock(stack: Stack) {
+    let desk = std::sync::Arc::new(Desk::open(stack).await);
+    let subjects: Vec<String> = (0..60).map(|number| format!("member-{number}")).collect();
+    let mut writers = JoinSet::new();
+    for writer in 0..4 {
+        let ledger = another_ledger(&desk.ground).await;
+        let (desk, mut subjects) = (desk.clone(), subjects.clone());
+        match writer % 2 {
+            0 => {}
+            _ => subjects.reverse(),
+        }
+        writers.spawn(async move { write(ledger, &desk, &subjects, 6).await });
+    }
+    writers.join_all().await;
+    let accounts = Books::open(&desk.ground).await.audit().await;
+    assert_eq!(accounts.len(), 60);
+}
+
+/// Who waits for its turn gets it when the other's ends. SQLite has one writer, and no turns.
+async fn turns_come_one_by_one(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let other = another_ledger(&desk.ground).await;
+    let accounts = ["a", "b", "c"].map(|subject| desk.account(subject));
+    let turn = desk.ledger.turn(&accounts).await.expect("a turn");
+    let unrelated = other.turn(&[desk.account("d")]).await.expect("a turn");
+    drop(unrelated);
+    let waits = tokio::spawn(async move { other.turn(&[accounts[2], accounts[0]]).await.is_ok() });
+    if stack == Stack::Postgres {
+        let pool = sqlx::PgPool::connect(&desk.ground.database_url)
+            .await
+            .expect("a pool");
+        crate::support::app::eventually("the other waits", || async {
+            let waiting: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+                 WHERE locktype = 'advisory' AND NOT granted
+                     AND datname = current_database()",
+            )
+            .fetch_one(&pool)
+            .await
+            .expect("a count");
+            waiting == 1
+        })
+        .await;
+        assert!(!waits.is_finished());
+    }
+    // A turn keeps nobody from appending: the guard is what makes it right.
+    desk.append(desk.draft("a", None, 1)).await;
+    drop(turn);
+    assert!(waits.await.expect("it ends"));
+}

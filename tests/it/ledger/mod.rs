@@ -1,0 +1,6 @@
+//! The stores by themselves: one suite for PostgreSQL and SQLite.
+
+mod append;
+mod open;
+mod policies;
+mod read;

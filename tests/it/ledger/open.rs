@@ -1,0 +1,169 @@
+//! Opening a ledger, who it is, and what its tables forbid.
+
+use chrono::TimeDelta;
+use perdiem::ledger::{KeyRecord, Ledger, LedgerOptions};
+use sqlx::Executor;
+use std::time::Duration;
+use uuid::Uuid;
+
+use crate::support::app::{Ground, NOON, Stack, instant};
+use crate::support::desk::{Desk, another_ledger, on_every_store};
+
+on_every_store!(
+    a_ledger_is_the_same_when_it_is_opened_again,
+    a_fresh_database_is_migrated_by_several_at_once,
+    entries_are_append_only,
+    one_first_key_wins,
+    instances_know_of_one_another,
+    the_clock_is_compared,
+);
+
+async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let line = desk.append(desk.draft("a", None, 2)).await;
+    desk.ledger.close().await;
+    let again = another_ledger(&desk.ground).await;
+    assert_eq!(again.identity().id, desk.ledger.identity().id);
+    let subject = perdiem::domain::claim::Subject::new("a").expect("a subject");
+    let account = again.identity().account(&desk.policy.name, &subject);
+    assert_eq!(account, desk.account("a"));
+    let look = perdiem::ledger::Look {
+        accounts: vec![account],
+        ..Default::default()
+    };
+    let seen = again.look(&look).await.expect("a look");
+    assert_eq!(seen.lines.get(&account), Some(&line));
+}
+
+async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
+    for _ in 0..3 {
+        let ground = Ground::new(stack);
+        let mut openings = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let options = LedgerOptions {
+                url: ground.database_url.clone(),
+                claim_timeout: Duration::from_secs(30),
+            };
+            openings.spawn(async move { Ledger::open(&options, instant(NOON)).await });
+        }
+        let mut ids = Vec::new();
+        for opened in openings.join_all().await {
+            let ledger = opened.unwrap_or_else(|error| panic!("{error:?}"));
+            ids.push(ledger.identity().id);
+            ledger.close().await;
+        }
+        ids.dedup();
+        assert_eq!(ids.len(), 1, "they are one ledger");
+    }
+}
+
+/// The database itself refuses to change what was written.
+async fn entries_are_append_only(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    desk.append(desk.draft("a", None, 3)).await;
+    let url = &desk.ground.database_url;
+    let statements = [
+        "UPDATE entries SET units = 2",
+        "DELETE FROM entries",
+        "TRUNCATE entries",
+    ];
+    for sql in statements {
+        let result = match stack {
+            Stack::Postgres | Stack::RedisAndPostgres => {
+                let pool = sqlx::PgPool::connect(url).await.expect("a pool");
+                pool.execute(sql).await.map(drop)
+            }
+            // SQLite has no TRUNCATE.
+            Stack::Sqlite | Stack::RedisAndSqlite if sql.starts_with("TRUNCATE") => continue,
+            Stack::Sqlite | Stack::RedisAndSqlite => {
+                let pool = sqlx::SqlitePool::connect(url).await.expect("a pool");
+                pool.execute(sql).await.map(drop)
+            }
+        };
+        let error = result.expect_err(sql).to_string();
+        assert!(error.contains("append-only"), "{sql}: {error}");
+    }
+    assert_eq!(desk.entries("a").await, 3);
+}
+
+async fn one_first_key_wins(stack: Stack) {
+    let ground = Ground::new(stack);
+    let mut adding = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let ledger = another_ledger(&ground).await;
+        adding.spawn(async move {
+            let key = KeyRecord {
+                id: Uuid::new_v4(),
+                name: format!("key-{number}"),
+                role: "admin".to_owned(),
+                secret_hash: [number; 32],
+                created_at: instant(NOON),
+            };
+            (
+                ledger.add_first_key(&key).await.expect("an answer"),
+                key.name,
+            )
+        });
+    }
+    let added = adding.join_all().await;
+    let winners: Vec<&String> = added
+        .iter()
+        .filter_map(|(won, name)| won.then_some(name))
+        .collect();
+    assert_eq!(winners.len(), 1, "{added:?}");
+    let keys = another_ledger(&ground).await.keys().await.expect("keys");
+    assert_eq!(keys.len(), 1);
+    assert_eq!(&keys[0].name, winners[0]);
+    assert_eq!(keys[0].created_at, instant(NOON));
+}
+
+async fn instances_know_of_one_another(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let other = another_ledger(&desk.ground).await;
+    let (one, two, three) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+    let now = instant(NOON);
+    let report = async |ledger: &Ledger, id, rules: &str, now| {
+        let forget = now - TimeDelta::seconds(30);
+        let mut others = ledger
+            .report_instance(id, rules, now, forget)
+            .await
+            .expect("a report");
+        others.sort();
+        others
+    };
+    assert!(report(&desk.ledger, one, "2026a", now).await.is_empty());
+    assert_eq!(report(&other, two, "2026b", now).await, ["2026a"]);
+    assert_eq!(
+        report(&other, three, "2026c", now).await,
+        ["2026a", "2026b"]
+    );
+    let later = now + TimeDelta::seconds(30);
+    // The second said nothing for 30 seconds and is still there; a moment later it is gone.
+    assert_eq!(
+        report(&desk.ledger, one, "2026a", later).await,
+        ["2026b", "2026c"]
+    );
+    let later = later + TimeDelta::microseconds(1);
+    assert!(report(&desk.ledger, one, "2026a", later).await.is_empty());
+    let again = report(&other, two, "2026b", later).await;
+    assert_eq!(again, ["2026a"]);
+}
+
+/// PostgreSQL tells both ways how far it is off; SQLite only that its newest entry is ahead.
+async fn the_clock_is_compared(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let offset = async |now| desk.ledger.clock_offset(now).await.expect("an offset");
+    let hour = TimeDelta::hours(1);
+    if stack == Stack::Postgres {
+        let now = perdiem::clock::Clock::system().now();
+        assert!(offset(now).await.abs() < hour);
+        assert!(offset(now + hour * 2).await > hour);
+        assert!(offset(now - hour * 2).await < -hour);
+        return;
+    }
+    assert_eq!(offset(desk.now).await, TimeDelta::zero());
+    desk.append(desk.draft("a", None, 2)).await;
+    assert_eq!(offset(desk.now).await, TimeDelta::zero());
+    assert_eq!(offset(desk.now + hour).await, TimeDelta::zero());
+    assert_eq!(offset(desk.now - hour).await, -hour);
+}

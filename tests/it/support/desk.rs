@@ -1,0 +1,200 @@
+//! A clerk's desk: a ledger with a policy, and drafts to append to it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::account::{Sums, Verdict, decide};
+use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
+use perdiem::domain::grant::{Entry, EntryKind, Line};
+use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
+use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen};
+use uuid::Uuid;
+
+use super::app::{Ground, NOON, Stack, instant};
+use super::books::Books;
+
+/// Makes one test for each store out of each scenario: `async fn name(stack: Stack)`.
+macro_rules! on_every_store {
+    ($($scenario:ident),* $(,)?) => {
+        $(
+            mod $scenario {
+                use crate::support::app::Stack;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn sqlite() {
+                    super::$scenario(Stack::Sqlite).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn postgres() {
+                    super::$scenario(Stack::Postgres).await;
+                }
+            }
+        )*
+    };
+}
+pub(crate) use on_every_store;
+
+/// A ledger with a policy `benefit`: 1,000 a day and 100,000 a month, in GMT+8.
+pub struct Desk {
+    pub ground: Ground,
+    pub ledger: Ledger,
+    pub policy: Policy,
+    /// When drafts are decided.
+    pub now: DateTime<Utc>,
+}
+
+impl Desk {
+    pub async fn open(stack: Stack) -> Self {
+        let ground = Ground::new(stack);
+        let ledger = another_ledger(&ground).await;
+        let rule = rule("GMT+8", &[(1000, "day"), (100_000, "month")]);
+        let policy = put(&ledger, "benefit", rule).await;
+        Self {
+            ground,
+            ledger,
+            policy,
+            now: instant(NOON),
+        }
+    }
+
+    pub fn account(&self, subject: &str) -> AccountId {
+        let subject = Subject::new(subject).expect("a subject");
+        self.ledger.identity().account(&self.policy.name, &subject)
+    }
+
+    pub fn key(&self, key: &str) -> KeyId {
+        let key = IdempotencyKey::parse(key).expect("a key");
+        self.ledger.identity().key(&self.policy.name, &key)
+    }
+
+    /// A draft of some grants of one unit after a line, decided now.
+    pub fn draft(&self, subject: &str, after: Option<&Line>, grants: usize) -> Draft {
+        let grants: Vec<(u64, Option<&str>)> = vec![(1, None); grants];
+        self.draft_of(subject, after, &grants)
+    }
+
+    /// A draft of grants with units and perhaps keys.
+    pub fn draft_of(
+        &self,
+        subject: &str,
+        after: Option<&Line>,
+        grants: &[(u64, Option<&str>)],
+    ) -> Draft {
+        let account = self.account(subject);
+        let mut last = after.cloned();
+        let mut entries = Vec::new();
+        for (units, key) in grants {
+            let units = Units::new((*units).into()).expect("units");
+            let verdict = decide(
+                &self.policy,
+                units,
+                last.as_ref(),
+                &Sums::default(),
+                self.now,
+            );
+            let Verdict::Granted(line) = verdict else {
+                panic!("not granted: {verdict:?}");
+            };
+            last = Some(line.clone());
+            entries.push(Entry {
+                account,
+                id: EntryId::new(line.at, Uuid::new_v4().as_u64_pair().1),
+                kind: EntryKind::Grant,
+                units,
+                key: key.map(|key| self.key(key)),
+                metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
+                line,
+            });
+        }
+        Draft {
+            account,
+            policy: self.policy.id,
+            subject: Subject::new(subject).expect("a subject"),
+            after: after.cloned(),
+            entries,
+        }
+    }
+
+    /// Appends a draft that must stand, and returns its last line.
+    pub async fn append(&self, draft: Draft) -> Line {
+        let appended = self.ledger.append(std::slice::from_ref(&draft)).await;
+        let appended = appended.expect("it is appended");
+        assert!(appended.contains(&draft.account), "another was there first");
+        let last = draft.entries.last().expect("at least one entry");
+        last.line.clone()
+    }
+
+    /// Appends a draft that must not stand.
+    pub async fn refuses(&self, draft: Draft) {
+        let appended = self.ledger.append(&[draft]).await.expect("an answer");
+        assert!(appended.is_empty());
+    }
+
+    pub async fn last(&self, subject: &str) -> Option<Line> {
+        let account = self.account(subject);
+        self.look(&[subject], &[]).await.lines.remove(&account)
+    }
+
+    pub async fn look(&self, subjects: &[&str], keys: &[&str]) -> Seen {
+        let look = Look {
+            accounts: subjects.iter().map(|text| self.account(text)).collect(),
+            keys: keys.iter().map(|text| self.key(text)).collect(),
+            entries: Vec::new(),
+        };
+        self.ledger.look(&look).await.expect("a look")
+    }
+
+    /// How many entries the account holds; the whole ledger is audited.
+    pub async fn entries(&self, subject: &str) -> usize {
+        let books = Books::open(&self.ground).await;
+        let accounts = books.audit().await;
+        accounts.get(&self.account(subject)).map_or(0, Vec::len)
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, by: TimeDelta) {
+        self.now += by;
+    }
+}
+
+/// One more handle of a ledger, with connections of its own.
+pub async fn another_ledger(ground: &Ground) -> Ledger {
+    Books::open(ground).await.ledger
+}
+
+pub fn rule(time_zone: &str, limits: &[(u64, &str)]) -> Rule {
+    let limits = limits.iter().map(|(max, per)| LimitDraft {
+        max: i128::from(*max),
+        per: (*per).to_owned(),
+    });
+    let draft = RuleDraft {
+        time_zone: time_zone.to_owned(),
+        limits: limits.collect(),
+        ..RuleDraft::default()
+    };
+    draft.check().expect("a rule")
+}
+
+/// Makes a new version of a policy.
+pub async fn put(ledger: &Ledger, name: &str, rule: Rule) -> Policy {
+    let edited = try_put(ledger, name, rule).await.expect("an edit");
+    edited.expect("nobody refuses").after
+}
+
+pub async fn try_put(
+    ledger: &Ledger,
+    name: &str,
+    rule: Rule,
+) -> Result<Result<perdiem::ledger::Edited, ()>, LedgerError> {
+    let name = PolicyName::new(name).expect("a name");
+    let decide = |_: Option<&Policy>| {
+        Ok(Change::Version {
+            rule: rule.clone(),
+            archived: false,
+            reason: Some("a test".to_owned()),
+        })
+    };
+    ledger
+        .edit_policy(&name, "a test", instant(NOON), decide)
+        .await
+}
