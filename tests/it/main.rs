@@ -1,6 +1,7 @@
 //! The integration tests, against real servers: one binary, so that it links once and its
 //! tests share their servers.
 
+mod cli;
 mod concurrency;
 mod house;
 mod http;
