@@ -3,18 +3,23 @@
 use std::error::Error;
 use std::fmt;
 
-/// Shows an error and what caused it: `this: that: the other`.
+/// Shows an error and what caused it: `this: that: the other`. A cause that the text has told
+/// already is left out: some errors, sqlx's among them, repeat theirs.
 pub struct Chain<'a>(pub &'a (dyn Error + 'a));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.0)?;
+        let mut text = self.0.to_string();
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(formatter, ": {error}")?;
+            let told = error.to_string();
+            if !text.contains(&told) {
+                text.push_str(": ");
+                text.push_str(&told);
+            }
             cause = error.source();
         }
-        Ok(())
+        formatter.write_str(&text)
     }
 }
 
@@ -25,6 +30,18 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("the claim failed")]
     struct Outer(#[source] std::fmt::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it is over: {0}")]
+    struct Talkative(#[source] Outer);
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = Talkative(Outer(std::fmt::Error));
+        let text = Chain(&error).to_string();
+        assert_eq!(text.matches("the claim failed").count(), 1, "{text}");
+        assert!(text.contains("an error occurred"), "{text}");
+    }
 
     #[test]
     fn causes_follow() {

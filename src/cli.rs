@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::config::{DatabaseArgs, ServeArgs};
 use crate::http::{Application, specification_yaml};
@@ -164,7 +165,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(args).await,
     };
     result.unwrap_or_else(|error| {
-        eprintln!("perdiem: {error:#}");
+        eprintln!("perdiem: {}", Chain(error.as_ref()));
         ExitCode::from(FAILED)
     })
 }

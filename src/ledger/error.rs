@@ -107,7 +107,10 @@ pub enum OpenError {
         encoding: String,
     },
     /// A migration failed, or a row could not be read.
-    #[error("cannot prepare the ledger at {place}: {source}")]
+    #[error(
+        "cannot prepare the ledger at {place}; see that DATABASE_URL lets perdiem write to it and \
+         make tables there"
+    )]
     Failed {
         /// The database.
         place: String,
