@@ -10,8 +10,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::schema::{self, Applied};
@@ -55,13 +57,18 @@ impl Store {
             .max_connections(QUERY_CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_with(with_timeouts(base.clone(), QUERY_TIMEOUT))
-            .await
-            .map_err(|error| OpenError::Unreadable {
-                place: place.clone(),
-                reason: error.to_string(),
-                remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user and \
-                         a database that it knows",
-            })?;
+            .await;
+        let queries = match queries {
+            Ok(queries) => queries,
+            Err(error) => {
+                return Err(OpenError::Unreadable {
+                    place,
+                    reason: reason(&base, error).await.to_string(),
+                    remedy: "see that PostgreSQL runs there and that DATABASE_URL names a user \
+                             and a database that it knows",
+                });
+            }
+        };
         let failed = |source: LedgerError| OpenError::Failed {
             place: place.clone(),
             source,
@@ -105,6 +112,18 @@ impl Store {
         self.claims.close().await;
         self.turns.close().await;
         self.queries.close().await;
+    }
+}
+
+/// Why there is no connection. The pool, which tries again for a while, tells only that it
+/// waited in vain; a single connection is told more.
+async fn reason(options: &PgConnectOptions, error: sqlx::Error) -> sqlx::Error {
+    let sqlx::Error::PoolTimedOut = error else {
+        return error;
+    };
+    match timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
+        Ok(Err(told)) => told,
+        Ok(Ok(_)) | Err(_) => error,
     }
 }
 
