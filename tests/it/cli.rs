@@ -188,7 +188,7 @@ fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
     assert!(line.starts_with("perdiem: "), "{line}");
     assert!(!line.contains(SECRET), "{line}");
     // Nothing is said twice.
-    let mut parts: Vec<&str> = line.split(": ").collect();
+    let mut parts: Vec<&str> = line.split([':', ';']).map(str::trim).collect();
     let count = parts.len();
     parts.sort_unstable();
     parts.dedup();
@@ -250,6 +250,22 @@ fn a_sqlite_file_that_cannot_be_read_is_told() {
     );
     let unchanged = std::fs::read_to_string(&path).expect("a file");
     assert!(unchanged.starts_with("Dear Sir"));
+}
+
+#[test]
+fn a_sqlite_file_that_cannot_be_written_is_told() {
+    let folder = folder();
+    let path = folder.path().join("perdiem.db");
+    let read_only = format!("{}?mode=ro", sqlite_url(&path));
+    start_fault(
+        &[("DATABASE_URL", &read_only)],
+        &["perdiem.db", "DATABASE_URL"],
+    );
+    migrate(&sqlite_url(&path));
+    start_fault(
+        &[("DATABASE_URL", &read_only)],
+        &["perdiem.db", "DATABASE_URL"],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -327,7 +343,7 @@ fn a_postgres_database_of_others_is_told() {
 #[test]
 fn a_postgres_that_does_not_run_is_told() {
     let url = format!("postgres://perdiem:{SECRET}@127.0.0.1:{}/shop", free_port());
-    let words = ["127.0.0.1", "/shop", "see that PostgreSQL runs"];
+    let words = ["127.0.0.1", "/shop", "refused", "see that PostgreSQL runs"];
     start_fault(&[("DATABASE_URL", &url)], &words);
 }
 
