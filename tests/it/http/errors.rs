@@ -318,7 +318,7 @@ async fn values_at_their_bounds_are_good() {
         "description": "é".repeat(1000),
         "time_zone": "+18:00",
         "limits": [
-            { "max": MOST, "per": "minute" }, { "max": MOST, "per": "hour" },
+            { "max": MOST, "per": "minute" }, { "max": MOST as f64, "per": "hour" },
             { "max": MOST, "per": "day" }, { "max": MOST, "per": "week" },
             { "max": MOST, "per": "month" }, { "max": MOST, "per": "year" },
         ],

@@ -47,6 +47,27 @@ async fn one_grant(stack: Stack) {
     assert_eq!(claimed["grant"]["metadata"], Value::Null);
 }
 
+on_both_ledgers!(metadata_comes_back_as_it_was);
+
+async fn metadata_comes_back_as_it_was(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "GMT+8").await;
+    // Names in order and no spaces: the text itself comes back.
+    let metadata = concat!(
+        r#"{"":[],"a":{"b":[null,true,false,""]},"big":18446744073709551615,"#,
+        r#""double":[0.1,9007199254740991.0,1.7976931348623157e+308,5e-324,-0.0],"#,
+        r#""least":-9223372036854775808,"text":"\"\\/\b\f\n\r\t\u0001é😀"}"#,
+    );
+    let body = format!(r#"{{"subject": "member-42", "metadata": {metadata}}}"#);
+    let claimed = super::send(&app, reqwest::Method::POST, super::CLAIMS, body).await;
+    assert_eq!(claimed.status, 201, "{claimed:?}");
+    for path in ["/v1/grants", "/v1/grants/export?format=ndjson"] {
+        let answer = app.get(path).await;
+        assert!(answer.text.contains(metadata), "{path}: {}", answer.text);
+    }
+    assert!(claimed.text.contains(metadata), "{}", claimed.text);
+}
+
 on_both_ledgers!(filters_combine);
 
 async fn filters_combine(stack: Stack) {
