@@ -1,10 +1,11 @@
 //! A request's id: on every line that is logged for it, and in its answer.
 
-use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
+use actix_web::{Error, HttpRequest};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -21,8 +22,6 @@ pub async fn identify(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let id = own_id(&request).unwrap_or_else(|| Uuid::new_v4().to_string());
     let span = tracing::info_span!("request", request_id = %id);
-    let method = request.method().clone();
-    let path = request.match_pattern().unwrap_or_else(|| "-".to_owned());
     async move {
         let mut response = match next.call(request).await {
             Ok(response) => response.map_into_left_body(),
@@ -34,8 +33,11 @@ pub async fn identify(
         {
             let error = error.as_error::<super::error::ApiError>();
             let cause = error.map(|error| Chain(error).to_string());
+            let (method, path) = of(response.request());
             tracing::error!(%method, path, status = status.as_u16(), cause, "a request failed");
-        } else {
+        } else if tracing::enabled!(tracing::Level::DEBUG) {
+            // To find the pattern is to route again.
+            let (method, path) = of(response.request());
             tracing::debug!(%method, path, status = status.as_u16(), "a request ended");
         }
         if let Ok(value) = HeaderValue::from_str(&id) {
@@ -45,6 +47,12 @@ pub async fn identify(
     }
     .instrument(span)
     .await
+}
+
+/// A request's method, and its path as a pattern.
+fn of(request: &HttpRequest) -> (&Method, String) {
+    let pattern = request.match_pattern();
+    (request.method(), pattern.unwrap_or_else(|| "-".to_owned()))
 }
 
 /// The client's id: short, and without what could confuse a log.
