@@ -2,7 +2,9 @@
 //! tests share their servers.
 
 mod concurrency;
+mod durability;
 mod ledger;
+mod readiness;
 mod smoke;
 mod support;
 mod windows;
