@@ -3,9 +3,11 @@
 
 mod cli;
 mod concurrency;
+mod durability;
 mod house;
 mod http;
 mod ledger;
+mod readiness;
 mod specification;
 mod support;
 mod windows;

@@ -2,4 +2,5 @@
 
 mod changes;
 mod exact;
+mod histories;
 mod keys;

@@ -4,4 +4,5 @@ pub mod app;
 pub mod books;
 pub mod crowd;
 pub mod desk;
+pub mod process;
 pub mod servers;

@@ -1,0 +1,174 @@
+//! `/readyz`: whether an instance decides, and what troubles it.
+
+use chrono::TimeDelta;
+use perdiem::clock::{Clock, ManualClock};
+use reqwest::StatusCode;
+
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::servers::Redis;
+
+/// An instance with a clock of its own, and a tolerance of ten seconds.
+async fn start(ground: &Ground, clock: &ManualClock) -> App {
+    App::start_with(ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+        options.clock_tolerance = Some(TimeDelta::seconds(10));
+    })
+    .await
+}
+
+async fn is_ready(app: &App, wanted: bool) {
+    eventually("it is ready, or not, as wanted", || async {
+        let status = app.get("/readyz").await.status;
+        status
+            == if wanted {
+                StatusCode::OK
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+    })
+    .await;
+}
+
+fn troubles(answer: &Answer) -> Vec<String> {
+    let body = answer.json();
+    let troubles = body["troubles"].as_array().expect("troubles").iter();
+    troubles
+        .map(|trouble| trouble.as_str().expect("a text").to_owned())
+        .collect()
+}
+
+async fn decides_nothing(app: &App) {
+    for key in [None, Some("order-1")] {
+        let answer = app.claim("member-42", key).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+        assert!(answer.text.contains("undecided"), "{answer:?}");
+        assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    }
+}
+
+async fn says_what_to_do_about_the_clock(app: &App) {
+    let answer = app.get("/readyz").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    let troubles = troubles(&answer);
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    for words in ["clock is off", "NTP", "PERDIEM_CLOCK_TOLERANCE_SECONDS"] {
+        assert!(troubles[0].contains(words), "{troubles:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_off_postgres_decides_nothing() {
+    let ground = Ground::new(Stack::Postgres);
+    // PostgreSQL's clock is this machine's, give or take the time of a call.
+    let right = || Clock::system().now();
+    let clock = ManualClock::at(right());
+    let app = start(&ground, &clock).await;
+    app.benefit(1000, "GMT+8").await;
+    for off in [TimeDelta::hours(3), TimeDelta::hours(-3)] {
+        clock.set(right() + off);
+        is_ready(&app, false).await;
+        says_what_to_do_about_the_clock(&app).await;
+        decides_nothing(&app).await;
+        // Set right, it decides again. The clock stands still: claim before it is off again.
+        eventually("it decides again", || async {
+            clock.set(right());
+            app.claim("member-42", None).await.status == StatusCode::CREATED
+        })
+        .await;
+    }
+}
+
+/// From the very first claim on: not even one is decided before the clock was looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {
+    for stack in [Stack::Postgres, Stack::Sqlite] {
+        let ground = Ground::new(stack);
+        let clock = ManualClock::at(Clock::system().now());
+        let app = App::start_with(&ground, |options| {
+            options.clock = Clock::Manual(clock.clone());
+        })
+        .await;
+        app.benefit(1000, "GMT+8").await;
+        assert_eq!(
+            app.claim("member-42", None).await.status,
+            StatusCode::CREATED
+        );
+        drop(app);
+        clock.advance(TimeDelta::hours(-3));
+        for _ in 0..5 {
+            let app = start(&ground, &clock).await;
+            decides_nothing(&app).await;
+            says_what_to_do_about_the_clock(&app).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_behind_the_newest_entry_on_sqlite_decides_nothing() {
+    let ground = Ground::new(Stack::Sqlite);
+    let clock = ManualClock::at(instant(NOON));
+    let app = start(&ground, &clock).await;
+    app.benefit(1000, "GMT+8").await;
+    let granted = app.claim("member-42", None).await;
+    assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+    // Ahead there is nothing to compare it with.
+    clock.advance(TimeDelta::hours(30));
+    let granted = app.claim("member-42", None).await;
+    assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+    // Within the tolerance.
+    clock.advance(TimeDelta::seconds(-10));
+    let granted = app.claim("member-42", None).await;
+    assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+    clock.advance(TimeDelta::seconds(-1));
+    is_ready(&app, false).await;
+    says_what_to_do_about_the_clock(&app).await;
+    decides_nothing(&app).await;
+    clock.advance(TimeDelta::seconds(1));
+    is_ready(&app, true).await;
+    let granted = app.claim("member-42", None).await;
+    assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+    assert_eq!(granted.json()["limits"][0]["used"], 3);
+}
+
+/// Redis may go: the ledger decides alone, exactly, and `/readyz` says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_it_is_ready_and_says_so() {
+    let mut redis = Redis::start();
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.redis_url = Some(redis.url());
+    let app = App::start(&ground).await;
+    app.benefit(20, "GMT+8").await;
+    let claim = async |status| {
+        let answer = app.claim("member-42", None).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    };
+    let ready = app.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
+    assert_eq!(ready.json()["counters"], true);
+    assert!(troubles(&ready).is_empty(), "{ready:?}");
+    for _ in 0..5 {
+        claim(StatusCode::CREATED).await;
+    }
+    redis.kill();
+    for _ in 0..15 {
+        claim(StatusCode::CREATED).await;
+    }
+    claim(StatusCode::TOO_MANY_REQUESTS).await;
+    let ready = app.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
+    assert_eq!(ready.json()["status"], "ready");
+    assert!(
+        troubles(&ready)[0].contains("the ledger decides alone"),
+        "{ready:?}"
+    );
+    redis.restart();
+    eventually("Redis serves again", || async {
+        troubles(&app.get("/readyz").await).is_empty()
+    })
+    .await;
+    claim(StatusCode::TOO_MANY_REQUESTS).await;
+    crate::support::books::Books::open(&ground)
+        .await
+        .counters_follow()
+        .await;
+}
