@@ -2,6 +2,7 @@
 //! tests share their servers.
 
 mod concurrency;
+mod counter;
 mod durability;
 mod ledger;
 mod readiness;
