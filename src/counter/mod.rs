@@ -68,8 +68,8 @@ pub struct Counter {
 pub enum SettledKeys {
     /// All that the account must remember.
     All(Vec<KeyId>),
-    /// Those of the entries after the line with this number.
-    After(u64, Vec<KeyId>),
+    /// Those of the entries after this line.
+    After(Line, Vec<KeyId>),
 }
 
 /// A last line, to be written to an account's counter.
@@ -149,7 +149,7 @@ impl Counters {
         for settlement in settlements {
             let (after, keys) = match &settlement.keys {
                 SettledKeys::All(keys) => ("all".to_owned(), keys),
-                SettledKeys::After(number, keys) => (number.to_string(), keys),
+                SettledKeys::After(line, keys) => (record::encode_line(line), keys),
             };
             let seen = settlement.seen.map(|number| number.to_string());
             let command = pipeline

@@ -15,7 +15,7 @@ use super::settle::SettleQueue;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::account::Sums;
-use crate::domain::grant::Line;
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
@@ -309,8 +309,11 @@ impl Appender {
             look.accounts.push(group.account);
             look.keys
                 .extend(group.claims.iter().filter_map(|claim| claim.key));
-            let plan = group.plan.iter();
-            look.entries.extend(plan.flat_map(|plan| plan.entry_ids()));
+            if let Some(plan) = &group.plan {
+                look.keys
+                    .extend(plan.claims().filter_map(|claim| claim.key));
+                look.entries.extend(plan.entry_ids());
+            }
         }
         if look.accounts.is_empty() {
             return Ok(());
@@ -329,7 +332,12 @@ impl Appender {
             let last = seen.lines.get(&group.account);
             if let Some(plan) = &group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
-                if number(plan.after.as_ref()) == number(last) {
+                let is_taken = |entry: &Entry| {
+                    let mut granted = plan.granted.iter();
+                    entry.key.is_some() && granted.any(|claim| claim.key == entry.key)
+                };
+                let may_stand = !seen.entries.iter().any(is_taken);
+                if may_stand && number(plan.after.as_ref()) == number(last) {
                     // It may still be on its way in: the same draft is sent again.
                     continue;
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::TimeDelta;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use uuid::Uuid;
 
 use super::Engine;
@@ -106,25 +106,34 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// Looks for the first time: nobody may claim before, since the clock may be off.
+    pub async fn begin(&self) {
+        self.look_and_note(0).await;
+    }
+
     /// Looks again and again.
     pub async fn run(self) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for tick in 0u32.. {
+        for tick in 1u32.. {
             ticks.tick().await;
-            let looked = timeout(PATIENCE, self.look(tick)).await;
-            let answers = matches!(looked, Ok(Ok(())));
-            let answered = self.watch.ledger_answers.swap(answers, Ordering::Relaxed);
-            match looked {
-                Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
-                Ok(Err(error)) if answered => {
-                    tracing::error!(error = %Chain(&error), "the ledger does not answer");
-                }
-                Err(_) if answered => {
-                    tracing::error!("the ledger does not answer within {PATIENCE:?}");
-                }
-                Ok(_) | Err(_) => {}
+            self.look_and_note(tick).await;
+        }
+    }
+
+    async fn look_and_note(&self, tick: u32) {
+        let looked = timeout(PATIENCE, self.look(tick)).await;
+        let answers = matches!(looked, Ok(Ok(())));
+        let answered = self.watch.ledger_answers.swap(answers, Ordering::Relaxed);
+        match looked {
+            Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
+            Ok(Err(error)) if answered => {
+                tracing::error!(error = %Chain(&error), "the ledger does not answer");
             }
+            Err(_) if answered => {
+                tracing::error!("the ledger does not answer within {PATIENCE:?}");
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 

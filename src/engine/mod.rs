@@ -164,6 +164,7 @@ impl Engine {
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),
         };
+        watcher.begin().await;
         let watcher = tokio::spawn(watcher.run()).abort_handle();
 
         let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);

@@ -64,7 +64,7 @@ impl SettleQueue {
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
             keys: match &plan.after {
                 None => SettledKeys::All(keys),
-                Some(after) => SettledKeys::After(after.number, keys),
+                Some(after) => SettledKeys::After(after.clone(), keys),
             },
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);

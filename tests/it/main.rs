@@ -3,6 +3,7 @@
 
 mod cli;
 mod concurrency;
+mod counter;
 mod durability;
 mod house;
 mod http;

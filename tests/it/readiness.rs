@@ -4,8 +4,30 @@ use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
 use reqwest::StatusCode;
 
-use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack};
 use crate::support::servers::Redis;
+
+on_every_stack!(a_sound_instance_is_ready);
+
+async fn a_sound_instance_is_ready(stack: Stack) {
+    let app = App::on(stack).await;
+    // A busy machine may take its time to answer.
+    is_ready(&app).await;
+    let body = app.get("/readyz").await.json();
+    let (ledger, counters) = match stack {
+        Stack::Sqlite => ("SQLite", false),
+        Stack::Postgres => ("PostgreSQL", false),
+        Stack::RedisAndSqlite => ("SQLite", true),
+        Stack::RedisAndPostgres => ("PostgreSQL", true),
+    };
+    assert_eq!(body["ledger"], ledger);
+    assert_eq!(body["counters"], counters);
+    assert!(
+        body["zone_rules"]
+            .as_str()
+            .is_some_and(|rules| !rules.is_empty())
+    );
+}
 
 /// An instance with a clock of its own, and a tolerance of ten seconds.
 async fn start(ground: &Ground, clock: &ManualClock) -> App {
@@ -16,15 +38,9 @@ async fn start(ground: &Ground, clock: &ManualClock) -> App {
     .await
 }
 
-async fn is_ready(app: &App, wanted: bool) {
-    eventually("it is ready, or not, as wanted", || async {
-        let status = app.get("/readyz").await.status;
-        status
-            == if wanted {
-                StatusCode::OK
-            } else {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+async fn is_ready(app: &App) {
+    eventually("it is ready", || async {
+        app.get("/readyz").await.status == StatusCode::OK
     })
     .await;
 }
@@ -46,14 +62,17 @@ async fn decides_nothing(app: &App) {
     }
 }
 
+/// Waits until `/readyz` says that the clock is off, and what to do.
 async fn says_what_to_do_about_the_clock(app: &App) {
-    let answer = app.get("/readyz").await;
-    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
-    let troubles = troubles(&answer);
-    assert_eq!(troubles.len(), 1, "{troubles:?}");
-    for words in ["clock is off", "NTP", "PERDIEM_CLOCK_TOLERANCE_SECONDS"] {
-        assert!(troubles[0].contains(words), "{troubles:?}");
-    }
+    eventually("it says that the clock is off", || async {
+        let answer = app.get("/readyz").await;
+        let words = ["clock is off", "NTP", "PERDIEM_CLOCK_TOLERANCE_SECONDS"];
+        let says = |trouble: &String| words.iter().all(|words| trouble.contains(words));
+        let says = troubles(&answer).iter().any(says);
+        assert!(!says || answer.status == StatusCode::SERVICE_UNAVAILABLE);
+        says
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +85,6 @@ async fn a_clock_off_postgres_decides_nothing() {
     app.benefit(1000, "GMT+8").await;
     for off in [TimeDelta::hours(3), TimeDelta::hours(-3)] {
         clock.set(right() + off);
-        is_ready(&app, false).await;
         says_what_to_do_about_the_clock(&app).await;
         decides_nothing(&app).await;
         // Set right, it decides again. The clock stands still: claim before it is off again.
@@ -97,6 +115,7 @@ async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {
         clock.advance(TimeDelta::hours(-3));
         for _ in 0..5 {
             let app = start(&ground, &clock).await;
+            // Not even the first claim.
             decides_nothing(&app).await;
             says_what_to_do_about_the_clock(&app).await;
         }
@@ -120,11 +139,10 @@ async fn a_clock_behind_the_newest_entry_on_sqlite_decides_nothing() {
     let granted = app.claim("member-42", None).await;
     assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
     clock.advance(TimeDelta::seconds(-1));
-    is_ready(&app, false).await;
     says_what_to_do_about_the_clock(&app).await;
     decides_nothing(&app).await;
     clock.advance(TimeDelta::seconds(1));
-    is_ready(&app, true).await;
+    is_ready(&app).await;
     let granted = app.claim("member-42", None).await;
     assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
     assert_eq!(granted.json()["limits"][0]["used"], 3);

@@ -1,0 +1,142 @@
+//! Connections that break under load: outcomes are found out or sent again, never guessed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use perdiem::domain::claim::IdempotencyKey;
+use perdiem::domain::policy::PolicyName;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::app::{NOON, Stack, eventually, instant};
+use crate::support::books::Books;
+use crate::support::crowd::{Fleet, all_at_once};
+
+const CLIENTS: usize = 24;
+const KEYS: usize = 150;
+
+/// PostgreSQL cuts perdiem's connections again and again, in the midst of statements, while
+/// two instances race for the same keys and the same last units.
+async fn cut_connections(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    fleet
+        .put("GMT+8", json!([{ "max": 40, "per": "day" }]))
+        .await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let pool = sqlx::PgPool::connect(&fleet.ground.database_url)
+        .await
+        .expect("a pool");
+    let cuts = tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            let mut cut = 0;
+            while !stop.load(Ordering::SeqCst) {
+                // Those that are in the midst of something.
+                let count: i64 = sqlx::query_scalar(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                     WHERE datname = current_database() AND application_name = 'perdiem'
+                         AND state <> 'idle' AND query LIKE '%entries%'",
+                )
+                .fetch_one(&pool)
+                .await
+                .expect("a count");
+                cut += count;
+                tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+            }
+            cut
+        }
+    });
+    let answers = all_at_once(CLIENTS, |client| {
+        let app = fleet.app(client);
+        async move {
+            let mut answers = Vec::new();
+            for number in 0..KEYS {
+                // Each key at six clients, at both instances, at five subjects in turn.
+                let number = number + client / 6 * KEYS;
+                let key = format!("order-{number}");
+                let subject = format!("member-{}", number % 5);
+                let answer = loop {
+                    let answer = app.claim(&subject, Some(&key)).await;
+                    match answer.status {
+                        StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => {}
+                        _ => break answer,
+                    }
+                };
+                answers.push((number, answer));
+            }
+            answers
+        }
+    })
+    .await;
+    stop.store(true, Ordering::SeqCst);
+    let cut = cuts.await.expect("it ends");
+    assert!(cut > 0, "nothing was cut");
+
+    let books = Books::open(&fleet.ground).await;
+    let accounts = books.audit().await;
+    assert_eq!(accounts.len(), 5);
+    for grants in accounts.values() {
+        assert_eq!(grants.len(), 40);
+    }
+    let policy = PolicyName::new("benefit").expect("a name");
+    let ids: HashMap<_, _> = accounts
+        .values()
+        .flatten()
+        .map(|grant| (grant.entry.key, grant.entry.id.0.to_string()))
+        .collect();
+    assert_eq!(ids.len(), 200, "a key has two grants");
+    let mut created = HashMap::new();
+    for (number, answer) in answers.into_iter().flatten() {
+        let key = IdempotencyKey::parse(&format!("order-{number}")).expect("a key");
+        let key = books.ledger.identity().key(&policy, &key);
+        let granted = match answer.status {
+            StatusCode::CREATED => {
+                assert!(created.insert(number, ()).is_none(), "granted twice");
+                true
+            }
+            StatusCode::OK => true,
+            StatusCode::TOO_MANY_REQUESTS => false,
+            _ => panic!("{answer:?}"),
+        };
+        if granted {
+            let id = answer.json()["grant"]["id"].as_str().map(str::to_owned);
+            assert_eq!(ids.get(&Some(key)), id.as_ref(), "{answer:?}");
+        }
+    }
+    // Whatever stands is found again, at each instance.
+    for number in 0..CLIENTS / 6 * KEYS {
+        let text = format!("order-{number}");
+        let key = IdempotencyKey::parse(&text).expect("a key");
+        let key = books.ledger.identity().key(&policy, &key);
+        let stands = ids.contains_key(&Some(key));
+        for app in &fleet.apps {
+            let subject = format!("member-{}", number % 5);
+            eventually("the connections are whole again", || async {
+                let answer = app.claim(&subject, Some(&text)).await;
+                let status = match stands {
+                    true => StatusCode::OK,
+                    false => StatusCode::TOO_MANY_REQUESTS,
+                };
+                if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+                    return false;
+                }
+                assert_eq!(answer.status, status, "{answer:?}");
+                true
+            })
+            .await;
+        }
+    }
+    books.audit().await;
+    books.counters_follow().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    cut_connections(Stack::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_postgres() {
+    cut_connections(Stack::RedisAndPostgres).await;
+}
