@@ -1,7 +1,7 @@
 //! The counters: Redis' copies of accounts' last lines and keys. Derived, never the truth.
 //!
 //! Redis says no, fast; only the ledger says yes. Losing every counter costs speed and
-//! nothing else. So whatever goes wrong here has one error, [`Unavailable`], and one remedy:
+//! nothing else. So whatever goes wrong here has one error, `Unavailable`, and one remedy:
 //! to ask the ledger.
 
 mod breaker;

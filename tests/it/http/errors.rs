@@ -1,10 +1,12 @@
 //! What is wrong in itself, and the order in which faults are told.
 
+use std::io::{Read, Write};
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{CLAIMS, archive, encoded, invalid_parts, invalid_places, problem, replace, send};
-use crate::support::app::{Answer, App, Stack, on_every_stack};
+use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
 
 const POLICY: &str = "/v1/policies/benefit";
 /// 2^53 − 1.
@@ -160,6 +162,55 @@ async fn a_body_over_the_limit_is_too_large() {
     assert!(told["detail"].as_str().unwrap().contains("65536"));
     let answer = send(&app, Method::PUT, POLICY, padded(64 * 1024 + 1)).await;
     problem(&answer, 413, "too-large");
+}
+
+/// A body that comes in pieces does not say how long it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_in_pieces_is_too_large_too() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let address = app.url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    let timeout = Some(std::time::Duration::from_secs(30));
+    stream.set_read_timeout(timeout).expect("a timeout");
+    let head = format!(
+        "POST {CLAIMS} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\n\
+         Transfer-Encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("it is sent");
+    let piece = format!("1000\r\n{}\r\n", " ".repeat(0x1000));
+    for _ in 0..17 {
+        // It may be refused before its end.
+        if stream.write_all(piece.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 413");
+}
+
+/// Good bodies with one byte changed, whatever that makes of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_body_makes_the_service_fail() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let claim = r#"{"subject":"\u00e9","units":1,"dry_run":false,"metadata":{"a":[1.5e3,null]}}"#;
+    let rule = r#"{"time_zone":"+08:00","limits":[{"max":3,"per":"day"}],"day_starts_at":"06:30",
+        "week_starts_on":"monday","active_from":"2026-11-21T00:00:00.5Z","reason":"x"}"#;
+    for (method, path, body) in [(Method::POST, CLAIMS, claim), (Method::PUT, POLICY, rule)] {
+        let sent = send(&app, method.clone(), path, body).await;
+        assert!(sent.status.is_success(), "{sent:?}");
+        for index in 0..body.len() {
+            for byte in *b"\0\"{]9-\\\xff" {
+                let mut changed = body.as_bytes().to_vec();
+                changed[index] = byte;
+                let answer = send(&app, method.clone(), path, changed.clone()).await;
+                let changed = String::from_utf8_lossy(&changed);
+                assert!(!answer.status.is_server_error(), "{changed}: {answer:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
