@@ -1,6 +1,7 @@
 //! Connections that break under load: outcomes are found out or sent again, never guessed.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,9 +10,10 @@ use perdiem::domain::policy::PolicyName;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::support::app::{NOON, Stack, eventually, instant};
+use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::crowd::{Fleet, all_at_once};
+use crate::support::proxy::Proxy;
 
 const CLIENTS: usize = 24;
 const KEYS: usize = 150;
@@ -139,4 +141,64 @@ async fn postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_and_postgres() {
     cut_connections(Stack::RedisAndPostgres).await;
+}
+
+/// Every eighth answer of PostgreSQL is lost on its way to one of two instances, after the
+/// commit: without keys, each grant that stands was told to exactly one client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers() {
+    let ground = Ground::new(Stack::Postgres);
+    let address = ground.database_url.split(['@', '/']).nth(3);
+    let address: SocketAddr = address
+        .and_then(|text| text.parse().ok())
+        .expect("an address");
+    let proxy = Proxy::start(address, 8).await;
+    let mut behind = ground.clone();
+    let direct = format!(":{}/", address.port());
+    let through = format!(":{}/", proxy.port);
+    behind.database_url = behind.database_url.replace(&direct, &through);
+    let apps = [
+        Arc::new(App::start(&behind).await),
+        Arc::new(App::start(&ground).await),
+    ];
+    apps[0].benefit(1_000_000, "GMT+8").await;
+    eventually("both know the policy", || async {
+        apps[1].claim("nobody", None).await.status == StatusCode::CREATED
+    })
+    .await;
+    proxy.cut(true);
+    let answers = all_at_once(16, |client| {
+        let app = apps[client % 2].clone();
+        async move {
+            let mut answers = Vec::new();
+            for number in 0..40 {
+                let subject = format!("member-{}", (client + number) % 4);
+                answers.push(app.claim(&subject, None).await);
+            }
+            answers
+        }
+    })
+    .await;
+    proxy.cut(false);
+    assert!(proxy.cuts() > 5, "only {} answers were lost", proxy.cuts());
+    let mut told: Vec<String> = answers
+        .into_iter()
+        .flatten()
+        .map(|answer| {
+            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+            let id = answer.json()["grant"]["id"].as_str().map(str::to_owned);
+            id.expect("an id")
+        })
+        .collect();
+    let accounts = Books::open(&ground).await.audit().await;
+    let mut stand: Vec<String> = accounts
+        .values()
+        .flatten()
+        .filter(|grant| grant.subject.as_deref() != Some("nobody"))
+        .map(|grant| grant.entry.id.0.to_string())
+        .collect();
+    told.sort();
+    stand.sort();
+    assert_eq!(told.len(), stand.len(), "told, and standing");
+    assert_eq!(told, stand);
 }

@@ -5,4 +5,5 @@ pub mod books;
 pub mod crowd;
 pub mod desk;
 pub mod process;
+pub mod proxy;
 pub mod servers;
