@@ -78,25 +78,31 @@ pub struct AccountId(pub Uuid);
 pub struct KeyId(pub Uuid);
 
 /// An entry's id: a UUIDv7 whose first 60 bits after the version are the entry's instant to
-/// the microsecond (RFC 9562, section 6.2, method 3). So the order of ids is the order of
-/// instants, and a span of time is a span of ids.
+/// the microsecond (RFC 9562, section 6.2, method 3), followed by the end of its number and by
+/// random bits. So the order of ids is the order of instants, and in an account the order of
+/// numbers; and a span of time is a span of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub Uuid);
 
+const NUMBER_BITS: u32 = 20;
+const RANDOM_BITS: u32 = 42;
+
 impl EntryId {
-    /// The id of an entry at an instant, told from others of the same instant by `nonce`, of
-    /// which the low 62 bits count. An instant outside 1970 … 10889 becomes the nearer end.
-    pub fn new(at: DateTime<Utc>, nonce: u64) -> Self {
+    /// The id of an account's entry with a number, at an instant, told from other accounts'
+    /// by the low 42 bits of `nonce`. An instant outside 1970 … 10889 becomes the nearer end.
+    pub fn new(at: DateTime<Utc>, number: u64, nonce: u64) -> Self {
         let fraction = u64::from(at.timestamp_subsec_micros() % 1000) * 4096 / 1000;
         let millis = at.timestamp_millis().clamp(0, (1 << 48) - 1) as u64;
         let high = millis << 16 | 0x7000 | fraction;
-        let low = 0b10 << 62 | nonce & (u64::MAX >> 2);
+        let number = number & ((1 << NUMBER_BITS) - 1);
+        let nonce = nonce & ((1 << RANDOM_BITS) - 1);
+        let low = 0b10 << 62 | number << RANDOM_BITS | nonce;
         Self(Uuid::from_u64_pair(high, low))
     }
 
     /// The lowest id of an instant.
     pub fn first_at(at: DateTime<Utc>) -> Self {
-        Self::new(at, 0)
+        Self::new(at, 0, 0)
     }
 }
 
@@ -136,14 +142,14 @@ mod tests {
         ) {
             let at = |micros| DateTime::from_timestamp_micros(micros).unwrap();
             let (earlier, later) = (earlier.min(later), earlier.max(later));
-            let first = EntryId::new(at(earlier), nonces.0);
-            let second = EntryId::new(at(later), nonces.1);
+            let first = EntryId::new(at(earlier), 1, nonces.0);
+            let second = EntryId::new(at(later), 2, nonces.1);
             prop_assert_eq!(first.0.get_version_num(), 7);
             prop_assert_eq!(first.0.get_variant(), uuid::Variant::RFC4122);
             prop_assert!(first >= EntryId::first_at(at(earlier)));
+            prop_assert!(first < second);
             if earlier < later {
                 prop_assert!(first < EntryId::first_at(at(later)));
-                prop_assert!(first < second);
             }
         }
     }

@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::BuildError;
-use crate::domain::identity::EntryId;
 use crate::ledger::{KeyRecord, Ledger};
 
 /// The shortest admin key that is taken from the settings, in characters.
@@ -46,7 +45,7 @@ impl Access {
         if admin_key.is_none() {
             let new_secret = generate_secret();
             let key = KeyRecord {
-                id: EntryId::new(now, Uuid::new_v4().as_u64_pair().1).0,
+                id: new_id(now),
                 name: ADMIN.to_owned(),
                 role: ADMIN.to_owned(),
                 secret_hash: *blake3::hash(new_secret.as_bytes()).as_bytes(),
@@ -82,6 +81,14 @@ impl Access {
     pub fn authenticate(&self, secret: &str) -> Option<Principal> {
         self.0.get(&blake3::hash(secret.as_bytes())).cloned()
     }
+}
+
+/// A new UUIDv7.
+fn new_id(now: DateTime<Utc>) -> Uuid {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).expect("the system has randomness");
+    let millis = now.timestamp_millis().cast_unsigned();
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
 /// A new secret: a prefix that scanners recognise, 160 random bits and a checksum of 32 bits,

@@ -80,7 +80,7 @@ pub struct Pending {
     pub key: Option<KeyId>,
     /// What to keep beside the grant.
     pub metadata: Option<Metadata>,
-    /// What tells its entry's id from others of the same instant.
+    /// What tells its entry's id from other accounts' of the same instant.
     pub nonce: u64,
     /// After this nobody waits any more.
     pub deadline: Instant,
@@ -118,7 +118,7 @@ impl Pending {
     pub fn entry(&self, line: Line) -> Entry {
         Entry {
             account: self.account,
-            id: EntryId::new(line.at, self.nonce),
+            id: EntryId::new(line.at, line.number, self.nonce),
             kind: EntryKind::Grant,
             units: self.units,
             key: self.key,

@@ -15,8 +15,8 @@ mod request_id;
 
 use std::future::ready;
 
-use actix_web::Resource;
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest, Handler, Resource, Responder, guard};
 
 pub use application::{Application, ServeError};
 pub use openapi::{specification, specification_yaml};
@@ -30,34 +30,51 @@ fn routes(service: &mut ServiceConfig) {
         let resource = web::resource(path).default_service(web::to(refuse));
         service.service(methods(resource));
     };
-    at("/v1/policies", "GET", |r| r.get(policies::list));
-    at("/v1/policies/{policy}", "GET, PUT, DELETE", |r| {
-        r.get(policies::get)
+    at("/v1/policies", "GET, HEAD", |r| read(r, policies::list));
+    at("/v1/policies/{policy}", "GET, HEAD, PUT, DELETE", |r| {
+        read(r, policies::get)
             .put(policies::put)
             .delete(policies::archive)
     });
-    at("/v1/policies/{policy}/versions", "GET", |r| {
-        r.get(policies::versions)
+    at("/v1/policies/{policy}/versions", "GET, HEAD", |r| {
+        read(r, policies::versions)
     });
-    at("/v1/policies/{policy}/windows", "GET", |r| {
-        r.get(policies::windows)
+    at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
+        read(r, policies::windows)
     });
     at("/v1/policies/{policy}/claims", "POST", |r| {
         r.post(claims::post)
     });
-    at("/v1/policies/{policy}/subjects/{subject}", "GET", |r| {
-        r.get(claims::usage)
+    at(
+        "/v1/policies/{policy}/subjects/{subject}",
+        "GET, HEAD",
+        |r| read(r, claims::usage),
+    );
+    at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
+    at("/v1/grants/export", "GET, HEAD", |r| {
+        read(r, grants::export)
     });
-    at("/v1/grants", "GET", |r| r.get(grants::list));
-    at("/v1/grants/export", "GET", |r| r.get(grants::export));
-    at("/v1/grants/{id}", "GET", |r| r.get(grants::get));
+    at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
     // Open to all; everything else takes a key.
-    at("/livez", "GET", |r| r.get(health::livez));
-    at("/readyz", "GET", |r| r.get(health::readyz));
-    at("/openapi.yaml", "GET", |r| r.get(docs::openapi_yaml));
-    at("/docs", "GET", |r| r.get(docs::page));
-    at("/docs/{file}", "GET", |r| r.get(docs::file));
+    at("/livez", "GET, HEAD", |r| read(r, health::livez));
+    at("/readyz", "GET, HEAD", |r| read(r, health::readyz));
+    at("/openapi.yaml", "GET, HEAD", |r| {
+        read(r, docs::openapi_yaml)
+    });
+    at("/docs", "GET, HEAD", |r| read(r, docs::page));
+    at("/docs/{file}", "GET, HEAD", |r| read(r, docs::file));
     service.default_service(web::to(not_found));
+}
+
+/// Lets GET through, and HEAD, which is GET without the body (RFC 9110, section 9.3.2).
+fn read<F, Args>(resource: Resource, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    let get_or_head = guard::Any(guard::Get()).or(guard::Head());
+    resource.route(web::route().guard(get_or_head).to(handler))
 }
 
 async fn not_found() -> Result<&'static str, ApiError> {

@@ -103,11 +103,27 @@ async fn other_methods_are_refused_with_those_that_are_allowed() {
             let answer = Answer::of(app.request(method.clone(), &path)).await;
             problem(&answer, 405, "method-not-allowed");
             let allow = answer.header("allow").expect("Allow").split(',');
-            let allowed: BTreeSet<Method> = allow
+            let mut allowed: BTreeSet<Method> = allow
                 .map(|method| method.trim().parse().expect("a method"))
                 .collect();
+            let has_head = allowed.remove(&Method::HEAD);
+            assert_eq!(has_head, methods.contains(&Method::GET), "{path}");
             assert_eq!(allowed, methods, "{method} {path}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_is_get_without_the_body() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    for path in ["/livez", "/v1/policies/benefit", "/v1/grants", "/docs"] {
+        let get = app.get(path).await;
+        let head = Answer::of(app.request(Method::HEAD, path)).await;
+        assert_eq!(head.status, get.status, "{path}");
+        assert_eq!(head.header("content-type"), get.header("content-type"));
+        assert_eq!(head.header("etag"), get.header("etag"));
+        assert!(!get.text.is_empty() && head.text.is_empty(), "{path}");
     }
 }
 

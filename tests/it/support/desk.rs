@@ -98,7 +98,7 @@ impl Desk {
             last = Some(line.clone());
             entries.push(Entry {
                 account,
-                id: EntryId::new(line.at, Uuid::new_v4().as_u64_pair().1),
+                id: EntryId::new(line.at, line.number, Uuid::new_v4().as_u64_pair().1),
                 kind: EntryKind::Grant,
                 units,
                 key: key.map(|key| self.key(key)),
