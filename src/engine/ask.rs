@@ -48,15 +48,16 @@ impl Asker {
             })
             .collect();
         // Without an answer every claim goes to the ledger.
-        let counters = self.counters.ask(&asks).await.unwrap_or_default();
-        let mut counters = counters.into_iter();
+        let answers = self.counters.ask(&asks).await.unwrap_or_default();
+        let mut answers = answers.into_iter();
         for claim in claims {
-            self.judge(claim, counters.next().flatten());
+            self.judge(claim, answers.next());
         }
     }
 
-    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
-        if let Some(counter) = counter {
+    fn judge(&self, mut claim: Pending, answer: Option<Option<Counter>>) {
+        let is_answered = answer.is_some();
+        if let Some(counter) = answer.flatten() {
             let now = self.clock.now();
             let line = Some(&counter.line);
             let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
@@ -72,7 +73,9 @@ impl Asker {
                     let policy = claim.policy.clone();
                     return claim.end(Ok(Outcome::Refused(policy, refusal)));
                 }
-                Verdict::Granted(_) if !counter.knows_key => claim.asked.hint = Some(counter.line),
+                Verdict::Granted(_) if !counter.knows_key => {
+                    claim.asked.hint = Some(Some(counter.line));
+                }
                 // The ledger has the last word.
                 Verdict::Granted(_)
                 | Verdict::Refused(_)
@@ -80,7 +83,11 @@ impl Asker {
                 | Verdict::OutdatedPolicy => {}
             }
         } else {
-            claim.asked.wants_keys = claim.key.is_some();
+            claim.asked = Asked {
+                seen: None,
+                hint: is_answered.then_some(None),
+                wants_keys: claim.key.is_some(),
+            };
         }
         // Without an appender the process is ending, and the claim with it.
         let _ = self.append.send(claim);

@@ -61,17 +61,19 @@ impl Group {
     }
 
     /// The last line that the counters told for every one of the claims, if it is worth a
-    /// try: the newest, when no claim needs the ledger's own word.
-    pub fn hint(&self) -> Option<Line> {
+    /// try: the newest, when no claim needs the ledger's own word. It may be that there is
+    /// none.
+    pub fn hint(&self) -> Option<Option<Line>> {
         if self.plan.is_some() || self.losses > 0 {
             return None;
         }
-        let hints: Option<Vec<&Line>> = self
+        let hints: Option<Vec<&Option<Line>>> = self
             .claims
             .iter()
             .map(|claim| claim.asked.hint.as_ref())
             .collect();
-        hints?.into_iter().max_by_key(|line| line.number).cloned()
+        let number = |hint: &&Option<Line>| hint.as_ref().map(|line| line.number);
+        hints?.into_iter().max_by_key(number).cloned()
     }
 
     /// Ends the claims that nobody waits for any more, unless their outcome is still open.

@@ -99,8 +99,9 @@ pub struct Pending {
 pub struct Asked {
     /// The number that the counter bore; `None` without a counter.
     pub seen: Option<u64>,
-    /// A last line under which the claim would be granted: it saves a look at the ledger.
-    pub hint: Option<Line>,
+    /// A last line under which the claim would be granted, or none where there is no counter:
+    /// then the account is most likely new. It saves a look at the ledger, which checks it.
+    pub hint: Option<Option<Line>>,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,
 }
