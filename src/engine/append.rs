@@ -289,7 +289,7 @@ impl Appender {
         let now = self.clock.now();
         for group in groups {
             let Some(hint) = group.hint() else { continue };
-            let decided = group.decide(hint, &Sums::default(), now);
+            let decided = group.decide(hint.last_line().cloned(), &Sums::default(), now);
             let refuses = group
                 .plan
                 .as_ref()

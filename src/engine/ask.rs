@@ -6,10 +6,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::batch::in_batches;
-use super::pending::{Asked, Outcome, Pending};
+use super::pending::{Asked, Hint, Outcome, Pending};
 use super::policies::Policies;
 use crate::clock::Clock;
-use crate::counter::{Ask, Counter, Counters};
+use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 
 /// A counter may deny for so long after the ledger confirmed it.
@@ -47,48 +47,54 @@ impl Asker {
                 key: claim.key,
             })
             .collect();
-        // Without an answer every claim goes to the ledger.
-        let answers = self.counters.ask(&asks).await.unwrap_or_default();
-        let mut answers = answers.into_iter();
-        for claim in claims {
-            self.judge(claim, answers.next());
+        match self.counters.ask(&asks).await {
+            Ok(counters) => {
+                for (claim, counter) in claims.into_iter().zip(counters) {
+                    self.judge(claim, counter);
+                }
+            }
+            // The ledger decides alone.
+            Err(Unavailable) => claims.into_iter().for_each(|claim| self.send_on(claim)),
         }
     }
 
-    fn judge(&self, mut claim: Pending, answer: Option<Option<Counter>>) {
-        let is_answered = answer.is_some();
-        if let Some(counter) = answer.flatten() {
-            let now = self.clock.now();
-            let line = Some(&counter.line);
-            let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
-            claim.asked = Asked {
-                seen: Some(counter.line.number),
-                hint: None,
-                wants_keys: claim.key.is_some() && !counter.holds_all_keys,
-            };
-            match verdict {
-                Verdict::Refused(refusal @ Refusal::Denied(_))
-                    if self.may_deny(&claim, &counter, now) =>
-                {
-                    let policy = claim.policy.clone();
-                    return claim.end(Ok(Outcome::Refused(policy, refusal)));
-                }
-                Verdict::Granted(_) if !counter.knows_key => {
-                    claim.asked.hint = Some(Some(counter.line));
-                }
-                // The ledger has the last word.
-                Verdict::Granted(_)
-                | Verdict::Refused(_)
-                | Verdict::NeedsSums(_)
-                | Verdict::OutdatedPolicy => {}
-            }
-        } else {
+    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
+        let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
-                hint: is_answered.then_some(None),
+                hint: Some(Hint::NoEntries),
                 wants_keys: claim.key.is_some(),
             };
+            return self.send_on(claim);
+        };
+        let now = self.clock.now();
+        let line = Some(&counter.line);
+        let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
+        claim.asked = Asked {
+            seen: Some(counter.line.number),
+            hint: None,
+            wants_keys: claim.key.is_some() && !counter.holds_all_keys,
+        };
+        match verdict {
+            Verdict::Refused(refusal @ Refusal::Denied(_))
+                if self.may_deny(&claim, &counter, now) =>
+            {
+                let policy = claim.policy.clone();
+                return claim.end(Ok(Outcome::Refused(policy, refusal)));
+            }
+            Verdict::Granted(_) if !counter.knows_key => {
+                claim.asked.hint = Some(Hint::Line(counter.line));
+            }
+            // The ledger has the last word.
+            Verdict::Granted(_)
+            | Verdict::Refused(_)
+            | Verdict::NeedsSums(_)
+            | Verdict::OutdatedPolicy => {}
         }
+        self.send_on(claim);
+    }
+
+    fn send_on(&self, claim: Pending) {
         // Without an appender the process is ending, and the claim with it.
         let _ = self.append.send(claim);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Outcome, Pending, Undecided};
+use super::pending::{Hint, Outcome, Pending, Undecided};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
@@ -60,19 +60,15 @@ impl Group {
         }
     }
 
-    /// The last line that the counters told for every one of the claims, if it is worth a
-    /// try: the newest, when no claim needs the ledger's own word. It may be that there is
-    /// none.
-    pub fn hint(&self) -> Option<Option<Line>> {
+    /// The newest hint, if it is worth a try: when none of the claims needs the ledger's own
+    /// word.
+    pub fn hint(&self) -> Option<Hint> {
         if self.plan.is_some() || self.losses > 0 {
             return None;
         }
-        let hints: Option<Vec<&Option<Line>>> = self
-            .claims
-            .iter()
-            .map(|claim| claim.asked.hint.as_ref())
-            .collect();
-        let number = |hint: &&Option<Line>| hint.as_ref().map(|line| line.number);
+        let hints = self.claims.iter().map(|claim| claim.asked.hint.as_ref());
+        let hints: Option<Vec<&Hint>> = hints.collect();
+        let number = |hint: &&Hint| hint.last_line().map(|line| line.number);
         hints?.into_iter().max_by_key(number).cloned()
     }
 

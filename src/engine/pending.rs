@@ -99,11 +99,30 @@ pub struct Pending {
 pub struct Asked {
     /// The number that the counter bore; `None` without a counter.
     pub seen: Option<u64>,
-    /// A last line under which the claim would be granted, or none where there is no counter:
-    /// then the account is most likely new. It saves a look at the ledger, which checks it.
-    pub hint: Option<Option<Line>>,
+    /// What the last line most likely is, if the claim would be granted after it. It saves a
+    /// look at the ledger, whose guard checks it.
+    pub hint: Option<Hint>,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,
+}
+
+/// A guess at an account's last line.
+#[derive(Debug, Clone)]
+pub enum Hint {
+    /// There is no counter: the account has no entries yet.
+    NoEntries,
+    /// The counter's line.
+    Line(Line),
+}
+
+impl Hint {
+    /// The last line, if it is right.
+    pub fn last_line(&self) -> Option<&Line> {
+        match self {
+            Self::NoEntries => None,
+            Self::Line(line) => Some(line),
+        }
+    }
 }
 
 impl Pending {
