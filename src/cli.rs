@@ -60,7 +60,10 @@ struct ServerArgs {
 
 #[derive(Debug, Args)]
 struct ClaimArgs {
+    /// The policy's name
     policy: String,
+
+    /// Whom to count
     subject: String,
 
     /// How many units
@@ -85,7 +88,10 @@ struct ClaimArgs {
 
 #[derive(Debug, Args)]
 struct UsageArgs {
+    /// The policy's name
     policy: String,
+
+    /// Whom it counts
     subject: String,
 
     #[command(flatten)]
@@ -99,11 +105,12 @@ enum PolicyCommand {
     /// Show a policy
     Show(PolicyShowArgs),
     /// Create or replace a policy
-    Put(PolicyPutArgs),
+    Put(Box<PolicyPutArgs>),
 }
 
 #[derive(Debug, Args)]
 struct PolicyShowArgs {
+    /// The policy's name
     policy: String,
 
     #[command(flatten)]
@@ -112,6 +119,7 @@ struct PolicyShowArgs {
 
 #[derive(Debug, Args)]
 struct PolicyPutArgs {
+    /// The policy's name
     policy: String,
 
     /// A limit, such as "3 per day"; may be repeated
@@ -122,6 +130,7 @@ struct PolicyPutArgs {
     #[arg(long)]
     time_zone: String,
 
+    /// What it is for
     #[arg(long)]
     description: Option<String>,
 
@@ -132,6 +141,14 @@ struct PolicyPutArgs {
     /// A weekday's English name
     #[arg(long)]
     week_starts_on: Option<String>,
+
+    /// Grant nothing before this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    active_from: Option<String>,
+
+    /// Grant nothing from this instant on
+    #[arg(long)]
+    active_until: Option<String>,
 
     /// Grant nothing for now
     #[arg(long)]
@@ -162,7 +179,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Usage(args) => client::usage(args).await,
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
-        Command::Policy(PolicyCommand::Put(args)) => client::put_policy(args).await,
+        Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));

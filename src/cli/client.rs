@@ -1,6 +1,7 @@
 //! Commands that call a running server.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -12,6 +13,9 @@ use super::{ClaimArgs, PolicyPutArgs, PolicyShowArgs, ServerArgs, UsageArgs};
 
 /// What a denied claim exits with.
 const DENIED: u8 = 3;
+
+/// The longest that a server may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All but the unreserved characters (RFC 3986, section 2.3).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -134,6 +138,8 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
         "limits": args.limits,
         "day_starts_at": args.day_starts_at,
         "week_starts_on": args.week_starts_on,
+        "active_from": args.active_from,
+        "active_until": args.active_until,
         "paused": args.paused,
         "reason": args.reason,
     });
@@ -154,7 +160,7 @@ fn segment(text: &str) -> String {
 fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
     // Another part of the program may have chosen it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().build()?;
+    let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
     Ok(client.request(method, url).bearer_auth(&server.key))
 }
@@ -226,7 +232,7 @@ fn print_policy(policy: &Value) {
     println!(
         "{:<24} version {:<4} {:<24} {}{}",
         text(&policy["name"]),
-        policy["version"],
+        policy["version"].to_string(),
         text(&policy["time_zone"]),
         limits.join(", "),
         if policy["paused"] == true {

@@ -79,8 +79,8 @@ pub struct KeyId(pub Uuid);
 
 /// An entry's id: a UUIDv7 whose first 60 bits after the version are the entry's instant to
 /// the microsecond (RFC 9562, section 6.2, method 3), followed by the end of its number and by
-/// random bits. So the order of ids is the order of instants, and in an account the order of
-/// numbers; and a span of time is a span of ids.
+/// random bits. So the order of ids is the order of instants, and within an instant that of an
+/// account's numbers (the last 20 bits of them); and a span of time is a span of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub Uuid);
 

@@ -234,6 +234,7 @@ impl Appender {
 
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        self.renew_policies(groups).await?;
         let _turn = self.turn(groups).await;
         self.decide_on_hints(groups);
         self.decide_on_ledger(groups).await?;
@@ -266,6 +267,21 @@ impl Appender {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Gives the claims the newest versions of their policies: some waited a while, and a
+    /// change holds everywhere within a second.
+    async fn renew_policies(&self, groups: &mut [Group]) -> Result<(), LedgerError> {
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
+        for claim in groups.iter_mut().flat_map(|group| &mut group.claims) {
+            let newest = self.policies.get(&claim.policy.name);
+            if let Some(newest) = newest.filter(|newest| newest.version > claim.policy.version) {
+                claim.policy = newest;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the

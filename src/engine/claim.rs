@@ -111,6 +111,9 @@ impl Engine {
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
+        if self.watch.clock_is_off() {
+            return Err(Undecided::Clock.into());
+        }
         let engine = self.clone();
         let work = async move { engine.rehearse(policy, claim).await };
         let deadline = Instant::now() + self.claim_deadline;

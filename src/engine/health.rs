@@ -1,7 +1,6 @@
 //! What this instance knows of itself: whether it may decide, and whether it fits the others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,7 +10,6 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::policies::Policies;
-use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError};
@@ -31,6 +29,12 @@ pub enum Trouble {
     /// The ledger does not answer.
     #[error("the ledger does not answer: see that the database is up and can be reached")]
     Ledger,
+    /// The ledger holds what this instance cannot read.
+    #[error(
+        "{0}: start the perdiem that wrote it, and give this machine the same tz database as the \
+         other instances"
+    )]
+    Unreadable(String),
     /// The clock is off; nothing is decided.
     #[error(
         "this machine's clock is off the ledger's by {} s, more than the tolerance: set it right \
@@ -66,7 +70,7 @@ pub struct Health {
 
 /// What the watcher found last.
 pub struct Watch {
-    ledger_answers: AtomicBool,
+    ledger_trouble: ArcSwap<Option<Trouble>>,
     /// How far the clock is off, when that is more than the tolerance.
     clock_off: ArcSwap<Option<TimeDelta>>,
     /// The rules of time zones that other instances use.
@@ -77,7 +81,7 @@ impl Watch {
     /// Nothing wrong so far.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            ledger_answers: AtomicBool::new(true),
+            ledger_trouble: ArcSwap::default(),
             clock_off: ArcSwap::default(),
             others_rules: ArcSwap::default(),
         })
@@ -122,18 +126,18 @@ impl Watcher {
     }
 
     async fn look_and_note(&self, tick: u32) {
-        let looked = timeout(PATIENCE, self.look(tick)).await;
-        let answers = matches!(looked, Ok(Ok(())));
-        let answered = self.watch.ledger_answers.swap(answers, Ordering::Relaxed);
-        match looked {
-            Ok(Ok(())) if !answered => tracing::info!("the ledger answers again"),
-            Ok(Err(error)) if answered => {
-                tracing::error!(error = %Chain(&error), "the ledger does not answer");
+        let trouble = match timeout(PATIENCE, self.look(tick)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error @ LedgerError::Corrupt(_))) => {
+                Some(Trouble::Unreadable(error.to_string()))
             }
-            Err(_) if answered => {
-                tracing::error!("the ledger does not answer within {PATIENCE:?}");
-            }
-            Ok(_) | Err(_) => {}
+            Ok(Err(_)) | Err(_) => Some(Trouble::Ledger),
+        };
+        let before = self.watch.ledger_trouble.swap(Arc::new(trouble.clone()));
+        match (&*before, trouble) {
+            (None, Some(trouble)) => tracing::error!("{trouble}"),
+            (Some(_), None) => tracing::info!("the ledger answers again"),
+            (None, None) | (Some(_), Some(_)) => {}
         }
     }
 
@@ -173,9 +177,7 @@ impl Engine {
     /// How this instance is.
     pub fn health(&self) -> Health {
         let mut troubles = Vec::new();
-        if !self.watch.ledger_answers.load(Ordering::Relaxed) {
-            troubles.push(Trouble::Ledger);
-        }
+        troubles.extend((**self.watch.ledger_trouble.load()).clone());
         if let Some(offset) = **self.watch.clock_off.load() {
             troubles.push(Trouble::Clock(offset));
         }

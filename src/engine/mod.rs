@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters};
+use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
@@ -141,6 +142,9 @@ impl Engine {
     /// [`BuildError`], each with what to do.
     pub async fn build(options: EngineOptions) -> Result<(Arc<Self>, Option<String>), BuildError> {
         let EngineOptions { clock, .. } = options;
+        // To read the zones takes a while; nobody should wait for it later.
+        let zone_rules = zones::rules().to_string();
+        tracing::debug!(zone_rules, "the rules of time zones are read");
         let ledger_options = LedgerOptions {
             url: options.database_url,
             claim_timeout: options.claim_deadline * 3 / 4,

@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -191,6 +192,11 @@ impl ResponseError for ApiError {
         if let Self::Denied(denial) = self {
             return denial.response();
         }
+        let errors = if let Self::Invalid(parts) = self {
+            parts.clone()
+        } else {
+            Vec::new()
+        };
         let (kind, title) = self.kind();
         let status = self.status_code();
         let problem = Problem {
@@ -198,10 +204,7 @@ impl ResponseError for ApiError {
             title,
             status: status.as_u16(),
             detail: self.to_string(),
-            errors: match self {
-                Self::Invalid(parts) => parts.clone(),
-                _ => Vec::new(),
-            },
+            errors,
         };
         let mut response = problem_response(status, &problem);
         let headers = response.headers_mut();
@@ -255,9 +258,13 @@ pub fn etag(version: u32) -> String {
 fn describe_inactive(inactive: Inactive) -> String {
     match inactive {
         Inactive::Paused => "paused".to_owned(),
-        Inactive::Before(from) => format!("not active before {}", from.to_rfc3339()),
-        Inactive::After(until) => format!("not active since {}", until.to_rfc3339()),
+        Inactive::Before(from) => format!("not active before {}", written(from)),
+        Inactive::After(until) => format!("not active since {}", written(until)),
     }
+}
+
+fn written(instant: DateTime<Utc>) -> String {
+    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 fn describe_version(version: Option<u32>) -> String {

@@ -1,7 +1,7 @@
 //! The ledger: the append-only record of grants, the truth. On SQLite or on PostgreSQL.
 //!
-//! The two stores are twins: the same files, the same names, the same answers. The only
-//! `match` on them is here.
+//! The two stores are twins: the same files, the same names, the same answers. Which of them
+//! is called is decided here.
 
 mod error;
 mod postgres;
