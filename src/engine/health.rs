@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::policies::Policies;
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError};
@@ -126,16 +127,23 @@ impl Watcher {
     }
 
     async fn look_and_note(&self, tick: u32) {
-        let trouble = match timeout(PATIENCE, self.look(tick)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error @ LedgerError::Corrupt(_))) => {
-                Some(Trouble::Unreadable(error.to_string()))
+        let looked = timeout(PATIENCE, self.look(tick)).await;
+        let (trouble, cause) = match looked {
+            Ok(Ok(())) => (None, None),
+            Ok(Err(error)) => {
+                let trouble = match &error {
+                    LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
+                    LedgerError::Conflict
+                    | LedgerError::Unavailable(_)
+                    | LedgerError::Refused(_) => Trouble::Ledger,
+                };
+                (Some(trouble), Some(Chain(&error).to_string()))
             }
-            Ok(Err(_)) | Err(_) => Some(Trouble::Ledger),
+            Err(_) => (Some(Trouble::Ledger), None),
         };
         let before = self.watch.ledger_trouble.swap(Arc::new(trouble.clone()));
         match (&*before, trouble) {
-            (None, Some(trouble)) => tracing::error!("{trouble}"),
+            (None, Some(trouble)) => tracing::error!(cause, "{trouble}"),
             (Some(_), None) => tracing::info!("the ledger answers again"),
             (None, None) | (Some(_), Some(_)) => {}
         }
