@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::direct::Direct;
-use super::{all_items, on_both_ledgers, problem};
+use super::{all_items, problem};
 use crate::support::app::{Answer, App, Ground, Stack, eventually};
+use crate::support::desk::on_every_store;
 use crate::support::servers::Postgres;
 
 const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata";
@@ -80,7 +81,7 @@ async fn export(app: &App, format: &str, query: &str) -> Answer {
     answer
 }
 
-on_both_ledgers!(exports_equal_the_list);
+on_every_store!(exports_equal_the_list);
 
 async fn exports_equal_the_list(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
@@ -185,7 +186,7 @@ async fn no_cell_is_a_formula() {
     assert!(ndjson.contains("\"subject\":\"=1+1\""));
 }
 
-on_both_ledgers!(many_rows_come_whole_and_in_order);
+on_every_store!(many_rows_come_whole_and_in_order);
 
 async fn many_rows_come_whole_and_in_order(stack: Stack) {
     let ground = Ground::new(stack);
@@ -212,7 +213,7 @@ async fn many_rows_come_whole_and_in_order(stack: Stack) {
     }
 }
 
-on_both_ledgers!(an_export_is_one_view_while_grants_come_in);
+on_every_store!(an_export_is_one_view_while_grants_come_in);
 
 /// The export is more than what fits into sockets and queues, so that it is still being read
 /// when new grants come in: above all ids, and below all.

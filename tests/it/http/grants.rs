@@ -3,8 +3,9 @@
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, invalid_places, on_both_ledgers, problem};
+use super::{all_items, archive, column, invalid_places, problem};
 use crate::support::app::{Answer, App, Stack};
+use crate::support::desk::on_every_store;
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
@@ -14,7 +15,7 @@ fn ids(items: &[Value]) -> Vec<&str> {
     column(items, "id")
 }
 
-on_both_ledgers!(one_grant);
+on_every_store!(one_grant);
 
 async fn one_grant(stack: Stack) {
     let (app, _clock) = App::with_clock(stack).await;
@@ -47,7 +48,7 @@ async fn one_grant(stack: Stack) {
     assert_eq!(claimed["grant"]["metadata"], Value::Null);
 }
 
-on_both_ledgers!(metadata_comes_back_as_it_was);
+on_every_store!(metadata_comes_back_as_it_was);
 
 async fn metadata_comes_back_as_it_was(stack: Stack) {
     let app = App::on(stack).await;
@@ -68,7 +69,7 @@ async fn metadata_comes_back_as_it_was(stack: Stack) {
     assert!(claimed.text.contains(metadata), "{}", claimed.text);
 }
 
-on_both_ledgers!(filters_combine);
+on_every_store!(filters_combine);
 
 async fn filters_combine(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
@@ -161,7 +162,7 @@ async fn filters_combine(stack: Stack) {
     );
 }
 
-on_both_ledgers!(a_cursor_stays_right_while_grants_come_in);
+on_every_store!(a_cursor_stays_right_while_grants_come_in);
 
 async fn a_cursor_stays_right_while_grants_come_in(stack: Stack) {
     let app = App::on(stack).await;

@@ -20,29 +20,6 @@ use serde_json::{Value, json};
 
 use crate::support::app::{Answer, App};
 
-/// Makes one test for each store of the ledger out of each scenario: for what Redis has no
-/// part in.
-macro_rules! on_both_ledgers {
-    ($($scenario:ident),* $(,)?) => {
-        $(
-            mod $scenario {
-                use crate::support::app::Stack;
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn sqlite() {
-                    super::$scenario(Stack::Sqlite).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn postgres() {
-                    super::$scenario(Stack::Postgres).await;
-                }
-            }
-        )*
-    };
-}
-use on_both_ledgers;
-
 const PROBLEM: &str = "application/problem+json";
 const CLAIMS: &str = "/v1/policies/benefit/claims";
 

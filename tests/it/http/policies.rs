@@ -3,8 +3,9 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, invalid_places, on_both_ledgers, problem, replace};
+use super::{all_items, archive, column, invalid_places, problem, replace};
 use crate::support::app::{Answer, App, NOON, Stack, on_every_stack};
+use crate::support::desk::on_every_store;
 
 const POLICY: &str = "/v1/policies/benefit";
 
@@ -17,7 +18,7 @@ async fn put_if(app: &App, max: u64, header: (&str, &str)) -> Answer {
     Answer::of(request.header(header.0, header.1)).await
 }
 
-on_both_ledgers!(a_policy_lives);
+on_every_store!(a_policy_lives);
 
 async fn a_policy_lives(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
@@ -108,7 +109,7 @@ async fn a_policy_lives(stack: Stack) {
     assert_eq!(app.get(POLICY).await.json(), revived.json());
 }
 
-on_both_ledgers!(preconditions);
+on_every_store!(preconditions);
 
 async fn preconditions(stack: Stack) {
     let app = App::on(stack).await;
@@ -220,7 +221,7 @@ async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     );
 }
 
-on_both_ledgers!(policies_are_listed_by_name_page_by_page);
+on_every_store!(policies_are_listed_by_name_page_by_page);
 
 async fn policies_are_listed_by_name_page_by_page(stack: Stack) {
     let app = App::on(stack).await;
@@ -255,7 +256,7 @@ async fn policies_are_listed_by_name_page_by_page(stack: Stack) {
     assert_eq!(rest, expected);
 }
 
-on_both_ledgers!(versions_are_listed_newest_first_page_by_page);
+on_every_store!(versions_are_listed_newest_first_page_by_page);
 
 async fn versions_are_listed_newest_first_page_by_page(stack: Stack) {
     let app = App::on(stack).await;
