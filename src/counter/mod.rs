@@ -6,6 +6,7 @@
 
 mod breaker;
 mod record;
+mod scan;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::domain::identity::{AccountId, KeyId};
 
 use breaker::Breaker;
 pub use breaker::CounterError;
+pub use scan::{Place, Reading};
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger
 /// before it denies a claim that has a key.

@@ -1,4 +1,4 @@
-//! The use cases: claim, read usage, edit a policy, list grants. It alone decides the order
+//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the order
 //! of writes.
 
 mod access;
@@ -6,14 +6,19 @@ mod append;
 mod ask;
 mod batch;
 mod claim;
+mod compare;
 mod cursor;
 mod edit;
+mod findings;
 mod grants;
 mod group;
 mod health;
+mod pace;
 mod pending;
 mod policies;
+mod reconcile;
 mod settle;
+mod walk;
 mod windows;
 
 use std::future::Future;
@@ -39,6 +44,7 @@ pub use edit::{EditError, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
 pub use pending::{Outcome, Undecided};
+pub use reconcile::ReconcileFailure;
 pub use windows::WindowQuery;
 
 use access::Access;
@@ -47,6 +53,7 @@ use ask::Asker;
 use health::{Watch, Watcher};
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
+use reconcile::Reconciler;
 use settle::SettleQueue;
 
 /// Transactions of claims at once: one on SQLite, which has one writer.
@@ -72,6 +79,8 @@ pub struct EngineOptions {
     pub claims_most: usize,
     /// How far the clock may be off the ledger's; `None` does not look.
     pub clock_tolerance: Option<TimeDelta>,
+    /// How often counters are compared with the ledger, and healed; `None` never does it.
+    pub reconcile_every: Option<Duration>,
     /// The source of time.
     pub clock: Clock,
 }
@@ -125,7 +134,9 @@ pub struct Engine {
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
-    watcher: AbortHandle,
+    /// What works in the background until the end.
+    background: Vec<AbortHandle>,
+    reconciler: Arc<Reconciler>,
     keys_in_progress: KeysInProgress,
     queues: Queues,
     claims_under_way: Arc<Semaphore>,
@@ -169,7 +180,12 @@ impl Engine {
             instance: Uuid::new_v4(),
         };
         watcher.begin().await;
-        let watcher = tokio::spawn(watcher.run()).abort_handle();
+        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let reconciler = Reconciler::new(ledger.clone(), counters.clone(), clock.clone());
+        if let Some(every) = options.reconcile_every {
+            let now_and_then = reconciler.clone().run(every);
+            background.push(tokio::spawn(now_and_then).abort_handle());
+        }
 
         let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);
         let engine = Self {
@@ -180,7 +196,8 @@ impl Engine {
             policies,
             access,
             watch,
-            watcher,
+            background,
+            reconciler,
             keys_in_progress: KeysInProgress::default(),
             queues,
             claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
@@ -211,7 +228,7 @@ impl Engine {
         {
             tracing::warn!("claims were still under way at the end of the drain time");
         }
-        self.watcher.abort();
+        self.background.iter().for_each(AbortHandle::abort);
         if timeout(patience, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }

@@ -78,7 +78,7 @@ impl SettleQueue {
 }
 
 /// Until the last of a line's windows has ended, and as long as its keys are remembered.
-fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
+pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
     let windows_end = line.totals.iter().map(|total| total.window.end).max();
     let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
     let ends_at = windows_end.max(forgets_at);

@@ -17,8 +17,8 @@ use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 #[derive(sqlx::FromRow)]
-struct LineRow {
-    account: Uuid,
+pub struct LineRow {
+    pub account: Uuid,
     number: i64,
     at: i64,
     policy_version: i64,
@@ -26,7 +26,7 @@ struct LineRow {
 }
 
 impl LineRow {
-    fn decode(self) -> Result<Line, LedgerError> {
+    pub fn decode(self) -> Result<Line, LedgerError> {
         Ok(Line {
             number: unsigned(self.number)?,
             at: decode_instant(self.at)?,
@@ -144,7 +144,7 @@ impl Store {
     }
 }
 
-async fn last_lines(
+pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {
