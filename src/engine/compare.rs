@@ -151,6 +151,9 @@ impl Comparison<'_> {
                     .into_iter()
                     .partition(|suspect| is_last || suspect.kind != DifferenceKind::CounterLags);
                 waiting.extend(lagging);
+                if wrong.is_empty() {
+                    continue;
+                }
                 let healed = match self.apply {
                     true => self.heal(&wrong).await?,
                     false => vec![false; wrong.len()],

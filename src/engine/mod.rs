@@ -181,7 +181,12 @@ impl Engine {
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
-        let reconciler = Reconciler::new(ledger.clone(), counters.clone(), clock.clone());
+        let reconciler = Reconciler::new(
+            ledger.clone(),
+            counters.clone(),
+            clock.clone(),
+            watch.clone(),
+        );
         if let Some(every) = options.reconcile_every {
             let now_and_then = reconciler.clone().run(every);
             background.push(tokio::spawn(now_and_then).abort_handle());

@@ -12,6 +12,7 @@ use super::access::new_id;
 use super::compare::{Comparison, Ended};
 use super::edit::cut_page;
 use super::findings::Findings;
+use super::health::Watch;
 use super::walk::walk;
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::chain::Chain;
@@ -41,16 +42,23 @@ pub struct Reconciler {
     ledger: Ledger,
     counters: Option<Counters>,
     clock: Clock,
+    watch: Arc<Watch>,
     place: Arc<Semaphore>,
 }
 
 impl Reconciler {
     /// A reconciler that has nothing to do yet.
-    pub fn new(ledger: Ledger, counters: Option<Counters>, clock: Clock) -> Arc<Self> {
+    pub fn new(
+        ledger: Ledger,
+        counters: Option<Counters>,
+        clock: Clock,
+        watch: Arc<Watch>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             ledger,
             counters,
             clock,
+            watch,
             place: Arc::new(Semaphore::new(1)),
         })
     }
@@ -108,6 +116,7 @@ impl Reconciler {
         self.ledger
             .finish_reconciliation(started.id, &finished, &findings.differences)
             .await?;
+        self.watch.note_alarms(started.id, finished.tally.alarms);
         tracing::info!(
             reconciliation = %started.id,
             counters = finished.counters.as_str(),

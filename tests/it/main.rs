@@ -9,6 +9,7 @@ mod house;
 mod http;
 mod ledger;
 mod readiness;
+mod reconciliation;
 mod specification;
 mod support;
 mod windows;

@@ -69,7 +69,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(AccountId, bool)>, LedgerError> {
         let rows: Vec<(Uuid, bool)> = sqlx::query_as(
-            "SELECT id, EXISTS (SELECT FROM entries WHERE account = id) AS has_entry
+            "SELECT id, EXISTS (SELECT FROM entries WHERE account = accounts.id) AS has_entry
              FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
         )
         .bind(after.map_or(Uuid::nil(), |account| account.0))

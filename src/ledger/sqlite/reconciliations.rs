@@ -66,10 +66,10 @@ impl Store {
             }
         }
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        if let Some(since) = unless_since {
-            if began_since(&mut transaction, since, started.started_at).await? {
-                return Ok(false);
-            }
+        if let Some(since) = unless_since
+            && began_since(&mut transaction, since, started.started_at).await?
+        {
+            return Ok(false);
         }
         sqlx::query(
             "INSERT INTO reconciliations (id, started_at, requested_by, apply)
