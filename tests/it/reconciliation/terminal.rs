@@ -1,11 +1,11 @@
 //! `perdiem reconcile`, as somebody at a terminal meets it.
 
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
 use super::Scene;
-use crate::support::app::{App, Ground, KEY, Stack};
+use crate::support::app::{App, Ground, KEY, Stack, eventually};
 use crate::support::servers::Redis;
 
 /// Runs the command against a server.
@@ -90,4 +90,56 @@ async fn it_says_when_counters_were_not_compared() {
         stdout.starts_with("counters compared: 0 (there are none)\n"),
         "{stdout}"
     );
+}
+
+/// A process that is ended when this is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// As a supervisor sees it: the settings, and the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_is_logged_without_the_subject() {
+    let scene = Scene::new(Stack::Sqlite).await;
+    scene.grants("member-42", 2).await;
+    scene.open_the_ledger().await;
+    scene.sql("DELETE FROM entries WHERE number = 1").await;
+    let account = scene.account("member-42").0.to_string();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log");
+    let log = std::fs::File::create(&path).expect("a file");
+    let Scene { ground, app, .. } = scene;
+    drop(app);
+    let server = Command::new(env!("CARGO_BIN_EXE_perdiem"))
+        .arg("serve")
+        .env("DATABASE_URL", &ground.database_url)
+        .env_remove("REDIS_URL")
+        .env("PERDIEM_BIND", "127.0.0.1:0")
+        .env("PERDIEM_ADMIN_KEY", KEY)
+        .env("PERDIEM_RECONCILE_EVERY_SECONDS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn();
+    let server = Server(server.expect("the binary starts"));
+    let read = || std::fs::read_to_string(&path).expect("a text");
+    eventually("two rounds were logged", || async {
+        read().matches("reconciled").count() >= 2
+    })
+    .await;
+    drop(server);
+    let log = read();
+    let alarm = log.lines().find(|line| line.contains("ALARM"));
+    let alarm = alarm.unwrap_or_else(|| panic!("no alarm: {log}"));
+    assert!(
+        alarm.contains("ERROR") && alarm.contains(&account),
+        "{alarm}"
+    );
+    assert!(!log.contains("member-42"), "{log}");
 }
