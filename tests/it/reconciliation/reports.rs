@@ -168,5 +168,9 @@ async fn it_goes_on_when_the_client_leaves(stack: Stack) {
         report["finished_at"].is_string() && report["healed_count"] == 1
     })
     .await;
-    nothing_differs(&scene.app, false).await;
+    eventually("there is place for another", || async {
+        let answer = post(&scene.app, false).await;
+        answer.status == StatusCode::CREATED && answer.json()["difference_count"] == 0
+    })
+    .await;
 }
