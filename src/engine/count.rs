@@ -14,7 +14,7 @@ use super::pending::{Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
+use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord};
 use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
@@ -23,6 +23,8 @@ use crate::ledger::{Ledger, LedgerError, Look};
 
 const LANES: u32 = 4;
 const BATCH_MOST: usize = 128;
+/// How often the ledger is asked about a claim.
+const ASKS_MOST: u32 = 8;
 
 /// Lets Redis decide claims.
 pub struct Counting {
@@ -94,11 +96,20 @@ impl Counting {
         self.decide_with_ledger(unsure).await;
     }
 
-    /// Asks the ledger for what the counters could not tell, and lets Redis decide again.
-    async fn decide_with_ledger(&self, claims: Vec<Pending>) {
-        if claims.is_empty() {
-            return;
+    /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
+    /// several times where grants come into the ledger meanwhile.
+    async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
+        for _ in 0..ASKS_MOST {
+            if claims.is_empty() {
+                return;
+            }
+            claims = self.decide_on_its_word(claims).await;
         }
+        claims.into_iter().for_each(|claim| self.give_up(claim));
+    }
+
+    /// Returns the claims whose accounts went on meanwhile.
+    async fn decide_on_its_word(&self, claims: Vec<Pending>) -> Vec<Pending> {
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
@@ -119,14 +130,18 @@ impl Counting {
             counts.push(count);
             open.push(claim);
         }
-        match self.counters.count(&counts).await {
-            Ok(answers) => {
-                for (claim, answer) in open.into_iter().zip(answers) {
-                    self.end(claim, answer, now);
-                }
+        let Ok(answers) = self.counters.count(&counts).await else {
+            open.into_iter().for_each(|claim| self.give_up(claim));
+            return Vec::new();
+        };
+        let mut unsure = Vec::new();
+        for ((claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
+            match (answer, count.ledger) {
+                (Some(Counted::AskLedger), LedgerWord::Line(_)) => unsure.push(claim),
+                (answer, _) => self.end(claim, answer, now),
             }
-            Err(Unavailable) => open.into_iter().for_each(|claim| self.give_up(claim)),
         }
+        unsure
     }
 
     /// What the ledger tells of each claim's account; its counter learns it too.
