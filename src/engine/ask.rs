@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::batch::in_batches;
 use super::drain::DrainSignal;
+use super::metrics::{Metrics, Stage};
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use crate::clock::Clock;
@@ -38,6 +39,8 @@ pub struct Asker {
     pub again: WeakSender<Pending>,
     /// Who brings into the ledger what waits.
     pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Takes claims off the queue, ends those that a counter denies, and sends the others on.
@@ -59,7 +62,8 @@ impl Asker {
                 looks_at_queue: claim.policy.rule.may_be_counted(),
             })
             .collect();
-        match self.counters.ask(&asks).await {
+        let asking = self.counters.ask(&asks);
+        match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
                 for (claim, answer) in claims.into_iter().zip(answers) {
                     match answer.grants_wait && claim.may_be_counted {

@@ -10,11 +10,12 @@ use super::ask::CONFIRMED;
 use super::batch::in_batches;
 use super::drain::DrainSignal;
 use super::health::Watch;
+use super::metrics::{Metrics, Stage};
 use super::pending::{Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord};
+use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
 use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
@@ -44,6 +45,8 @@ pub struct Counting {
     pub settle: SettleQueue,
     /// Who is told that grants wait.
     pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Takes claims off the queue, and lets Redis decide them.
@@ -76,8 +79,7 @@ impl Counting {
             let totals = totals_unknown(&claim.policy, now);
             count_of(claim, totals, word, now)
         });
-        let answers = self.counters.count(&counts.collect::<Vec<_>>()).await;
-        let Ok(answers) = answers else {
+        let Ok(answers) = self.count(&counts.collect::<Vec<_>>()).await else {
             return claims.into_iter().for_each(|claim| self.give_up(claim));
         };
         let mut unsure = Vec::new();
@@ -130,7 +132,7 @@ impl Counting {
             counts.push(count);
             open.push(claim);
         }
-        let Ok(answers) = self.counters.count(&counts).await else {
+        let Ok(answers) = self.count(&counts).await else {
             open.into_iter().for_each(|claim| self.give_up(claim));
             return Vec::new();
         };
@@ -280,8 +282,14 @@ impl Counting {
         counts && self.counters.is_available()
     }
 
+    async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
+        let counting = self.counters.count(counts);
+        let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
+        timed.await
+    }
+
     async fn count_one(&self, count: &Count) -> Option<Counted> {
-        let answers = self.counters.count(std::slice::from_ref(count)).await;
+        let answers = self.count(std::slice::from_ref(count)).await;
         answers.ok()?.pop()?
     }
 
