@@ -1,9 +1,11 @@
 //! The counters one after the other, for who compares them all with the ledger.
 
-use redis::{FromRedisValue, Pipeline, RedisResult, Value};
+use std::sync::LazyLock;
+
+use redis::{FromRedisValue, RedisResult, Script, Value, cmd};
 use uuid::Uuid;
 
-use super::{Counters, Unavailable, record};
+use super::{Call, Counters, Unavailable, queue, record};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 
@@ -12,12 +14,14 @@ const STEP: u32 = 500;
 
 const FORGET_LUA: &str = include_str!("lua/forget.lua");
 
-/// Where a scan goes on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Which of the primaries.
-    primary: usize,
-    /// Redis' own mark.
+static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(FORGET_LUA));
+
+/// A scan of all counters, and how far it is.
+#[derive(Debug)]
+pub struct Scan {
+    /// The primaries that are not done; the last one is next.
+    primaries: Vec<String>,
+    /// That one's own mark.
     cursor: u64,
 }
 
@@ -32,34 +36,56 @@ pub enum Reading {
         number: Vec<u8>,
         /// Its line; `None` for something that is no counter.
         line: Option<Line>,
+        /// Whether grants of the account wait for the ledger.
+        grants_wait: bool,
     },
 }
 
 impl Counters {
-    /// A step of a scan of all counters: the accounts of some, and where to go on. A counter
-    /// that is there all the time is found at least once.
+    /// Begins a scan.
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn scan(&self, place: Place) -> Result<(Vec<AccountId>, Option<Place>), Unavailable> {
-        let mut step = Pipeline::with_capacity(1);
-        step.cmd("SCAN")
-            .arg(place.cursor)
+    pub async fn scan(&self) -> Result<Scan, Unavailable> {
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let primaries = link.primaries().await.map_err(|error| {
+            self.breaker.trip(&error);
+            Unavailable
+        })?;
+        Ok(Scan {
+            primaries,
+            cursor: 0,
+        })
+    }
+
+    /// A step of a scan: the accounts of some counters; `None` when there are no more. A
+    /// counter that is there all the time is found at least once.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn step(&self, scan: &mut Scan) -> Result<Option<Vec<AccountId>>, Unavailable> {
+        let Some(primary) = scan.primaries.last() else {
+            return Ok(None);
+        };
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let mut step = cmd("SCAN");
+        step.arg(scan.cursor)
             .arg("MATCH")
             .arg(format!("perdiem:{{{}:*}}:*", self.ledger.simple()))
             .arg("COUNT")
             .arg(STEP);
-        let answer = self.on_primary(place.primary, &mut step).await?;
+        let answer = link.ask_primary(primary, step).await.map_err(|error| {
+            self.breaker.trip(&error);
+            Unavailable
+        })?;
         let (cursor, names): (u64, Vec<Vec<u8>>) =
             FromRedisValue::from_redis_value(answer).map_err(|_| Unavailable)?;
-        let accounts = names.iter().filter_map(|name| self.account(name)).collect();
-        let next = match cursor {
-            0 => Some(place.primary + 1)
-                .filter(|primary| *primary < self.primaries())
-                .map(|primary| Place { primary, cursor }),
-            cursor => Some(Place { cursor, ..place }),
-        };
-        Ok((accounts, next))
+        scan.cursor = cursor;
+        if cursor == 0 {
+            scan.primaries.pop();
+        }
+        let accounts = names.iter().filter_map(|name| self.account(name));
+        Ok(Some(accounts.collect()))
     }
 
     /// Reads the counters of accounts, in order.
@@ -67,19 +93,25 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`].
     pub async fn read(&self, accounts: &[AccountId]) -> Result<Vec<Reading>, Unavailable> {
-        let mut pipeline = Pipeline::with_capacity(accounts.len() * 2);
+        let mut commands = Vec::with_capacity(accounts.len() * 3);
         for account in accounts {
             let name = self.name(*account);
-            pipeline
-                .cmd("HMGET")
+            let mut fields = cmd("HMGET");
+            fields
                 .arg(&name)
                 .arg(&["number", "line", "confirmed", "keys"]);
-            pipeline.cmd("EXISTS").arg(&name);
+            let mut exists = cmd("EXISTS");
+            exists.arg(&name);
+            let mut waits = cmd("EXISTS");
+            waits.arg(queue::waiting(&name));
+            commands.extend([fields, exists, waits]);
         }
-        let mut answers = self.query(&mut pipeline).await?.into_iter();
+        let mut answers = self.query(commands).await?.into_iter();
         let mut readings = Vec::with_capacity(accounts.len());
-        while let (Some(fields), Some(exists)) = (answers.next(), answers.next()) {
-            readings.push(decode(fields, exists));
+        while let (Some(fields), Some(exists), Some(waits)) =
+            (answers.next(), answers.next(), answers.next())
+        {
+            readings.push(decode(fields, exists, waits));
         }
         Ok(readings)
     }
@@ -89,33 +121,13 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been deleted.
     pub async fn forget(&self, read: &[(AccountId, Vec<u8>)]) -> Result<(), Unavailable> {
-        let mut pipeline = Pipeline::with_capacity(read.len());
-        for (account, number) in read {
-            pipeline
-                .cmd("EVAL")
-                .arg(FORGET_LUA)
-                .arg(1)
-                .arg(self.name(*account))
-                .arg(number.as_slice());
-        }
-        self.query(&mut pipeline).await?;
+        let calls = read.iter().map(|(account, number)| {
+            let mut call = Call::new(&[self.name(*account)]);
+            call.arg(number.as_slice());
+            call
+        });
+        self.run(&FORGET, FORGET_LUA, calls.collect()).await?;
         Ok(())
-    }
-
-    /// How many primaries hold counters.
-    fn primaries(&self) -> usize {
-        1
-    }
-
-    /// Sends one command to one of the primaries.
-    async fn on_primary(
-        &self,
-        _primary: usize,
-        command: &mut Pipeline,
-    ) -> Result<Value, Unavailable> {
-        let answers = self.query(command).await?;
-        let answer = answers.into_iter().next().ok_or(Unavailable)?;
-        answer.map_err(|_| Unavailable)
     }
 
     /// The account of a counter's name; `None` for whatever else bears the same tag.
@@ -127,7 +139,11 @@ impl Counters {
     }
 }
 
-fn decode(fields: RedisResult<Value>, exists: RedisResult<Value>) -> Reading {
+fn decode(
+    fields: RedisResult<Value>,
+    exists: RedisResult<Value>,
+    waits: RedisResult<Value>,
+) -> Reading {
     let fields = fields.ok();
     let number: Option<Vec<u8>> = fields.as_ref().and_then(|fields| {
         let fields: Vec<Option<Vec<u8>>> = FromRedisValue::from_redis_value_ref(fields).ok()?;
@@ -140,5 +156,6 @@ fn decode(fields: RedisResult<Value>, exists: RedisResult<Value>) -> Reading {
     Reading::Present {
         number: number.unwrap_or_default(),
         line: counter.map(|counter| counter.line),
+        grants_wait: waits.is_ok_and(|waits| waits == Value::Int(1)),
     }
 }

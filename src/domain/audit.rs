@@ -5,8 +5,6 @@
 //! checked in the memory of one line. What is wrong is told once, at the entry where it went
 //! wrong: the entries after it were decided on it.
 
-use chrono::{DateTime, Utc};
-
 use super::account::{Sums, used_in};
 use super::grant::{Entry, EntryKind, Line, Total};
 use super::reconciliation::Figures;
@@ -109,19 +107,14 @@ impl AccountAudit {
 /// The units that an entry adds to a window.
 fn units_in(entry: &Entry, window: Window) -> u64 {
     match entry.kind {
-        EntryKind::Grant if window.contains(counts_at(entry)) => entry.units.get(),
+        EntryKind::Grant if window.contains(entry.granted_at()) => entry.units.get(),
         EntryKind::Grant => 0,
     }
 }
 
-/// The instant at which an entry's units count.
-fn counts_at(entry: &Entry) -> DateTime<Utc> {
-    entry.line.at
-}
-
 #[cfg(test)]
 mod tests {
-    use chrono::TimeDelta;
+    use chrono::{DateTime, TimeDelta, Utc};
     use proptest::prelude::*;
     use proptest::sample::Index;
     use uuid::Uuid;
@@ -199,6 +192,7 @@ mod tests {
                     units,
                     key: None,
                     metadata: None,
+                    provisional: None,
                     line,
                 });
             }

@@ -15,7 +15,7 @@ use super::findings::Findings;
 use super::pace::Pace;
 use super::settle::useful_for;
 use crate::clock::Clock;
-use crate::counter::{Counters, Place, Reading, SettledKeys, Settlement, Unavailable};
+use crate::counter::{Counters, Reading, SettledKeys, Settlement, Unavailable};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::reconciliation::{Difference, DifferenceKind, Figures};
@@ -95,11 +95,13 @@ impl Comparison<'_> {
     /// # Errors
     /// [`Ended`]; what was found until then is among the findings.
     pub async fn run(&self, findings: &mut Findings) -> Result<(), Ended> {
-        let mut place = Some(Place::default());
+        let mut scan = self.counters.scan().await?;
         let mut suspects = Vec::new();
-        while let Some(here) = place {
+        loop {
             let pace = Pace::begin();
-            let (mut accounts, next) = self.counters.scan(here).await?;
+            let Some(mut accounts) = self.counters.step(&mut scan).await? else {
+                break;
+            };
             // Redis may tell a name twice.
             accounts.sort_unstable();
             accounts.dedup();
@@ -111,7 +113,6 @@ impl Comparison<'_> {
                 self.judge(std::mem::take(&mut suspects), findings).await?;
             }
             pace.rest().await;
-            place = next;
         }
         self.judge(suspects, findings).await
     }
@@ -214,7 +215,12 @@ impl Comparison<'_> {
 
 /// What is wrong with a counter, if anything, by the line that was read after it.
 fn suspect(account: AccountId, reading: Reading, last: Option<&Line>) -> Option<Suspect> {
-    let Reading::Present { number, line } = reading else {
+    let Reading::Present {
+        number,
+        line,
+        grants_wait,
+    } = reading
+    else {
         return None;
     };
     let kind = match (&line, last) {
@@ -223,6 +229,8 @@ fn suspect(account: AccountId, reading: Reading, last: Option<&Line>) -> Option<
         (Some(line), Some(last)) if line == last => return None,
         (Some(line), Some(last)) => match line.number.cmp(&last.number) {
             Ordering::Greater => DifferenceKind::CounterTooHigh,
+            // What the ledger holds of them is taken off the queue and settled in one step.
+            Ordering::Less if grants_wait => return None,
             Ordering::Less => DifferenceKind::CounterLags,
             Ordering::Equal => DifferenceKind::CounterDiffers,
         },
@@ -307,6 +315,7 @@ mod tests {
         let reading = Reading::Present {
             number: Vec::new(),
             line: counter,
+            grants_wait: false,
         };
         suspect(ACCOUNT, reading, last).map(|suspect| suspect.kind)
     }

@@ -1,5 +1,5 @@
-//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the order
-//! of writes.
+//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the
+//! order of writes.
 
 mod access;
 mod append;
@@ -7,12 +7,15 @@ mod ask;
 mod batch;
 mod claim;
 mod compare;
+mod count;
 mod cursor;
+mod drain;
 mod edit;
 mod findings;
 mod grants;
 mod group;
 mod health;
+mod metrics;
 mod pace;
 mod pending;
 mod policies;
@@ -50,7 +53,10 @@ pub use windows::WindowQuery;
 use access::Access;
 use append::Appender;
 use ask::Asker;
+use count::Counting;
+use drain::{DrainSignal, Drainer};
 use health::{Watch, Watcher};
+use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use reconcile::Reconciler;
@@ -120,9 +126,13 @@ pub enum Failure {
 /// Where claims wait.
 struct Queues {
     /// For the counters' word; without counters, as `append`.
-    ask: mpsc::UnboundedSender<Pending>,
+    ask: mpsc::Sender<Pending>,
+    /// For Redis to decide.
+    count: mpsc::Sender<Pending>,
     /// For the ledger.
-    append: mpsc::UnboundedSender<Pending>,
+    append: mpsc::Sender<Pending>,
+    /// What goes into the counters afterwards.
+    settle: SettleQueue,
 }
 
 /// The engine: every use case is a method of it.
@@ -131,10 +141,12 @@ pub struct Engine {
     clock: Clock,
     ledger: Ledger,
     counters: Option<Counters>,
+    counting: Option<Arc<Counting>>,
+    metrics: Metrics,
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
-    /// What works in the background until the end.
+    /// What runs beside the claims.
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
     keys_in_progress: KeysInProgress,
@@ -171,6 +183,7 @@ impl Engine {
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
         let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
         let watch = Watch::new();
+        let metrics = Metrics::default();
         let watcher = Watcher {
             watch: watch.clone(),
             ledger: ledger.clone(),
@@ -178,6 +191,7 @@ impl Engine {
             policies: policies.clone(),
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),
+            metrics: metrics.clone(),
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
@@ -186,18 +200,29 @@ impl Engine {
             counters.clone(),
             clock.clone(),
             watch.clone(),
+            metrics.clone(),
         );
         if let Some(every) = options.reconcile_every {
             let now_and_then = reconciler.clone().run(every);
             background.push(tokio::spawn(now_and_then).abort_handle());
         }
-
-        let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);
+        let parts = Parts {
+            ledger: &ledger,
+            counters: counters.as_ref(),
+            clock: &clock,
+            policies: &policies,
+            watch: &watch,
+            metrics: &metrics,
+            claims_most: options.claims_most,
+        };
+        let (queues, counting) = parts.start_workers(&mut background);
         let engine = Self {
             runtime: Handle::current(),
             clock,
             ledger,
             counters,
+            counting,
+            metrics,
             policies,
             access,
             watch,
@@ -218,6 +243,11 @@ impl Engine {
         self.access.authenticate(secret)
     }
 
+    /// Whether there are counters, answering or not.
+    pub fn has_counters(&self) -> bool {
+        self.counters.is_some()
+    }
+
     /// The present instant.
     pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
         self.clock.now()
@@ -233,7 +263,9 @@ impl Engine {
         {
             tracing::warn!("claims were still under way at the end of the drain time");
         }
-        self.background.iter().for_each(AbortHandle::abort);
+        for task in &self.background {
+            task.abort();
+        }
         if timeout(patience, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }
@@ -256,44 +288,102 @@ impl Engine {
     }
 }
 
-/// Starts the workers of a claim's way: ask, append, settle.
-fn start_workers(
-    ledger: &Ledger,
-    counters: Option<&Counters>,
-    clock: &Clock,
-    policies: &Arc<Policies>,
-) -> Queues {
-    let settle = match counters {
-        Some(counters) => {
-            let (queue, jobs) = SettleQueue::new();
-            tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
-            queue
-        }
-        None => SettleQueue::none(),
-    };
-    let (append, to_append) = mpsc::unbounded_channel();
-    let appender = Appender {
-        ledger: ledger.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        settle,
-    };
-    let lanes = match ledger {
-        Ledger::Postgres(_) => POSTGRES_LANES,
-        Ledger::Sqlite(_) => SQLITE_LANES,
-    };
-    tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
-    let Some(counters) = counters else {
-        let ask = append.clone();
-        return Queues { ask, append };
-    };
-    let (ask, to_ask) = mpsc::unbounded_channel();
-    let asker = Asker {
-        counters: counters.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        append: append.clone(),
-    };
-    tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-    Queues { ask, append }
+/// What the workers are made of.
+struct Parts<'a> {
+    ledger: &'a Ledger,
+    counters: Option<&'a Counters>,
+    clock: &'a Clock,
+    policies: &'a Arc<Policies>,
+    watch: &'a Arc<Watch>,
+    metrics: &'a Metrics,
+    claims_most: usize,
+}
+
+impl Parts<'_> {
+    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
+    /// their queues' senders are gone, but for those that are in the background.
+    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
+        // Each claim is in one queue at most, so that none is ever full.
+        let (append, to_append) = mpsc::channel(self.claims_most);
+        let (count, to_count) = mpsc::channel(self.claims_most);
+        let settle = match self.counters {
+            Some(counters) => {
+                let (queue, jobs) = SettleQueue::new();
+                let settling = settle::settle_all(
+                    jobs,
+                    counters.clone(),
+                    self.ledger.clone(),
+                    self.metrics.clone(),
+                );
+                tokio::spawn(settling);
+                queue
+            }
+            None => SettleQueue::none(),
+        };
+        let appender = Appender {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            settle: settle.clone(),
+            watch: self.watch.clone(),
+            count: count.downgrade(),
+            metrics: self.metrics.clone(),
+        };
+        let lanes = match self.ledger {
+            Ledger::Postgres(_) => POSTGRES_LANES,
+            Ledger::Sqlite(_) => SQLITE_LANES,
+        };
+        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
+        let Some(counters) = self.counters else {
+            let ask = append.clone();
+            let queues = Queues {
+                ask,
+                count,
+                append,
+                settle,
+            };
+            return (queues, None);
+        };
+        let drain = DrainSignal::default();
+        let drainer = Drainer {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            signal: drain.clone(),
+            metrics: self.metrics.clone(),
+        };
+        background.push(tokio::spawn(drainer.run()).abort_handle());
+        let counting = Arc::new(Counting {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            watch: self.watch.clone(),
+            append: append.downgrade(),
+            settle: settle.clone(),
+            drain: drain.clone(),
+            metrics: self.metrics.clone(),
+        });
+        tokio::spawn(count::count_all(counting.clone(), to_count));
+        let (ask, to_ask) = mpsc::channel(self.claims_most);
+        let asker = Asker {
+            counters: counters.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            append: append.clone(),
+            count: count.clone(),
+            again: ask.downgrade(),
+            drain,
+            metrics: self.metrics.clone(),
+        };
+        tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
+        let queues = Queues {
+            ask,
+            count,
+            append,
+            settle,
+        };
+        (queues, Some(counting))
+    }
 }

@@ -13,6 +13,7 @@ use super::compare::{Comparison, Ended};
 use super::edit::cut_page;
 use super::findings::Findings;
 use super::health::Watch;
+use super::metrics::Metrics;
 use super::walk::walk;
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::chain::Chain;
@@ -43,6 +44,7 @@ pub struct Reconciler {
     counters: Option<Counters>,
     clock: Clock,
     watch: Arc<Watch>,
+    metrics: Metrics,
     place: Arc<Semaphore>,
 }
 
@@ -53,12 +55,14 @@ impl Reconciler {
         counters: Option<Counters>,
         clock: Clock,
         watch: Arc<Watch>,
+        metrics: Metrics,
     ) -> Arc<Self> {
         Arc::new(Self {
             ledger,
             counters,
             clock,
             watch,
+            metrics,
             place: Arc::new(Semaphore::new(1)),
         })
     }
@@ -116,6 +120,7 @@ impl Reconciler {
         self.ledger
             .finish_reconciliation(started.id, &finished, &findings.differences)
             .await?;
+        self.metrics.reconciled(&finished.tally);
         self.watch.note_alarms(started.id, finished.tally.alarms);
         tracing::info!(
             reconciliation = %started.id,

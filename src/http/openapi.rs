@@ -67,6 +67,7 @@ pub enum Faults5xx {
         reconciliations::list,
         health::livez,
         health::readyz,
+        health::metrics,
         super::docs::openapi_yaml,
         super::docs::page,
     ),
@@ -76,7 +77,7 @@ pub enum Faults5xx {
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
-        (name = "operation", description = "Open to all."),
+        (name = "operation", description = "How an instance is."),
     ),
     modifiers(&BearerKey),
 )]

@@ -45,7 +45,7 @@ impl Store {
         let (account, number) = after.unwrap_or((AccountId(Uuid::nil()), 0));
         let rows: Vec<PgRow> = sqlx::query(
             "SELECT e.account, e.number, e.at, e.policy_version, e.totals, e.id, e.kind,
-                e.units, e.key, e.metadata, p.name AS policy, a.subject
+                e.units, e.key, e.metadata, e.provisional, p.name AS policy, a.subject
              FROM (
                  SELECT * FROM entries WHERE (account, number) > ($1, $2)
                  ORDER BY account, number LIMIT $3

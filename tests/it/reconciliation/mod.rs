@@ -2,6 +2,7 @@
 //! the ledger is an alarm, and nothing else is ever told.
 
 mod by_itself;
+mod cluster;
 mod counters;
 mod crowd;
 mod ledger;
