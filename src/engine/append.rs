@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::domain::account::Sums;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
 /// How many claims share a transaction at most.
@@ -234,8 +235,12 @@ impl Appender {
 
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        reach("append.begun");
         self.renew_policies(groups).await?;
-        let _turn = self.turn(groups).await;
+        let turn = self.turn(groups).await;
+        if turn.is_some() {
+            reach("append.turn");
+        }
         self.decide_on_hints(groups);
         self.decide_on_ledger(groups).await?;
         // What grants nothing needs no commit.
@@ -249,9 +254,12 @@ impl Appender {
         if drafts.is_empty() {
             return Ok(());
         }
+        reach("append.decided");
         match self.ledger.append(&drafts).await {
             Ok(appended) => {
+                reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
+                reach("append.answered");
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
             }
@@ -335,6 +343,7 @@ impl Appender {
             return Ok(());
         }
         let seen = self.ledger.look(&look).await?;
+        reach("append.looked");
         let stand = |group: &Group| {
             group.has_unknown_outcome()
                 && group

@@ -11,6 +11,7 @@ use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use crate::faults::reach;
 
 /// A counter may deny for so long after the ledger confirmed it.
 const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -47,8 +48,10 @@ impl Asker {
                 key: claim.key,
             })
             .collect();
+        reach("ask.begun");
         match self.counters.ask(&asks).await {
             Ok(counters) => {
+                reach("ask.answered");
                 for (claim, counter) in claims.into_iter().zip(counters) {
                     self.judge(claim, counter);
                 }

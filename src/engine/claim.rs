@@ -11,6 +11,7 @@ use crate::domain::account::{Sums, Verdict, decide, instant_after, refuse, total
 use crate::domain::claim::{Claim, Subject};
 use crate::domain::grant::Total;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -93,6 +94,7 @@ impl Engine {
             true => &self.queues.ask,
             false => &self.queues.append,
         };
+        reach("claim.received");
         queue.send(pending).map_err(|_| Undecided::Ending)?;
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => Ok(outcome?),

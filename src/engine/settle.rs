@@ -11,6 +11,7 @@ use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::Ledger;
 
 /// For how long a key is remembered at least.
@@ -99,9 +100,11 @@ pub async fn settle_all(queue: UnboundedReceiver<Job>, counters: Counters, ledge
                 }
                 settlements.push(job.settlement);
             }
+            reach("settle.begun");
             if counters.settle(&settlements).await.is_err() {
                 tracing::debug!(count = settlements.len(), "settlements were lost");
             }
+            reach("settle.ended");
         }
     })
     .await;

@@ -13,6 +13,7 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
+use crate::faults::reach;
 use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
@@ -120,6 +121,7 @@ impl Store {
             .bind(&rows)
             .execute(&mut *transaction)
             .await?;
+        reach("sqlite.inserted");
         transaction.commit().await?;
         Ok(standing)
     }
