@@ -5,6 +5,7 @@ mod cli;
 mod concurrency;
 mod counter;
 mod durability;
+mod faults;
 mod house;
 mod http;
 mod ledger;

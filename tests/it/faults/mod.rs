@@ -1,0 +1,12 @@
+//! The fault suite: perdiem's own processes, PostgreSQL, Redis and the network between them
+//! break in the midst of load, and a checker reads what clients were told and what stands.
+
+mod checker;
+mod history;
+mod instances;
+mod load;
+mod planted;
+mod redis;
+mod report;
+mod stores;
+mod trial;
