@@ -4,14 +4,16 @@
 //! nothing else. So whatever goes wrong here has one error, `Unavailable`, and one remedy:
 //! to ask the ledger.
 
+mod address;
 mod breaker;
+mod link;
 mod record;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use redis::{Pipeline, RedisError, RedisResult, Script, Value};
+use redis::{Cmd, RedisError, RedisResult, Script, ToRedisArgs, Value, cmd};
 use uuid::Uuid;
 
 use crate::domain::grant::Line;
@@ -19,6 +21,7 @@ use crate::domain::identity::{AccountId, KeyId};
 
 use breaker::Breaker;
 pub use breaker::CounterError;
+use link::first_failure;
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger
 /// before it denies a claim that has a key.
@@ -97,13 +100,14 @@ impl Counters {
     /// # Errors
     /// [`CounterError`] for a URL that cannot be read and for a Redis that may evict.
     pub async fn open(url: &str, ledger: Uuid, timeout: Duration) -> Result<Self, CounterError> {
-        let breaker = Breaker::open(url, timeout).await?;
+        let probe = |bucket| format!("{}probe", prefix(ledger, bucket as u8));
+        let breaker = Breaker::open(url, timeout, std::array::from_fn(probe)).await?;
         Ok(Self { breaker, ledger })
     }
 
     /// Whether Redis answers, as far as is known.
     pub fn is_available(&self) -> bool {
-        self.breaker.connection().is_some()
+        self.breaker.link().is_some()
     }
 
     /// Asks for the counters of many claims in one round trip; the answers are in order, and
@@ -115,15 +119,16 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`].
     pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Option<Counter>>, Unavailable> {
-        let mut pipeline = Pipeline::with_capacity(asks.len());
-        for ask in asks {
-            let command = pipeline.cmd("HMGET").arg(self.name(ask.account));
+        let commands = asks.iter().map(|ask| {
+            let mut command = cmd("HMGET");
+            command.arg(self.name(ask.account));
             command.arg(&["number", "line", "confirmed", "keys"]);
             if let Some(key) = ask.key {
                 command.arg(record::key_field(key).as_slice());
             }
-        }
-        let answers = self.query(&mut pipeline).await?;
+            command
+        });
+        let answers = self.query(commands.collect()).await?;
         let decode = |answer: RedisResult<Value>| record::decode_counter(answer.ok()?);
         Ok(answers.into_iter().map(decode).collect())
     }
@@ -133,73 +138,116 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been written.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
-        let answers = self.query(&mut self.settle_pipeline(settlements)).await?;
-        if answers.iter().any(lacks_script) {
-            // Redis forgets scripts when it restarts. Settling twice is harmless.
-            let mut load = Pipeline::new();
-            load.cmd("SCRIPT").arg("LOAD").arg(SETTLE_LUA);
-            self.query(&mut load).await?;
-            self.query(&mut self.settle_pipeline(settlements)).await?;
-        }
+        let calls = settlements
+            .iter()
+            .map(|settlement| self.settle_call(settlement));
+        self.run(&SETTLE, SETTLE_LUA, calls.collect()).await?;
         Ok(())
     }
 
-    fn settle_pipeline(&self, settlements: &[Settlement]) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(settlements.len());
-        for settlement in settlements {
-            let (after, keys) = match &settlement.keys {
-                SettledKeys::All(keys) => ("all".to_owned(), keys),
-                SettledKeys::After(line, keys) => (record::encode_line(line), keys),
-            };
-            let seen = settlement.seen.map(|number| number.to_string());
-            let command = pipeline
-                .cmd("EVALSHA")
-                .arg(SETTLE.get_hash())
-                .arg(1)
-                .arg(self.name(settlement.account))
-                .arg(settlement.line.number)
-                .arg(record::encode_line(&settlement.line))
-                .arg(settlement.confirmed_at.timestamp_millis())
-                .arg(settlement.ttl.as_millis().max(1) as u64)
-                .arg(seen.unwrap_or_default())
-                .arg(after)
-                .arg(KEYS_MAX);
-            for key in keys {
-                command.arg(record::key_field(*key).as_slice());
-            }
+    fn settle_call(&self, settlement: &Settlement) -> Call {
+        let (after, keys) = match &settlement.keys {
+            SettledKeys::All(keys) => ("all".to_owned(), keys),
+            SettledKeys::After(line, keys) => (record::encode_line(line), keys),
+        };
+        let seen = settlement.seen.map(|number| number.to_string());
+        let mut call = Call::new(&[self.name(settlement.account)]);
+        call.arg(settlement.line.number)
+            .arg(record::encode_line(&settlement.line))
+            .arg(settlement.confirmed_at.timestamp_millis())
+            .arg(settlement.ttl.as_millis().max(1) as u64)
+            .arg(seen.unwrap_or_default())
+            .arg(after)
+            .arg(KEYS_MAX);
+        for key in keys {
+            call.arg(record::key_field(*key).as_slice());
         }
-        pipeline
+        call
     }
 
-    /// Sends a pipeline. Errors that say something of Redis, and not of one counter, open
-    /// the breaker.
-    async fn query(&self, pipeline: &mut Pipeline) -> Result<Vec<RedisResult<Value>>, Unavailable> {
-        let mut connection = self.breaker.connection().ok_or(Unavailable)?;
-        let answers: RedisResult<Vec<RedisResult<Value>>> =
-            pipeline.ignore_errors().query_async(&mut connection).await;
-        let failure = match answers {
-            Err(error) => error,
-            Ok(answers) => {
-                let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
-                match errors.find(|error| !is_about_a_counter(error)) {
-                    None => return Ok(answers),
-                    Some(error) => error.clone(),
-                }
+    /// Runs a script once for each call, in one round trip.
+    async fn run(
+        &self,
+        script: &Script,
+        text: &str,
+        calls: Vec<Call>,
+    ) -> Result<Vec<RedisResult<Value>>, Unavailable> {
+        let by_hash = calls
+            .iter()
+            .map(|call| call.command("EVALSHA", script.get_hash()));
+        let mut answers = self.query(by_hash.collect()).await?;
+        // Redis forgets scripts when it restarts, and a replica never knew them.
+        let unknown: Vec<usize> = (0..answers.len())
+            .filter(|index| lacks_script(&answers[*index]))
+            .collect();
+        if !unknown.is_empty() {
+            let in_full = unknown
+                .iter()
+                .map(|index| calls[*index].command("EVAL", text));
+            let second = self.query(in_full.collect()).await?;
+            for (index, answer) in unknown.into_iter().zip(second) {
+                answers[index] = answer;
             }
-        };
-        self.breaker.trip(&failure);
-        Err(Unavailable)
+        }
+        Ok(answers)
+    }
+
+    /// Sends commands. Errors that say something of Redis, and not of one counter, open the
+    /// breaker.
+    async fn query(&self, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>, Unavailable> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let answers = link.send(commands).await;
+        if let Some(failure) = first_failure(&answers, is_about_a_counter) {
+            self.breaker.trip(failure);
+            return Err(Unavailable);
+        }
+        answers.map_err(|_| Unavailable)
     }
 
     /// An account's counter. All keys of one account carry one hash tag, its bucket, so that
     /// a Redis Cluster keeps them in one slot.
     fn name(&self, account: AccountId) -> String {
-        let bucket = account.0.as_bytes()[0];
-        format!(
-            "perdiem:{{{}:{bucket:02x}}}:{}",
-            self.ledger.simple(),
-            account.0.simple()
-        )
+        let prefix = prefix(self.ledger, bucket(account));
+        format!("{prefix}{}", account.0.simple())
+    }
+}
+
+fn bucket(account: AccountId) -> u8 {
+    account.0.as_bytes()[0]
+}
+
+/// How the names of a bucket's keys begin.
+fn prefix(ledger: Uuid, bucket: u8) -> String {
+    format!("perdiem:{{{}:{bucket:02x}}}:", ledger.simple())
+}
+
+/// What a script is called with.
+struct Call {
+    keys: Vec<String>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    fn new(keys: &[String]) -> Self {
+        Self {
+            keys: keys.to_vec(),
+            arguments: Vec::new(),
+        }
+    }
+
+    fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
+        self.arguments.extend(argument.to_redis_args());
+        self
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let mut command = cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        command.arg(&self.keys).arg(&self.arguments);
+        command
     }
 }
 
