@@ -23,9 +23,9 @@ const DENIALS: u32 = 6;
 /// How far back a client goes for a subject that had its share.
 const GENERATIONS: usize = 12;
 /// How long a client waits for an answer: longer than perdiem's own deadline.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a client goes elsewhere after an instance did not answer.
-const SHUNNED: Duration = Duration::from_millis(500);
+const SHUNNED: Duration = Duration::from_secs(1);
 /// How long it may take, with all servers up again, until every claim is decided.
 const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -101,7 +101,8 @@ impl Load {
                 desk: desk.clone(),
                 http: client(),
                 dice: Dice::of(seed, number),
-                shunned: None,
+                home: number,
+                shunned_until: None,
             };
             clients.spawn(person.claim_on_and_on());
         }
@@ -137,7 +138,8 @@ impl Load {
                 desk: self.desk.clone(),
                 http: client(),
                 dice: Dice::new(0),
-                shunned: None,
+                home: 0,
+                shunned_until: None,
             },
         }
     }
@@ -215,8 +217,10 @@ struct Person {
     desk: Arc<Desk>,
     http: Client,
     dice: Dice,
-    /// The instance that did not answer it lately, and until when it goes elsewhere.
-    shunned: Option<(usize, Instant)>,
+    /// The instance that it goes to.
+    home: usize,
+    /// Until when it goes elsewhere, since that one did not answer.
+    shunned_until: Option<Instant>,
 }
 
 impl Person {
@@ -268,13 +272,11 @@ impl Person {
     async fn decide(&mut self, wish: usize) -> Outcome {
         let has_key = self.desk.history().wishes[wish].has_key;
         let count = self.desk.urls.len();
-        let mut instance = self.dice.below(count);
-        if self
-            .shunned
-            .is_some_and(|(shunned, until)| shunned == instance && Instant::now() < until)
-        {
-            instance = (instance + 1) % count;
-        }
+        let home = self.home % count;
+        let is_shunned = self
+            .shunned_until
+            .is_some_and(|until| Instant::now() < until);
+        let mut instance = (home + usize::from(is_shunned)) % count;
         if has_key && self.dice.percent(self.desk.habits.hasty) {
             let (one, other) = tokio::join!(
                 self.attempt(wish, instance),
@@ -301,8 +303,9 @@ impl Person {
                     return outcome;
                 }
             }
-            if let Outcome::Unknown(Why::Silence | Why::Broken) = outcome {
-                self.shunned = Some((instance, Instant::now() + SHUNNED));
+            let is_down = matches!(outcome, Outcome::Unknown(Why::Silence | Why::Broken));
+            if is_down && instance == home {
+                self.shunned_until = Some(Instant::now() + SHUNNED);
             }
             instance = (instance + 1) % count;
             sleep(Duration::from_millis(self.dice.between(10, 100))).await;
@@ -402,6 +405,8 @@ fn judge(status: StatusCode, text: &str) -> Outcome {
         StatusCode::OK => told().map_or_else(wrong, Outcome::Repeated),
         StatusCode::TOO_MANY_REQUESTS => Outcome::Denied,
         StatusCode::SERVICE_UNAVAILABLE => Outcome::Unknown(Why::Undecided),
+        // To an instance that wakes up the request has come slowly.
+        StatusCode::REQUEST_TIMEOUT => Outcome::Unknown(Why::Broken),
         StatusCode::CONFLICT if text.contains("claim-in-progress") => {
             Outcome::Unknown(Why::InProgress)
         }

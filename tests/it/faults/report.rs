@@ -61,13 +61,14 @@ pub fn line(name: &str, history: &History, instances: usize, healed: usize, seed
     line
 }
 
-/// The longest time without a grant, until the last one.
+/// The longest time without a grant, while there was load.
 fn longest_wait(history: &History) -> Option<Duration> {
     let mut ends: Vec<Duration> = history
         .attempts
         .iter()
         .filter(|attempt| matches!(attempt.outcome, Outcome::Granted(_)))
         .map(|attempt| attempt.ended)
+        .filter(|ended| history.quiet_since.is_none_or(|quiet| *ended < quiet))
         .collect();
     ends.sort_unstable();
     ends.windows(2).map(|pair| pair[1] - pair[0]).max()

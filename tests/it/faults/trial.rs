@@ -14,14 +14,14 @@ use super::checker::{Breach, check};
 use super::history::History;
 use super::load::{Closing, Habits, Load};
 use super::report;
-use super::stores::Stores;
+use super::stores::{Counter, Stores};
 use crate::support::app::Answer;
 use crate::support::dice::Dice;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
 
 /// How long something may take that must come about, on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 /// How long settlements may be under way.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 /// How many standing claims are sent again in the end.
@@ -257,6 +257,22 @@ impl Judge {
         check(&self.history, &read(&self.setup).await)
     }
 
+    /// Sees that each claim was decided at the second attempt at the latest.
+    pub fn nobody_failed_twice(&self) {
+        for attempts in self.history.by_wish() {
+            let failures = attempts.iter().filter(|one| !one.outcome.is_known());
+            assert!(failures.count() <= 1, "{attempts:?}");
+        }
+    }
+
+    /// Sees that no instance logged this.
+    pub fn logs_lack(&self, text: &str) {
+        for instance in &self.instances {
+            let log = fs::read_to_string(&instance.log).unwrap_or_default();
+            assert!(!log.contains(text), "{log}");
+        }
+    }
+
     /// Sees that nothing is wrong, and tells what was measured.
     pub async fn finds_nothing(self) {
         let found = self.check().await;
@@ -313,25 +329,38 @@ async fn close(closing: &mut Closing, setup: &Setup, seed: u64) -> usize {
     for wish in standing {
         closing.repeat(wish).await;
     }
-    let deadline = Instant::now() + SETTLED_WITHIN;
-    let mut stores = read(setup).await;
-    while !stores.drifted().is_empty() && Instant::now() < deadline {
-        sleep(Duration::from_millis(100)).await;
-        stores = read(setup).await;
-    }
-    let last = stores.last_entries();
-    let drifted = stores.drifted();
-    let healed = drifted.len();
-    for counter in drifted {
-        if let Some(entry) = last.get(&counter.account) {
-            closing.claim(&entry.policy, &entry.subject).await;
+    let deadline = Instant::now() + DEADLINE;
+    let mut healed = None;
+    loop {
+        let drifted = settle(setup).await;
+        let healed = *healed.get_or_insert(drifted.len());
+        if drifted.is_empty() || Instant::now() > deadline {
+            return healed;
+        }
+        for (policy, subject) in drifted {
+            closing.claim(&policy, &subject).await;
         }
     }
-    let deadline = Instant::now() + DEADLINE;
-    while !read(setup).await.drifted().is_empty() && Instant::now() < deadline {
+}
+
+/// Gives settlements the time that they may take. Returns the policies and subjects whose
+/// counters still are not their account's last line.
+async fn settle(setup: &Setup) -> Vec<(String, String)> {
+    let deadline = Instant::now() + SETTLED_WITHIN;
+    loop {
+        let stores = read(setup).await;
+        let last = stores.last_entries();
+        let drifted = stores.drifted();
+        if drifted.is_empty() || Instant::now() > deadline {
+            let whose = |counter: &&Counter| last.get(&counter.account);
+            return drifted
+                .iter()
+                .filter_map(whose)
+                .map(|entry| (entry.policy.clone(), entry.subject.clone()))
+                .collect();
+        }
         sleep(Duration::from_millis(100)).await;
     }
-    healed
 }
 
 /// A breach, with all that happened to its claim.
@@ -385,9 +414,10 @@ impl Drop for Seed {
         if std::thread::panicking() {
             let _ = writeln!(
                 std::io::stderr(),
-                "run {name} again: PERDIEM_FAULTS_SEED={number} scripts/test {name}",
-                name = self.name,
-                number = self.number
+                "run {} again: PERDIEM_FAULTS_SEED={} scripts/test {}",
+                self.name,
+                self.number,
+                self.name.split(' ').next().unwrap_or_default()
             );
         }
     }
