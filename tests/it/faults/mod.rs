@@ -2,10 +2,13 @@
 //! break in the midst of load, and a checker reads what clients were told and what stands.
 
 mod checker;
+mod failover;
 mod history;
 mod instances;
 mod load;
+mod network;
 mod planted;
+mod postgres;
 mod redis;
 mod report;
 mod stores;

@@ -200,6 +200,27 @@ impl Trial {
         self.until("more grants at an instance", enough).await;
     }
 
+    /// Waits until no instance has anything to complain of: Redis serves it, too.
+    pub async fn everybody_is_untroubled(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        for instance in &self.instances {
+            loop {
+                let request = instance.process.request(Method::GET, "/readyz");
+                let text = Answer::of(request).await.text;
+                if text.contains("\"troubles\":[]") {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "still troubled: {text}");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// In the end the counters are looked for in these Redis servers.
+    pub fn counters_are_in(&mut self, redis_urls: Vec<String>) {
+        self.setup.redis_urls = redis_urls;
+    }
+
     /// Waits until something is so.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + DEADLINE;

@@ -41,6 +41,8 @@ struct Wire {
     every: u64,
     answers: AtomicU64,
     hung_up: AtomicU64,
+    /// Connections of an older one are stranded.
+    generation: AtomicU64,
 }
 
 impl Proxy {
@@ -55,6 +57,7 @@ impl Proxy {
             every,
             answers: AtomicU64::new(0),
             hung_up: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
         });
         let task = tokio::spawn(accept(listener, wire.clone()));
         Self {
@@ -76,6 +79,13 @@ impl Proxy {
     /// New connections lead to another server.
     pub fn lead_to(&self, port: u16) {
         *self.wire.server.lock().expect("no panic") = (Ipv4Addr::LOCALHOST, port).into();
+    }
+
+    /// From now on nothing moves on the connections that are there; new ones pass.
+    pub fn strand(&self) {
+        self.wire.generation.fetch_add(1, Ordering::SeqCst);
+        // Wakes them up, so that they notice.
+        self.wire.mode.send_modify(|_| {});
     }
 
     /// Begins to hang up on every so many answers, or ends it.
@@ -143,6 +153,7 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
     server.set_nodelay(true)?;
     let (mut asked, mut answered) = ([0; 16_384], [0; 65_536]);
     let mut has_swallowed = false;
+    let generation = wire.generation.load(Ordering::SeqCst);
     loop {
         let now = *mode.borrow_and_update();
         let is_over = has_swallowed && now != Mode::Swallow;
@@ -150,7 +161,8 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
             client.set_zero_linger()?;
             return server.set_zero_linger();
         }
-        let flows = now != Mode::Hold;
+        let is_stranded = generation != wire.generation.load(Ordering::SeqCst);
+        let flows = now != Mode::Hold && !is_stranded;
         tokio::select! {
             changed = mode.changed() => changed.map_err(std::io::Error::other)?,
             count = client.read(&mut asked), if flows => match count? {

@@ -12,6 +12,8 @@ const AGREED_WITHIN: Duration = Duration::from_secs(60);
 const NAME: &str = "perdiem";
 const SENTINELS: usize = 3;
 const SHARDS: usize = 3;
+/// A primary does not wait for more replicas before it sends its data to one.
+const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
 /// Two servers, one the replica of the other at first, and three sentinels. A primary that is
 /// silent for a second is down.
@@ -21,17 +23,17 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts them. The replica finds the primary at `replication`'s answer to its port, such
-    /// as a proxy's.
-    pub fn start(replication: impl FnOnce(u16) -> u16) -> Self {
-        let primary = Redis::start();
-        let source = replication(primary.port()).to_string();
-        let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &source]);
+    /// Starts a replica of this server, which finds it at `source`, such as a proxy's port,
+    /// and the sentinels.
+    pub fn start(primary: Redis, source: u16) -> Self {
+        let source = source.to_string();
+        let settings = [&["--replicaof", "127.0.0.1", &source], &AT_ONCE[..]].concat();
+        let replica = Redis::start_with(&settings);
         let configuration = format!(
             "bind 127.0.0.1\n\
              sentinel monitor {NAME} 127.0.0.1 {port} 2\n\
              sentinel down-after-milliseconds {NAME} 1000\n\
-             sentinel failover-timeout {NAME} 20000\n",
+             sentinel failover-timeout {NAME} 60000\n",
             port = primary.port(),
         );
         let sentinels = (0..SENTINELS).map(|_| Redis::start_sentinel(&configuration));
@@ -49,10 +51,7 @@ impl Watched {
                 fact("num-other-sentinels") == Some(SENTINELS - 1) && fact("num-slaves") == Some(1)
             })
         });
-        wait_until("the replica is in step", || {
-            let info: String = watched.servers[1].command(&["INFO", "replication"]);
-            info.contains("master_link_status:up")
-        });
+        wait_until("the replica is in step", || is_in_step(&watched.servers[1]));
         watched
     }
 
@@ -80,6 +79,18 @@ impl Watched {
         usize::from(votes(&self.servers[1]) > SENTINELS / 2)
     }
 
+    /// Has the sentinels make this server the primary, once it follows the one that is.
+    pub fn fail_over_to(&self, server: usize) {
+        wait_until("the sentinels fail over", || {
+            // They refuse until the replica is known and in step, and while they are at it.
+            let words = ["SENTINEL", "FAILOVER", NAME];
+            let _ = self.sentinels[0].try_command::<()>(&words);
+            thread::sleep(Duration::from_millis(500));
+            self.primary() == server
+        });
+        self.wait_for_primary(server);
+    }
+
     /// Waits until the sentinels have made this server the primary, and it knows.
     pub fn wait_for_primary(&self, server: usize) {
         wait_until("the sentinels have chosen", || {
@@ -99,7 +110,11 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the cluster. A node that is silent for a second and a half is down.
     pub fn start() -> Self {
-        let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
+        let settings = [
+            ["--cluster-enabled", "yes"],
+            ["--cluster-node-timeout", "1500"],
+        ];
+        let settings = [&settings.concat()[..], &AT_ONCE].concat();
         let nodes: Vec<Redis> = (0..2 * SHARDS)
             .map(|_| Redis::start_with(&settings))
             .collect();
@@ -109,7 +124,12 @@ impl Cluster {
         words.extend(places.iter().map(String::as_str));
         words.extend(["--cluster-replicas", "1", "--cluster-yes"]);
         manage(&words);
-        cluster.wait_until_whole();
+        wait_until("the cluster is whole", || cluster.is_whole());
+        wait_until("the replicas are in step", || {
+            let primaries = cluster.primaries();
+            let mut replicas = (0..cluster.nodes.len()).filter(|node| !primaries.contains(node));
+            primaries.len() == SHARDS && replicas.all(|node| is_in_step(&cluster.nodes[node]))
+        });
         cluster
     }
 
@@ -132,14 +152,18 @@ impl Cluster {
         (0..self.nodes.len()).filter(is_primary).collect()
     }
 
-    /// Waits until every node that answers finds every slot served.
-    pub fn wait_until_whole(&self) {
-        wait_until("the cluster is whole", || {
-            self.nodes.iter().all(|node| {
-                let info = node.try_command::<String>(&["CLUSTER", "INFO"]);
-                info.map_or(true, |info| info.contains("cluster_state:ok"))
-            })
-        });
+    /// Whether every node that answers finds every slot served.
+    pub fn is_whole(&self) -> bool {
+        self.nodes.iter().all(|node| {
+            let info = node.try_command::<String>(&["CLUSTER", "INFO"]);
+            info.map_or(true, |info| info.contains("cluster_state:ok"))
+        })
+    }
+
+    /// Where the primaries are.
+    pub fn urls_of_primaries(&self) -> Vec<String> {
+        let primaries = self.primaries().into_iter();
+        primaries.map(|number| self.nodes[number].url()).collect()
     }
 
     /// Moves so many slots, with what is in them, from one primary to another.
@@ -157,6 +181,12 @@ impl Cluster {
             "--cluster-yes",
         ]);
     }
+}
+
+/// Whether a replica has its primary's data.
+fn is_in_step(replica: &Redis) -> bool {
+    let info = replica.try_command::<String>(&["INFO", "replication"]);
+    info.is_ok_and(|info| info.contains("master_link_status:up"))
 }
 
 /// Runs `redis-cli --cluster`.

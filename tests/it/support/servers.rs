@@ -19,7 +19,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -40,6 +40,10 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(10);
 /// On how many ports a start is tried, when others are quicker to take them.
 const PORT_ATTEMPTS: u32 = 20;
+
+/// How `initdb` makes a cluster.
+const NEW_DATA: &str =
+    "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions";
 
 /// The PostgreSQL cluster that all tests share, started when the first one asks.
 ///
@@ -94,11 +98,31 @@ impl Postgres {
     /// Starts a private cluster with more settings, such as `"log_statement=all"`. They hold
     /// after a [`Postgres::restart`] too.
     pub fn start_with(settings: &[&str]) -> Postgres {
+        Postgres::make(None, "initdb", NEW_DATA, settings)
+    }
+
+    /// Starts a private cluster in a folder of its own in this one, which its user must reach.
+    pub fn start_in(parent: &Path) -> Postgres {
+        Postgres::make(Some(parent), "initdb", NEW_DATA, &[])
+    }
+
+    /// Starts a standby that copies this cluster, and follows it.
+    pub fn start_standby(&self) -> Postgres {
+        let words = format!(
+            "-D data -h 127.0.0.1 -p {} -U postgres --write-recovery-conf --wal-method=stream \
+             --checkpoint=fast --no-sync",
+            self.port()
+        );
+        Postgres::make(None, "pg_basebackup", &words, &[])
+    }
+
+    /// Makes the data with a program of PostgreSQL's and its words, and starts on them.
+    fn make(parent: Option<&Path>, maker: &str, words: &str, settings: &[&str]) -> Postgres {
         let bin = postgres_bin();
         // PostgreSQL refuses to run as root. `setpriv` becomes the program it starts, so the
         // process id stays PostgreSQL's own. Another user may not reach root's TMPDIR.
         let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
-        let (user, parent) = if is_root {
+        let (user, usual_parent) = if is_root {
             ("postgres", PathBuf::from("/tmp"))
         } else {
             ("", env::temp_dir())
@@ -116,15 +140,11 @@ impl Postgres {
             words
         };
 
-        let guardian = Guardian::start(&parent, user, "quit");
-        let mut initdb = program("initdb");
-        initdb.extend(
-            "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions"
-                .split(' ')
-                .map(str::to_owned),
-        );
-        if !guardian.run("try", &initdb) {
-            panic!("initdb failed:\n{}", guardian.log_tail());
+        let guardian = Guardian::start(parent.unwrap_or(&usual_parent), user, "quit");
+        let mut make = program(maker);
+        make.extend(words.split_whitespace().map(str::to_owned));
+        if !guardian.run("try", &make) {
+            panic!("{maker} failed:\n{}", guardian.log_tail());
         }
 
         let mut command = program("postgres");
@@ -144,6 +164,16 @@ impl Postgres {
         command.push("-p".to_owned());
         let server = Server::start(guardian, command, postgres_is_ready);
         Postgres { server, bin }
+    }
+
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.server.port
+    }
+
+    /// Whether it can be asked, and answers.
+    pub fn answers(&self) -> bool {
+        self.psql("postgres", "SELECT 1").status.success()
     }
 
     /// Makes an empty database with a name of its own, and returns its URL.
@@ -192,13 +222,7 @@ impl Postgres {
     /// Runs SQL in a database, through `psql`, and returns the rows: a line each, the columns
     /// parted by `|`.
     pub fn execute(&self, database: &str, sql: &str) -> String {
-        let output = Command::new(self.bin.join("psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
-            .args(["--set=ON_ERROR_STOP=1", "--command", sql])
-            .args(["--dbname", &self.url(database)])
-            .stdin(Stdio::null())
-            .output()
-            .expect("psql should start: run scripts/install-test-tools");
+        let output = self.psql(database, sql);
         if !output.status.success() {
             let fault = String::from_utf8_lossy(&output.stderr);
             panic!("{sql}\n{fault}\n{}", self.server.guardian.log_tail());
@@ -206,6 +230,16 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Output {
+        Command::new(self.bin.join("psql"))
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--command", sql])
+            .args(["--dbname", &self.url(database)])
+            .stdin(Stdio::null())
+            .output()
+            .expect("psql should start: run scripts/install-test-tools")
     }
 }
 
@@ -383,18 +417,25 @@ fn postgres_is_ready(folder: &Path, pid: u32, _port: u16) -> bool {
 
 /// Redis answers PING and says who it is, or that it wants a password.
 fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
-    let ask = || -> std::io::Result<String> {
+    let own_id = format!("process_id:{pid}\r\n");
+    let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"PING\r\nINFO server\r\nQUIT\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+        stream.write_all(b"PING\r\nINFO server\r\n")?;
+        let (mut answer, mut part) = (String::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut part)?;
+            answer.push_str(&String::from_utf8_lossy(&part[..count]));
+            if answer.starts_with("-NOAUTH") || answer.contains(&own_id) {
+                return Ok(!answer.starts_with("-LOADING"));
+            }
+            // Another server's answer is as long as this one's would be.
+            if count == 0 || answer.contains("executable:") {
+                return Ok(false);
+            }
+        }
     };
-    ask().is_ok_and(|answer| {
-        let is_ours = answer.contains(&format!("process_id:{pid}\r\n"));
-        (answer.starts_with("+PONG") && is_ours) || answer.starts_with("-NOAUTH")
-    })
+    ask().unwrap_or(false)
 }
 
 /// False once the process has ended, whether or not its parent has taken notice.
