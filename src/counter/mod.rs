@@ -7,6 +7,7 @@
 mod address;
 mod breaker;
 mod link;
+mod queue;
 mod record;
 
 use std::sync::{Arc, LazyLock};
@@ -22,12 +23,13 @@ use crate::domain::identity::{AccountId, KeyId};
 use breaker::Breaker;
 pub use breaker::CounterError;
 use link::first_failure;
+pub use queue::{Count, Counted, CountedGrant, LedgerWord, Queued, QueuedGrant, RecordedGrants};
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger
 /// before it denies a claim that has a key.
 pub const KEYS_MAX: u32 = 1000;
 
-const SETTLE_LUA: &str = include_str!("lua/settle.lua");
+const SETTLE_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/settle.lua"));
 
 static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(SETTLE_LUA));
 
@@ -51,6 +53,17 @@ pub struct Ask {
     pub account: AccountId,
     /// Its key.
     pub key: Option<KeyId>,
+    /// Whether it wants to know if grants of the account wait for the ledger.
+    pub looks_at_queue: bool,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The account's counter, if there is one that can be read.
+    pub counter: Option<Counter>,
+    /// Whether grants of the account wait for the ledger, as far as that was asked.
+    pub grants_wait: bool,
 }
 
 /// What Redis knows of an account.
@@ -110,27 +123,37 @@ impl Counters {
         self.breaker.link().is_some()
     }
 
-    /// Asks for the counters of many claims in one round trip; the answers are in order, and
-    /// `None` where there is no counter that can be read.
+    /// Asks for the counters of many claims in one round trip; the answers are in order.
     ///
     /// A pipeline of plain reads, for which the domain's rule decides, costs Redis less than
     /// a script that compares.
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Option<Counter>>, Unavailable> {
-        let commands = asks.iter().map(|ask| {
+    pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Answer>, Unavailable> {
+        let mut commands = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let name = self.name(ask.account);
+            if ask.looks_at_queue {
+                let mut command = cmd("EXISTS");
+                command.arg(queue::waiting(&name));
+                commands.push(command);
+            }
             let mut command = cmd("HMGET");
-            command.arg(self.name(ask.account));
+            command.arg(name);
             command.arg(&["number", "line", "confirmed", "keys"]);
             if let Some(key) = ask.key {
                 command.arg(record::key_field(key).as_slice());
             }
-            command
-        });
-        let answers = self.query(commands.collect()).await?;
-        let decode = |answer: RedisResult<Value>| record::decode_counter(answer.ok()?);
-        Ok(answers.into_iter().map(decode).collect())
+            commands.push(command);
+        }
+        let mut answers = self.query(commands).await?.into_iter();
+        let mut next = || answers.next().and_then(Result::ok);
+        let answer = |ask: &Ask| Answer {
+            grants_wait: ask.looks_at_queue && next() == Some(Value::Int(1)),
+            counter: next().and_then(record::decode_counter),
+        };
+        Ok(asks.iter().map(answer).collect())
     }
 
     /// Writes last lines in one round trip.
@@ -146,12 +169,18 @@ impl Counters {
     }
 
     fn settle_call(&self, settlement: &Settlement) -> Call {
+        let mut call = Call::new(&[self.name(settlement.account)]);
+        Self::settle_arguments(settlement, &mut call);
+        call
+    }
+
+    /// What `settle` in line.lua takes.
+    fn settle_arguments(settlement: &Settlement, call: &mut Call) {
         let (after, keys) = match &settlement.keys {
             SettledKeys::All(keys) => ("all".to_owned(), keys),
             SettledKeys::After(line, keys) => (record::encode_line(line), keys),
         };
         let seen = settlement.seen.map(|number| number.to_string());
-        let mut call = Call::new(&[self.name(settlement.account)]);
         call.arg(settlement.line.number)
             .arg(record::encode_line(&settlement.line))
             .arg(settlement.confirmed_at.timestamp_millis())
@@ -162,7 +191,6 @@ impl Counters {
         for key in keys {
             call.arg(record::key_field(*key).as_slice());
         }
-        call
     }
 
     /// Runs a script once for each call, in one round trip.
@@ -210,13 +238,9 @@ impl Counters {
     /// An account's counter. All keys of one account carry one hash tag, its bucket, so that
     /// a Redis Cluster keeps them in one slot.
     fn name(&self, account: AccountId) -> String {
-        let prefix = prefix(self.ledger, bucket(account));
+        let prefix = prefix(self.ledger, account.bucket());
         format!("{prefix}{}", account.0.simple())
     }
-}
-
-fn bucket(account: AccountId) -> u8 {
-    account.0.as_bytes()[0]
 }
 
 /// How the names of a bucket's keys begin.

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::group::{Group, Missing};
-use super::pending::{Pending, Undecided};
+use super::health::Watch;
+use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::chain::Chain;
@@ -39,6 +40,10 @@ pub struct Appender {
     pub policies: Arc<Policies>,
     /// Where last lines go afterwards.
     pub settle: SettleQueue,
+    /// Whether the ledger answers.
+    pub watch: Arc<Watch>,
+    /// Where claims go that Redis decides while the ledger cannot.
+    pub count: WeakSender<Pending>,
 }
 
 /// The groups that wait. An account is in one batch at a time, so that this instance never
@@ -74,11 +79,7 @@ impl Drop for Lane {
 }
 
 /// Takes claims off the queue and appends them, in at most `lanes` batches at once.
-pub async fn append_all(
-    appender: Arc<Appender>,
-    mut queue: UnboundedReceiver<Pending>,
-    lanes: usize,
-) {
+pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, lanes: usize) {
     let (done, mut ended) = mpsc::unbounded_channel();
     let mut waiting = Waiting::default();
     let mut free = lanes;
@@ -177,6 +178,9 @@ impl Appender {
             for group in groups.extract_if(.., |group| !group.is_awaited(now)) {
                 group.end(&Undecided::Deadline);
             }
+            if pause > RETRY_FIRST || self.watch.ledger_is_silent() {
+                self.leave_to_redis(&mut groups);
+            }
             if groups.is_empty() {
                 return Vec::new();
             }
@@ -195,6 +199,21 @@ impl Appender {
                 }
             }
         }
+    }
+
+    /// Hands over the claims that Redis decides while the ledger cannot.
+    fn leave_to_redis(&self, groups: &mut Vec<Group>) {
+        let Some(count) = self.count.upgrade() else {
+            return;
+        };
+        let ledger_is_silent = self.watch.ledger_is_silent();
+        for claim in groups
+            .iter_mut()
+            .flat_map(|group| group.take_for_redis(ledger_is_silent))
+        {
+            send(&count, claim);
+        }
+        groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
     }
 
     /// Finds the claim whose data the ledger refuses, and lets the others through.
@@ -229,7 +248,18 @@ impl Appender {
             }
         };
         let mut losers = Box::pin(self.append(one)).await;
-        losers.extend(Box::pin(self.append(other)).await);
+        let mut rest = Vec::with_capacity(other.len());
+        for group in other {
+            // The halves of one account's group stay in order behind a draft that may stand.
+            match losers
+                .iter_mut()
+                .find(|loser| loser.account == group.account)
+            {
+                Some(loser) => loser.claims.extend(group.claims),
+                None => rest.push(group),
+            }
+        }
+        losers.extend(Box::pin(self.append(rest)).await);
         losers
     }
 
@@ -333,6 +363,8 @@ impl Appender {
             look.accounts.push(group.account);
             look.keys
                 .extend(group.claims.iter().filter_map(|claim| claim.key));
+            look.entries
+                .extend(group.claims.iter().filter_map(|claim| claim.sent));
             if let Some(plan) = &group.plan {
                 look.keys
                     .extend(plan.claims().filter_map(|claim| claim.key));

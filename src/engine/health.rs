@@ -88,6 +88,11 @@ impl Watch {
         })
     }
 
+    /// Whether the ledger did not answer when it was last looked at.
+    pub fn ledger_is_silent(&self) -> bool {
+        matches!(**self.ledger_trouble.load(), Some(Trouble::Ledger))
+    }
+
     /// Whether the clock is off by more than the tolerance.
     pub fn clock_is_off(&self) -> bool {
         self.clock_off.load().is_some()

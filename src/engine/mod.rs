@@ -6,7 +6,9 @@ mod append;
 mod ask;
 mod batch;
 mod claim;
+mod count;
 mod cursor;
+mod drain;
 mod edit;
 mod grants;
 mod group;
@@ -44,6 +46,8 @@ pub use windows::WindowQuery;
 use access::Access;
 use append::Appender;
 use ask::Asker;
+use count::Counting;
+use drain::{DrainSignal, Drainer};
 use health::{Watch, Watcher};
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
@@ -111,9 +115,11 @@ pub enum Failure {
 /// Where claims wait.
 struct Queues {
     /// For the counters' word; without counters, as `append`.
-    ask: mpsc::UnboundedSender<Pending>,
+    ask: mpsc::Sender<Pending>,
+    /// For Redis to decide.
+    count: mpsc::Sender<Pending>,
     /// For the ledger.
-    append: mpsc::UnboundedSender<Pending>,
+    append: mpsc::Sender<Pending>,
 }
 
 /// The engine: every use case is a method of it.
@@ -122,10 +128,12 @@ pub struct Engine {
     clock: Clock,
     ledger: Ledger,
     counters: Option<Counters>,
+    counting: Option<Arc<Counting>>,
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
-    watcher: AbortHandle,
+    /// What runs beside the claims.
+    background: Vec<AbortHandle>,
     keys_in_progress: KeysInProgress,
     queues: Queues,
     claims_under_way: Arc<Semaphore>,
@@ -169,18 +177,26 @@ impl Engine {
             instance: Uuid::new_v4(),
         };
         watcher.begin().await;
-        let watcher = tokio::spawn(watcher.run()).abort_handle();
-
-        let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);
+        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let parts = Parts {
+            ledger: &ledger,
+            counters: counters.as_ref(),
+            clock: &clock,
+            policies: &policies,
+            watch: &watch,
+            claims_most: options.claims_most,
+        };
+        let (queues, counting) = parts.start_workers(&mut background);
         let engine = Self {
             runtime: Handle::current(),
             clock,
             ledger,
             counters,
+            counting,
             policies,
             access,
             watch,
-            watcher,
+            background,
             keys_in_progress: KeysInProgress::default(),
             queues,
             claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
@@ -194,6 +210,11 @@ impl Engine {
     /// Who may use a secret.
     pub fn authenticate(&self, secret: &str) -> Option<Principal> {
         self.access.authenticate(secret)
+    }
+
+    /// Whether there are counters, answering or not.
+    pub fn has_counters(&self) -> bool {
+        self.counters.is_some()
     }
 
     /// The present instant.
@@ -211,7 +232,9 @@ impl Engine {
         {
             tracing::warn!("claims were still under way at the end of the drain time");
         }
-        self.watcher.abort();
+        for task in &self.background {
+            task.abort();
+        }
         if timeout(patience, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }
@@ -234,44 +257,80 @@ impl Engine {
     }
 }
 
-/// Starts the workers of a claim's way: ask, append, settle.
-fn start_workers(
-    ledger: &Ledger,
-    counters: Option<&Counters>,
-    clock: &Clock,
-    policies: &Arc<Policies>,
-) -> Queues {
-    let settle = match counters {
-        Some(counters) => {
-            let (queue, jobs) = SettleQueue::new();
-            tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
-            queue
-        }
-        None => SettleQueue::none(),
-    };
-    let (append, to_append) = mpsc::unbounded_channel();
-    let appender = Appender {
-        ledger: ledger.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        settle,
-    };
-    let lanes = match ledger {
-        Ledger::Postgres(_) => POSTGRES_LANES,
-        Ledger::Sqlite(_) => SQLITE_LANES,
-    };
-    tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
-    let Some(counters) = counters else {
-        let ask = append.clone();
-        return Queues { ask, append };
-    };
-    let (ask, to_ask) = mpsc::unbounded_channel();
-    let asker = Asker {
-        counters: counters.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        append: append.clone(),
-    };
-    tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-    Queues { ask, append }
+/// What the workers are made of.
+struct Parts<'a> {
+    ledger: &'a Ledger,
+    counters: Option<&'a Counters>,
+    clock: &'a Clock,
+    policies: &'a Arc<Policies>,
+    watch: &'a Arc<Watch>,
+    claims_most: usize,
+}
+
+impl Parts<'_> {
+    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
+    /// their queues' senders are gone, but for those that are in the background.
+    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
+        // Each claim is in one queue at most, so that none is ever full.
+        let (append, to_append) = mpsc::channel(self.claims_most);
+        let (count, to_count) = mpsc::channel(self.claims_most);
+        let settle = match self.counters {
+            Some(counters) => {
+                let (queue, jobs) = SettleQueue::new();
+                let settling = settle::settle_all(jobs, counters.clone(), self.ledger.clone());
+                tokio::spawn(settling);
+                queue
+            }
+            None => SettleQueue::none(),
+        };
+        let appender = Appender {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            settle: settle.clone(),
+            watch: self.watch.clone(),
+            count: count.downgrade(),
+        };
+        let lanes = match self.ledger {
+            Ledger::Postgres(_) => POSTGRES_LANES,
+            Ledger::Sqlite(_) => SQLITE_LANES,
+        };
+        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
+        let Some(counters) = self.counters else {
+            let ask = append.clone();
+            return (Queues { ask, count, append }, None);
+        };
+        let drain = DrainSignal::default();
+        let drainer = Drainer {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            signal: drain.clone(),
+        };
+        background.push(tokio::spawn(drainer.run()).abort_handle());
+        let counting = Arc::new(Counting {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            watch: self.watch.clone(),
+            append: append.downgrade(),
+            settle,
+            drain: drain.clone(),
+        });
+        tokio::spawn(count::count_all(counting.clone(), to_count));
+        let (ask, to_ask) = mpsc::channel(self.claims_most);
+        let asker = Asker {
+            counters: counters.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            append: append.clone(),
+            count: count.clone(),
+            again: ask.downgrade(),
+            drain,
+        };
+        tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
+        (Queues { ask, count, append }, Some(counting))
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How long a change may take to hold everywhere.
@@ -48,6 +48,12 @@ impl Policies {
     /// A policy's newest known version.
     pub fn get(&self, name: &PolicyName) -> Option<Arc<Policy>> {
         self.known.load().get(name).cloned()
+    }
+
+    /// The newest known version of the policy with an id.
+    pub fn with_id(&self, id: PolicyId) -> Option<Arc<Policy>> {
+        let known = self.known.load();
+        known.values().find(|policy| policy.id == id).cloned()
     }
 
     /// Every policy.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
 use super::group::Plan;
@@ -18,6 +18,8 @@ use crate::ledger::Ledger;
 const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
+/// How many settlements wait at most; those beyond are lost, which costs speed.
+const WAITING_MOST: usize = 16_384;
 /// A counter is of use at least so long, also when its window ends at once.
 const TTL_LEAST: Duration = Duration::from_secs(1);
 
@@ -30,12 +32,12 @@ pub struct Job {
 
 /// Where settlements wait; without counters, nowhere.
 #[derive(Clone)]
-pub struct SettleQueue(Option<UnboundedSender<Job>>);
+pub struct SettleQueue(Option<Sender<Job>>);
 
 impl SettleQueue {
     /// A queue, and its end for [`settle_all`].
-    pub fn new() -> (Self, UnboundedReceiver<Job>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub fn new() -> (Self, Receiver<Job>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MOST);
         (Self(Some(sender)), receiver)
     }
 
@@ -47,7 +49,7 @@ impl SettleQueue {
     /// Queues what a plan that stands makes of its account's counter: the new last line, or
     /// a confirmation of the old one when a claim was denied on it.
     pub fn settle(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) {
-        let (Some(queue), Some(line)) = (&self.0, plan.last_line()) else {
+        let (Some(_), Some(line)) = (&self.0, plan.last_line()) else {
             return;
         };
         let denies = |refusal: &Refusal| matches!(refusal, Refusal::Denied(_));
@@ -69,17 +71,41 @@ impl SettleQueue {
             },
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
-        // Without a worker the process is ending.
-        let _ = queue.send(Job {
+        self.send(Job {
             settlement,
             wants_keys: wants_keys && plan.after.is_some(),
             now,
         });
     }
+
+    /// Queues an account's last line as the ledger tells it, with all its keys.
+    pub fn confirm(&self, account: AccountId, line: &Line, now: DateTime<Utc>) {
+        let settlement = Settlement {
+            account,
+            ttl: useful_for(line, true, now),
+            line: line.clone(),
+            confirmed_at: now,
+            seen: None,
+            keys: SettledKeys::After(line.clone(), Vec::new()),
+        };
+        self.send(Job {
+            settlement,
+            wants_keys: true,
+            now,
+        });
+    }
+
+    fn send(&self, job: Job) {
+        if let Some(queue) = &self.0
+            && queue.try_send(job).is_err()
+        {
+            tracing::debug!("a settlement was lost");
+        }
+    }
 }
 
 /// Until the last of a line's windows has ended, and as long as its keys are remembered.
-fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
+pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
     let windows_end = line.totals.iter().map(|total| total.window.end).max();
     let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
     let ends_at = windows_end.max(forgets_at);
@@ -89,7 +115,7 @@ fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration
 
 /// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
 /// else.
-pub async fn settle_all(queue: UnboundedReceiver<Job>, counters: Counters, ledger: Ledger) {
+pub async fn settle_all(queue: Receiver<Job>, counters: Counters, ledger: Ledger) {
     in_batches(queue, LANES, BATCH_MOST, |jobs| {
         let (counters, ledger) = (counters.clone(), ledger.clone());
         async move {

@@ -4,6 +4,7 @@
 mod cli;
 mod concurrency;
 mod counter;
+mod counting;
 mod durability;
 mod faults;
 mod house;

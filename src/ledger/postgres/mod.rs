@@ -6,13 +6,16 @@ mod instances;
 mod keys;
 mod policies;
 
+use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::Connection;
 use sqlx::migrate::Migrator;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{Connection, Postgres};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -38,6 +41,7 @@ pub struct Store {
     claims: PgPool,
     turns: PgPool,
     queries: PgPool,
+    claim_timeout: Duration,
     identity: Identity,
 }
 
@@ -89,7 +93,7 @@ impl Store {
         let claim_pool = || {
             PgPoolOptions::new()
                 .max_connections(CLAIM_CONNECTIONS)
-                .acquire_timeout(options.claim_timeout)
+                .acquire_timeout(options.claim_timeout / 3)
                 .test_before_acquire(false)
                 .connect_lazy_with(base.clone())
         };
@@ -98,6 +102,7 @@ impl Store {
             claims,
             turns,
             queries,
+            claim_timeout: options.claim_timeout,
             identity,
         })
     }
@@ -113,6 +118,20 @@ impl Store {
         self.turns.close().await;
         self.queries.close().await;
     }
+}
+
+/// What a statement of the claim path brought within its time. A connection that did not answer
+/// is given up: its path may be dead, and what it carried may or may not have been committed.
+fn answered<T>(
+    result: Result<Result<T, sqlx::Error>, Elapsed>,
+    connection: &mut PoolConnection<Postgres>,
+) -> Result<T, LedgerError> {
+    result
+        .unwrap_or_else(|Elapsed { .. }| {
+            connection.close_on_drop();
+            Err(io::Error::from(io::ErrorKind::TimedOut).into())
+        })
+        .map_err(LedgerError::from)
 }
 
 /// Why there is no connection. The pool, which tries again for a while, tells only that it
