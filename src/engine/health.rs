@@ -1,5 +1,6 @@
 //! What this instance knows of itself: whether it may decide, and whether it fits the others.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,10 +133,18 @@ impl Watcher {
     }
 
     async fn look_and_note(&self, tick: u32) {
-        let looked = timeout(PATIENCE, self.look(tick)).await;
-        let (trouble, cause) = match looked {
-            Ok(Ok(())) => (None, None),
-            Ok(Err(error)) => {
+        let mut look = pin!(self.look(tick));
+        let result = match timeout(PATIENCE, &mut look).await {
+            Ok(result) => result,
+            // It ends by the ledger's own time limit, and is never cut off.
+            Err(_) => {
+                self.note(Some(Trouble::Ledger), None);
+                look.await
+            }
+        };
+        let (trouble, cause) = match result {
+            Ok(()) => (None, None),
+            Err(error) => {
                 let trouble = match &error {
                     LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
                     LedgerError::Conflict
@@ -144,8 +153,11 @@ impl Watcher {
                 };
                 (Some(trouble), Some(Chain(&error).to_string()))
             }
-            Err(_) => (Some(Trouble::Ledger), None),
         };
+        self.note(trouble, cause);
+    }
+
+    fn note(&self, trouble: Option<Trouble>, cause: Option<String>) {
         let before = self.watch.ledger_trouble.swap(Arc::new(trouble.clone()));
         match (&*before, trouble) {
             (None, Some(trouble)) => tracing::error!(cause, "{trouble}"),
@@ -187,6 +199,15 @@ impl Watcher {
 }
 
 impl Engine {
+    /// Whether Redis decides some policy's claims while the ledger does not answer.
+    fn counts_without_ledger(&self) -> bool {
+        let Some(counting) = &self.counting else {
+            return false;
+        };
+        let policies = self.policies.all();
+        policies.iter().any(|policy| counting.decides(policy))
+    }
+
     /// How this instance is.
     pub fn health(&self) -> Health {
         let mut troubles = Vec::new();
@@ -194,7 +215,8 @@ impl Engine {
         if let Some(offset) = **self.watch.clock_off.load() {
             troubles.push(Trouble::Clock(offset));
         }
-        let is_ready = troubles.is_empty();
+        let is_silent = matches!(troubles.as_slice(), [Trouble::Ledger]);
+        let is_ready = troubles.is_empty() || is_silent && self.counts_without_ledger();
         if self
             .counters
             .as_ref()

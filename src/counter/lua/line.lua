@@ -1,4 +1,5 @@
--- How a counter's last line is read and written. The scripts that need it begin with it.
+-- How a counter's last line is read and written. The scripts that need it begin with it, and
+-- say what KEYS, ARGV and what it returns are.
 
 -- A counter's fields as perdiem writes them, or nil: what cannot be read is no counter.
 local function read_line(counter)

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Postgres, Transaction};
-use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Store, answered};
+use super::Store;
 use crate::domain::claim::{Metadata, Units};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
@@ -73,17 +72,16 @@ impl EntryRow {
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        let mut connection = self.claims.acquire().await?;
-        let reads = async {
-            let lines = last_lines(&mut connection, &look.accounts).await?;
-            let entries = match look.keys.is_empty() && look.entries.is_empty() {
-                true => Vec::new(),
-                false => entries(&mut connection, look).await?,
-            };
-            Ok((lines, entries))
-        };
-        let result = timeout(self.claim_timeout, reads).await;
-        let (lines, entries) = answered(result, &mut connection)?;
+        let (lines, entries) = self
+            .in_time(async |connection| {
+                let lines = last_lines(connection, &look.accounts).await?;
+                let entries = match look.keys.is_empty() && look.entries.is_empty() {
+                    true => Vec::new(),
+                    false => entries(connection, look).await?,
+                };
+                Ok((lines, entries))
+            })
+            .await?;
         let mut seen = Seen::default();
         for row in lines {
             seen.lines.insert(AccountId(row.account), row.decode()?);
@@ -101,7 +99,6 @@ impl Store {
         number: u64,
         window: Window,
     ) -> Result<u64, LedgerError> {
-        let mut connection = self.claims.acquire().await?;
         let sum = sqlx::query_scalar(
             "SELECT LEAST(COALESCE(SUM(units), 0), 9007199254740991)::bigint FROM entries
              WHERE account = $1 AND number <= $2 AND kind = 1 AND id >= $3 AND id < $4",
@@ -109,10 +106,10 @@ impl Store {
         .bind(account.0)
         .bind(signed(number))
         .bind(EntryId::first_at(window.start).0)
-        .bind(EntryId::first_at(window.end).0)
-        .fetch_one(&mut *connection);
-        let result = timeout(self.claim_timeout, sum).await;
-        let sum: i64 = answered(result, &mut connection)?;
+        .bind(EntryId::first_at(window.end).0);
+        let sum: i64 = self
+            .in_time(async |connection| sum.fetch_one(connection).await)
+            .await?;
         unsigned(sum)
     }
 
@@ -121,7 +118,6 @@ impl Store {
         let mut sorted: Vec<&Draft> = drafts.iter().collect();
         sorted.sort_unstable_by_key(|draft| draft.account);
         let rows = Rows::of(&sorted);
-        let mut connection = self.claims.acquire().await?;
         let append = sqlx::query_scalar(APPEND)
             .bind(rows.accounts)
             .bind(rows.numbers)
@@ -139,10 +135,10 @@ impl Store {
             .bind(rows.assumed)
             .bind(rows.assumed_instants)
             .bind(rows.assumed_versions)
-            .bind(rows.subjects)
-            .fetch_all(&mut *connection);
-        let result = timeout(self.claim_timeout, append).await;
-        let appended: Vec<Uuid> = answered(result, &mut connection)?;
+            .bind(rows.subjects);
+        let appended: Vec<Uuid> = self
+            .in_time(async |connection| append.fetch_all(connection).await)
+            .await?;
         Ok(appended.into_iter().map(AccountId).collect())
     }
 
@@ -170,17 +166,16 @@ impl Store {
         since: DateTime<Utc>,
         limit: u32,
     ) -> Result<Vec<KeyId>, LedgerError> {
-        let mut connection = self.claims.acquire().await?;
         let keys = sqlx::query_scalar(
             "SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
              ORDER BY number DESC LIMIT $3",
         )
         .bind(account.0)
         .bind(since)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *connection);
-        let result = timeout(self.claim_timeout, keys).await;
-        let keys: Vec<Uuid> = answered(result, &mut connection)?;
+        .bind(i64::from(limit));
+        let keys: Vec<Uuid> = self
+            .in_time(async |connection| keys.fetch_all(connection).await)
+            .await?;
         Ok(keys.into_iter().map(KeyId).collect())
     }
 }

@@ -11,11 +11,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection, Postgres};
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -28,8 +26,9 @@ pub use grants::Snapshot;
 
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 
-/// Connections that carry claims. Few, since each carries a batch at a time.
-const CLAIM_CONNECTIONS: u32 = 4;
+/// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
+/// time.
+const CLAIM_CONNECTIONS: u32 = 6;
 /// Connections for all else: lists, exports, edits.
 const QUERY_CONNECTIONS: u32 = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -112,26 +111,29 @@ impl Store {
         &self.identity
     }
 
+    /// Runs statements that claims wait for. A connection that does not answer in time is
+    /// given up: its path may be dead, and what it carried may or may not have been committed.
+    async fn in_time<T>(
+        &self,
+        statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, LedgerError> {
+        let mut connection = self.claims.acquire().await?;
+        match timeout(self.claim_timeout, statements(&mut connection)).await {
+            Ok(result) => Ok(result?),
+            Err(_) => {
+                connection.close_on_drop();
+                let error = io::Error::from(io::ErrorKind::TimedOut);
+                Err(LedgerError::Unavailable(error.into()))
+            }
+        }
+    }
+
     /// See [`super::Ledger::close`].
     pub async fn close(&self) {
         self.claims.close().await;
         self.turns.close().await;
         self.queries.close().await;
     }
-}
-
-/// What a statement of the claim path brought within its time. A connection that did not answer
-/// is given up: its path may be dead, and what it carried may or may not have been committed.
-fn answered<T>(
-    result: Result<Result<T, sqlx::Error>, Elapsed>,
-    connection: &mut PoolConnection<Postgres>,
-) -> Result<T, LedgerError> {
-    result
-        .unwrap_or_else(|Elapsed { .. }| {
-            connection.close_on_drop();
-            Err(io::Error::from(io::ErrorKind::TimedOut).into())
-        })
-        .map_err(LedgerError::from)
 }
 
 /// Why there is no connection. The pool, which tries again for a while, tells only that it
