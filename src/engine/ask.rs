@@ -62,19 +62,13 @@ impl Asker {
             .collect();
         reach("ask.begun");
         match self.counters.ask(&asks).await {
-<<<<<<< HEAD
-            Ok(counters) => {
-                reach("ask.answered");
-                for (claim, counter) in claims.into_iter().zip(counters) {
-                    self.judge(claim, counter);
-=======
             Ok(answers) => {
+                reach("ask.answered");
                 for (claim, answer) in claims.into_iter().zip(answers) {
                     match answer.grants_wait && claim.may_be_counted {
                         true => self.wait_for_ledger(claim),
                         false => self.judge(claim, answer.counter),
                     }
->>>>>>> main
                 }
             }
             // The ledger decides alone.

@@ -104,12 +104,8 @@ impl Engine {
             (false, true) => &self.queues.ask,
             (false, false) => &self.queues.append,
         };
-<<<<<<< HEAD
         reach("claim.received");
-        queue.send(pending).map_err(|_| Undecided::Ending)?;
-=======
         send(queue, pending);
->>>>>>> main
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(Undecided::Ending.into()),

@@ -19,6 +19,7 @@ use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
+use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look};
 
 const LANES: u32 = 4;
@@ -76,7 +77,9 @@ impl Counting {
             let totals = totals_unknown(&claim.policy, now);
             count_of(claim, totals, word, now)
         });
+        reach("count.begun");
         let answers = self.counters.count(&counts.collect::<Vec<_>>()).await;
+        reach("count.ended");
         let Ok(answers) = answers else {
             return claims.into_iter().for_each(|claim| self.give_up(claim));
         };

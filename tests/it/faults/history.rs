@@ -57,6 +57,8 @@ pub struct Told {
     pub id: Uuid,
     /// Each limit's `per`, `max` and `used`.
     pub limits: Vec<(String, u64, u64)>,
+    /// Whether Redis alone decided.
+    pub provisional: bool,
 }
 
 /// Something done to the servers.
@@ -72,6 +74,10 @@ pub struct History {
     /// In the order of their ends.
     pub attempts: Vec<Attempt>,
     pub marks: Vec<Mark>,
+    /// The policies under which Redis alone may decide.
+    pub counting: Vec<String>,
+    /// Whether Redis lost what it had counted: what it alone had decided may be lost too.
+    pub redis_lost_data: bool,
     /// Since when nothing of before is under way any more: what stands now stood then.
     pub quiet_since: Option<Duration>,
 }

@@ -54,14 +54,7 @@ async fn an_instance_aborts_at_each_step() {
         let points = format!("{step}={passes}*off->return");
         trial.instances[0].start_again(&[("FAILPOINTS", &points)]);
         trial.mark(step);
-        let deadline = std::time::Instant::now() + super::trial::DEADLINE;
-        while trial.instances[0].process.ended().is_none() {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{step} is not reached"
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        trial.instance_dies(0, step).await;
     }
     trial.instances[0].start_again(&[]);
     trial.mark("it is back");

@@ -26,6 +26,8 @@ const GENERATIONS: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a client goes elsewhere after an instance did not answer.
 const SHUNNED: Duration = Duration::from_secs(1);
+/// After how long a client turns to other claims, and comes back to this one later.
+const LEFT_AFTER: Duration = Duration::from_secs(1);
 /// How long it may take, with all servers up again, until every claim is decided.
 const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -42,8 +44,6 @@ pub struct Habits {
     pub repeats: u64,
     /// How many attempts the client ends by a reset in their midst.
     pub resets: u64,
-    /// The policies.
-    pub policies: Vec<String>,
 }
 
 impl Default for Habits {
@@ -54,24 +54,32 @@ impl Default for Habits {
             hasty: 4,
             repeats: 5,
             resets: 0,
-            policies: vec!["benefit".to_owned(), "sms".to_owned()],
         }
     }
 }
 
 /// The clients.
 pub struct Load {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     clients: JoinSet<()>,
 }
 
-/// What the clients share.
-struct Desk {
-    began: Instant,
-    urls: Vec<String>,
-    habits: Habits,
+/// Where clients claim, and how.
+pub struct Desk {
     /// Tells this load's keys and subjects from another's.
-    name: String,
+    pub name: String,
+    /// The instances.
+    pub urls: Vec<String>,
+    pub policies: Vec<String>,
+    /// Those of them under which Redis alone may decide.
+    pub counting: Vec<String>,
+    pub habits: Habits,
+}
+
+/// What the clients share.
+struct Shared {
+    desk: Desk,
+    began: Instant,
     history: Mutex<History>,
     slots: Mutex<Vec<Slot>>,
     stopping: AtomicBool,
@@ -84,42 +92,58 @@ struct Slot {
 }
 
 impl Load {
-    /// Starts the clients against these instances.
-    pub fn start(name: &str, urls: Vec<String>, habits: Habits, seed: u64) -> Self {
-        let desk = Arc::new(Desk {
+    /// Starts the clients.
+    pub fn start(desk: Desk, seed: u64) -> Self {
+        let shared = Arc::new(Shared {
             began: Instant::now(),
-            urls,
-            habits,
-            name: name.to_owned(),
-            history: Mutex::default(),
+            history: Mutex::new(History {
+                counting: desk.counting.clone(),
+                ..History::default()
+            }),
+            desk,
             slots: Mutex::new(vec![Slot::default(); SLOTS]),
             stopping: AtomicBool::new(false),
         });
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
             let person = Person {
-                desk: desk.clone(),
+                shared: shared.clone(),
                 http: client(),
                 dice: Dice::of(seed, number),
                 home: number,
                 shunned_until: None,
+                open: Vec::new(),
             };
             clients.spawn(person.claim_on_and_on());
         }
-        Self { desk, clients }
+        Self { shared, clients }
     }
 
     /// Notes what is done to the servers.
     pub fn mark(&self, what: &str) {
-        let at = self.desk.began.elapsed();
+        let at = self.shared.began.elapsed();
         let what = what.to_owned();
-        self.desk.history().marks.push(Mark { at, what });
+        self.shared.history().marks.push(Mark { at, what });
+    }
+
+    /// From now on what Redis alone decided may be lost.
+    pub fn redis_lost_data(&self) {
+        self.shared.history().redis_lost_data = true;
+    }
+
+    /// How many grants were answered that Redis alone decided.
+    pub fn provisional_grants(&self) -> usize {
+        let history = self.shared.history();
+        let grants = history.attempts.iter().filter(
+            |attempt| matches!(&attempt.outcome, Outcome::Granted(told) if told.provisional),
+        );
+        grants.count()
     }
 
     /// How many grants each instance has answered.
     pub fn grants(&self) -> Vec<usize> {
-        let mut grants = vec![0; self.desk.urls.len()];
-        for attempt in &self.desk.history().attempts {
+        let mut grants = vec![0; self.shared.urls.len()];
+        for attempt in &self.shared.history().attempts {
             if let Outcome::Granted(_) = attempt.outcome {
                 grants[attempt.instance] += 1;
             }
@@ -129,17 +153,18 @@ impl Load {
 
     /// Lets the clients end: each retries until its last claim is decided.
     pub async fn end(mut self) -> Closing {
-        self.desk.stopping.store(true, Ordering::SeqCst);
+        self.shared.stopping.store(true, Ordering::SeqCst);
         while let Some(ended) = self.clients.join_next().await {
             ended.expect("no client panics");
         }
         Closing {
             person: Person {
-                desk: self.desk.clone(),
+                shared: self.shared.clone(),
                 http: client(),
                 dice: Dice::new(0),
                 home: 0,
                 shunned_until: None,
+                open: Vec::new(),
             },
         }
     }
@@ -153,13 +178,13 @@ pub struct Closing {
 impl Closing {
     /// A copy of all that happened.
     pub fn history(&self) -> History {
-        self.person.desk.history().clone()
+        self.person.shared.history().clone()
     }
 
     /// Notes that nothing of before is under way.
     pub fn all_is_quiet(&self) {
-        let now = self.person.desk.began.elapsed();
-        self.person.desk.history().quiet_since = Some(now);
+        let now = self.person.shared.began.elapsed();
+        self.person.shared.history().quiet_since = Some(now);
     }
 
     /// Sends a claim once more.
@@ -175,12 +200,20 @@ impl Closing {
             units: 1,
             has_key: true,
         };
-        let wish = self.person.desk.add(wish);
+        let wish = self.person.shared.add(wish);
         self.person.decide(wish).await;
     }
 }
 
-impl Desk {
+impl std::ops::Deref for Shared {
+    type Target = Desk;
+
+    fn deref(&self) -> &Desk {
+        &self.desk
+    }
+}
+
+impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().expect("no client panics")
     }
@@ -214,21 +247,31 @@ impl Desk {
 }
 
 struct Person {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     http: Client,
     dice: Dice,
     /// The instance that it goes to.
     home: usize,
     /// Until when it goes elsewhere, since that one did not answer.
     shunned_until: Option<Instant>,
+    /// The claims that it has left for later.
+    open: Vec<usize>,
 }
 
 impl Person {
     async fn claim_on_and_on(mut self) {
-        while !self.desk.is_stopping() {
-            let (least, most) = self.desk.habits.pause;
+        while !self.shared.is_stopping() {
+            let (least, most) = self.shared.habits.pause;
             sleep(Duration::from_millis(self.dice.between(least, most))).await;
-            if self.dice.percent(self.desk.habits.repeats) {
+            if !self.open.is_empty() && self.dice.percent(15) {
+                let wish = self.open.swap_remove(self.dice.below(self.open.len()));
+                let instance = self.dice.below(self.shared.urls.len());
+                if !self.attempt(wish, instance).await.is_known() {
+                    self.open.push(wish);
+                }
+                continue;
+            }
+            if self.dice.percent(self.shared.habits.repeats) {
                 if let Some(wish) = self.granted_before() {
                     self.decide(wish).await;
                 }
@@ -241,22 +284,25 @@ impl Person {
             } else {
                 self.dice.below(GENERATIONS)
             };
-            let policies = &self.desk.habits.policies;
-            let wish = self.desk.add(Wish {
+            let policies = &self.shared.policies;
+            let wish = self.shared.add(Wish {
                 policy: policies[slot % policies.len()].clone(),
-                subject: self.desk.subject(slot, back),
+                subject: self.shared.subject(slot, back),
                 units: if self.dice.percent(15) { 2 } else { 1 },
-                has_key: !self.dice.percent(self.desk.habits.keyless),
+                has_key: !self.dice.percent(self.shared.habits.keyless),
             });
             if self.decide(wish).await == Outcome::Denied && is_current {
-                self.desk.note_denial(slot);
+                self.shared.note_denial(slot);
             }
+        }
+        for wish in std::mem::take(&mut self.open) {
+            self.decide(wish).await;
         }
     }
 
     /// One of the latest granted claims that may be sent again.
     fn granted_before(&mut self) -> Option<usize> {
-        let history = self.desk.history();
+        let history = self.shared.history();
         let granted = history.attempts.iter().rev().take(400).filter(|attempt| {
             attempt.outcome.told().is_some() && history.wishes[attempt.wish].has_key
         });
@@ -268,16 +314,17 @@ impl Person {
         }
     }
 
-    /// Sends a claim until it is decided. One without a key is sent once.
+    /// Sends a claim until it is decided, or this client loses its patience and leaves it for
+    /// later. One without a key is sent once.
     async fn decide(&mut self, wish: usize) -> Outcome {
-        let has_key = self.desk.history().wishes[wish].has_key;
-        let count = self.desk.urls.len();
+        let has_key = self.shared.history().wishes[wish].has_key;
+        let count = self.shared.urls.len();
         let home = self.home % count;
         let is_shunned = self
             .shunned_until
             .is_some_and(|until| Instant::now() < until);
         let mut instance = (home + usize::from(is_shunned)) % count;
-        if has_key && self.dice.percent(self.desk.habits.hasty) {
+        if has_key && self.dice.percent(self.shared.habits.hasty) {
             let (one, other) = tokio::join!(
                 self.attempt(wish, instance),
                 self.attempt(wish, (instance + 1) % count)
@@ -288,20 +335,22 @@ impl Person {
                 }
             }
         }
-        let mut stopped_at = None;
+        let began = Instant::now();
         loop {
-            let outcome = match self.dice.percent(self.desk.habits.resets) {
+            let outcome = match self.dice.percent(self.shared.habits.resets) {
                 true => self.give_up_midway(wish, instance).await,
                 false => self.attempt(wish, instance).await,
             };
             if outcome.is_known() || !has_key {
                 return outcome;
             }
-            if self.desk.is_stopping() {
-                let stopped_at = *stopped_at.get_or_insert_with(Instant::now);
-                if stopped_at.elapsed() > DECIDED_WITHIN {
-                    return outcome;
-                }
+            let is_stopping = self.shared.is_stopping();
+            if is_stopping && began.elapsed() > DECIDED_WITHIN {
+                return outcome;
+            }
+            if !is_stopping && began.elapsed() > LEFT_AFTER {
+                self.open.push(wish);
+                return outcome;
             }
             let is_down = matches!(outcome, Outcome::Unknown(Why::Silence | Why::Broken));
             if is_down && instance == home {
@@ -313,7 +362,7 @@ impl Person {
     }
 
     async fn attempt(&self, wish: usize, instance: usize) -> Outcome {
-        let began = self.desk.began.elapsed();
+        let began = self.shared.began.elapsed();
         let outcome = match self.request(wish, instance).send().await {
             Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
             Err(_) => Outcome::Unknown(Why::Broken),
@@ -332,9 +381,9 @@ impl Person {
     /// Sends some or all of a request, and resets the connection (SO_LINGER 0) before the
     /// answer, after it, or in its midst.
     async fn give_up_midway(&mut self, wish: usize, instance: usize) -> Outcome {
-        let began = self.desk.began.elapsed();
+        let began = self.shared.began.elapsed();
         let request = self.request(wish, instance).build().expect("a request");
-        let address = self.desk.urls[instance].trim_start_matches("http://");
+        let address = self.shared.urls[instance].trim_start_matches("http://");
         let mut text = format!(
             "POST {} HTTP/1.1\r\nhost: {address}\r\n",
             request.url().path()
@@ -367,8 +416,8 @@ impl Person {
             subject,
             units,
             has_key,
-        } = self.desk.history().wishes[wish].clone();
-        let url = format!("{}/v1/policies/{policy}/claims", self.desk.urls[instance]);
+        } = self.shared.history().wishes[wish].clone();
+        let url = format!("{}/v1/policies/{policy}/claims", self.shared.urls[instance]);
         let metadata = json!({ "wish": wish });
         let body = json!({ "subject": subject, "units": units, "metadata": metadata });
         let request = self
@@ -378,18 +427,18 @@ impl Person {
             .timeout(PATIENCE)
             .json(&body);
         match has_key {
-            true => request.header("Idempotency-Key", format!("{}-{wish}", self.desk.name)),
+            true => request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name)),
             false => request,
         }
     }
 
     fn note(&self, wish: usize, instance: usize, began: Duration, outcome: Outcome) -> Outcome {
-        let mut history = self.desk.history();
+        let mut history = self.shared.history();
         history.attempts.push(Attempt {
             wish,
             instance,
             began,
-            ended: self.desk.began.elapsed(),
+            ended: self.shared.began.elapsed(),
             outcome: outcome.clone(),
         });
         outcome
@@ -418,6 +467,7 @@ fn read(answer: &Value) -> Option<Told> {
     let limits = answer["limits"].as_array()?.iter();
     Some(Told {
         id: answer["grant"]["id"].as_str()?.parse().ok()?,
+        provisional: answer["provisional"] == true,
         limits: limits
             .map(|limit| {
                 let per = limit["per"].as_str()?.to_owned();

@@ -2,6 +2,7 @@
 //! break in the midst of load, and a checker reads what clients were told and what stands.
 
 mod checker;
+mod counting;
 mod failover;
 mod history;
 mod instances;
@@ -12,4 +13,5 @@ mod postgres;
 mod redis;
 mod report;
 mod stores;
+mod time;
 mod trial;

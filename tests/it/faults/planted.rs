@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::checker::{Breach, check};
 use super::history::{Attempt, History, Outcome, Told, Why, Wish};
-use super::stores::{Counter, Entry, Rule, Stores, Total};
+use super::stores::{Counter, Entry, Provisional, Rule, Stores, Total};
 use super::trial::{Setup, Trial};
 use crate::support::app::instant;
 use crate::support::servers::{Redis, postgres};
@@ -57,6 +57,8 @@ fn entry(number: u64) -> Entry {
         number: number as i64,
         id: id(number),
         at: at(number),
+        granted_at: at(number),
+        provisional: None,
         units: 1,
         policy_version: 1,
         wish: Some(number as usize - 1),
@@ -69,6 +71,7 @@ fn told(number: u64) -> Told {
     Told {
         id: id(number),
         limits: vec![("day".to_owned(), MAX, number)],
+        provisional: false,
     }
 }
 
@@ -96,6 +99,8 @@ fn sound() -> (History, Stores) {
             attempt(3, 6, Outcome::Denied),
         ],
         marks: Vec::new(),
+        counting: Vec::new(),
+        redis_lost_data: false,
         quiet_since: Some(Duration::from_secs(7)),
     };
     let rule = Rule {
@@ -179,6 +184,67 @@ fn a_grant_over_the_limit() {
         (total.start, total.end, total.used) = (DAY + 86_400, DAY + 2 * 86_400, 0);
     });
     assert_found!(elsewhere, Breach::NotTheWindow { .. });
+}
+
+#[test]
+fn a_provisional_grant() {
+    let plant_provisional = |provisional, told_as| {
+        plant(|history, stores| {
+            let mut told = told(4);
+            told.provisional = told_as;
+            history.attempts.push(attempt(3, 8, Outcome::Granted(told)));
+            let mut entry = entry(4);
+            entry.provisional = provisional;
+            stores.entries.push(entry);
+            stores.counters.clear();
+        })
+    };
+    // It may go over, if it says so.
+    assert_eq!(plant_provisional(Some(Provisional::Over), true), []);
+    assert_found!(
+        plant_provisional(Some(Provisional::Within), true),
+        Breach::Marked { .. }
+    );
+    assert_found!(
+        plant_provisional(Some(Provisional::Over), false),
+        Breach::Altered { .. }
+    );
+    assert_found!(plant_provisional(None, true), Breach::Over { .. });
+    assert_found!(plant_provisional(None, false), Breach::Over { .. });
+    let not_over = plant(|_, stores| stores.entries[2].provisional = Some(Provisional::Over));
+    assert_found!(not_over, Breach::Marked { .. });
+    // It counts when it was granted: the day before, which was full, and not in the day of
+    // its line.
+    let late = |mark| {
+        plant(|history, stores| {
+            for entry in &mut stores.entries {
+                (entry.at, entry.granted_at) = (at(0), at(0));
+            }
+            let mut told = told(4);
+            told.provisional = true;
+            history.attempts.push(attempt(3, 8, Outcome::Granted(told)));
+            let mut entry = entry(4);
+            entry.at = at(0) + TimeDelta::days(1);
+            (entry.granted_at, entry.provisional) = (at(1), Some(mark));
+            let total = &mut entry.totals[0];
+            (total.start, total.end, total.used) = (DAY + 86_400, DAY + 2 * 86_400, 0);
+            stores.entries.push(entry);
+            stores.counters.clear();
+        })
+    };
+    assert_eq!(late(Provisional::Over), []);
+    assert_found!(late(Provisional::Within), Breach::Marked { .. });
+    // Only where Redis lost data it may be lost.
+    let lost = |redis_lost_data| {
+        plant(|history, _| {
+            let mut told = told(4);
+            told.provisional = true;
+            history.attempts.push(attempt(3, 8, Outcome::Granted(told)));
+            history.redis_lost_data = redis_lost_data;
+        })
+    };
+    assert_found!(lost(false), Breach::Lost { wish: 3, .. });
+    assert_eq!(lost(true), []);
 }
 
 #[test]

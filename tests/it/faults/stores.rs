@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use perdiem::domain::identity::EntryId;
 use redis::Commands;
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
@@ -17,6 +18,9 @@ pub struct Entry {
     pub number: i64,
     pub id: Uuid,
     pub at: DateTime<Utc>,
+    /// When its units were granted, which decides the windows that they count in.
+    pub granted_at: DateTime<Utc>,
+    pub provisional: Option<Provisional>,
     pub units: u64,
     pub policy_version: i32,
     /// The number of the wish, as its metadata bears it.
@@ -24,6 +28,13 @@ pub struct Entry {
     pub totals: Vec<Total>,
     /// The line as a counter holds it, without its number.
     pub line: String,
+}
+
+/// How a grant that Redis alone decided stood in its windows when it was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provisional {
+    Within,
+    Over,
 }
 
 /// A limit's window after an entry, in seconds since 1970.
@@ -73,6 +84,7 @@ type EntryRow = (
     i32,
     String,
     Option<String>,
+    Option<i16>,
 );
 
 impl Stores {
@@ -94,7 +106,7 @@ impl Stores {
         }
         let entries: Vec<EntryRow> = sqlx::query_as(
             "SELECT e.account, p.name, a.subject, e.number, e.id, e.at, e.units,
-                    e.policy_version, e.totals, e.metadata
+                    e.policy_version, e.totals, e.metadata, e.provisional
              FROM entries e JOIN policies p ON p.id = e.policy
              LEFT JOIN accounts a ON a.id = e.account
              ORDER BY e.account, e.number",
@@ -170,8 +182,8 @@ impl Stores {
 
 impl Entry {
     fn of(row: EntryRow) -> Self {
-        let (account, policy, subject, number, id, at, units, policy_version, totals, metadata) =
-            row;
+        let (account, policy, subject, number, id, at, units, policy_version, totals, ..) = row;
+        let (.., metadata, provisional) = row;
         let metadata: Option<Value> =
             metadata.map(|text| serde_json::from_str(&text).expect("metadata are JSON"));
         let wish = metadata.and_then(|metadata| metadata["wish"].as_u64());
@@ -182,6 +194,14 @@ impl Entry {
             number,
             id,
             at,
+            granted_at: match provisional {
+                None => at,
+                Some(_) => EntryId(id).at(),
+            },
+            provisional: provisional.map(|mark| match mark {
+                0 => Provisional::Within,
+                _ => Provisional::Over,
+            }),
             units: units.cast_unsigned(),
             policy_version,
             wish: wish.map(|wish| wish as usize),

@@ -5,17 +5,17 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
-use serde_json::json;
+use perdiem::engine::EngineOptions;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::checker::{Breach, check};
 use super::history::History;
-use super::load::{Closing, Habits, Load};
+use super::load::{Closing, Desk, Habits, Load};
 use super::report;
 use super::stores::{Counter, Stores};
-use crate::support::app::Answer;
+use crate::support::app::{Answer, App, Ground, KEY, client};
 use crate::support::dice::Dice;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
@@ -47,6 +47,8 @@ pub struct Setup {
     pub redis_urls: Vec<String>,
     pub settings: Vec<(String, String)>,
     pub habits: Habits,
+    /// The policies that are claimed under.
+    pub policies: Vec<(&'static str, Value)>,
 }
 
 impl Setup {
@@ -62,8 +64,28 @@ impl Setup {
             redis_urls: vec![redis_url],
             settings: Vec::new(),
             habits: Habits::default(),
+            policies: vec![("benefit", daily()), ("sms", by_the_minute())],
         }
     }
+}
+
+impl Setup {
+    /// Sets a variable in the instances' environment.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.settings.push((name.to_owned(), value.to_owned()));
+    }
+}
+
+/// A rule of five a day.
+pub fn daily() -> Value {
+    let limits = json!([{ "max": 5, "per": "day" }, { "max": 8, "per": "month" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// A rule of three a minute.
+pub fn by_the_minute() -> Value {
+    let limits = json!([{ "max": 3, "per": "minute" }, { "max": 7, "per": "hour" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
 }
 
 /// An instance that keeps its address when it starts again.
@@ -121,7 +143,11 @@ fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &PathBuf
 pub struct Trial {
     seed: Seed,
     pub dice: Dice,
+    /// Those that are processes.
     pub instances: Vec<Instance>,
+    /// Those in this process.
+    apps: Vec<App>,
+    urls: Vec<String>,
     setup: Setup,
     load: Load,
     _folder: TempDir,
@@ -138,29 +164,60 @@ impl Trial {
         };
         let mut places = setup.places.iter().enumerate();
         let mut instances: Vec<Instance> = places.by_ref().take(1).map(start).collect();
-        let rules = [
-            (
-                "benefit",
-                json!([{ "max": 5, "per": "day" }, { "max": 8, "per": "month" }]),
-            ),
-            (
-                "sms",
-                json!([{ "max": 3, "per": "minute" }, { "max": 7, "per": "hour" }]),
-            ),
-        ];
-        for (policy, limits) in rules {
-            let body = json!({ "time_zone": "+08:00", "limits": limits });
-            put_policy(&instances[0].process, policy, body).await;
-        }
+        put_policies(&instances[0].process.url, &setup).await;
         // The others know the policies when they start.
         instances.extend(places.map(start));
+        Self::go(seed, setup, instances, Vec::new(), folder).await
+    }
+
+    /// As [`Trial::begin`], with instances in this process, as many as there are places.
+    pub async fn begin_with(
+        name: &'static str,
+        setup: Setup,
+        ground: &Ground,
+        change: impl Fn(usize, &mut EngineOptions),
+    ) -> Self {
+        let seed = Seed::choose(name);
+        let mut apps = Vec::new();
+        for number in 0..setup.places.len() {
+            let app = App::start_with(ground, |options| change(number, options)).await;
+            if apps.is_empty() {
+                put_policies(&app.url, &setup).await;
+            }
+            apps.push(app);
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        Self::go(seed, setup, Vec::new(), apps, folder).await
+    }
+
+    async fn go(
+        seed: Seed,
+        setup: Setup,
+        instances: Vec<Instance>,
+        apps: Vec<App>,
+        folder: TempDir,
+    ) -> Self {
+        let name = seed.name;
         let urls = instances.iter().map(|one| one.process.url.clone());
-        let habits = setup.habits.clone();
-        let load = Load::start(name, urls.collect(), habits, seed.number);
+        let urls: Vec<String> = urls.chain(apps.iter().map(|app| app.url.clone())).collect();
+        let policies = setup.policies.iter().map(|(name, _)| (*name).to_owned());
+        let counts =
+            |rule: &Value| rule["durability"] == "counted" || rule["on_ledger_outage"] == "count";
+        let counting = setup.policies.iter().filter(|(_, rule)| counts(rule));
+        let desk = Desk {
+            counting: counting.map(|(name, _)| (*name).to_owned()).collect(),
+            name: name.replace(' ', "-"),
+            urls: urls.clone(),
+            policies: policies.collect(),
+            habits: setup.habits.clone(),
+        };
+        let load = Load::start(desk, seed.number);
         let trial = Self {
             dice: Dice::new(seed.number),
             seed,
             instances,
+            apps,
+            urls,
             setup,
             load,
             _folder: folder,
@@ -203,10 +260,10 @@ impl Trial {
     /// Waits until no instance has anything to complain of: Redis serves it, too.
     pub async fn everybody_is_untroubled(&self) {
         let deadline = Instant::now() + DEADLINE;
-        for instance in &self.instances {
+        let http = client();
+        for url in &self.urls {
             loop {
-                let request = instance.process.request(Method::GET, "/readyz");
-                let text = Answer::of(request).await.text;
+                let text = Answer::of(http.get(format!("{url}/readyz"))).await.text;
                 if text.contains("\"troubles\":[]") {
                     break;
                 }
@@ -216,9 +273,28 @@ impl Trial {
         }
     }
 
+    /// From now on what Redis alone decided may be lost.
+    pub fn redis_lost_data(&self) {
+        self.load.redis_lost_data();
+    }
+
+    /// How many grants were answered that Redis alone decided.
+    pub fn provisional_grants(&self) -> usize {
+        self.load.provisional_grants()
+    }
+
     /// In the end the counters are looked for in these Redis servers.
     pub fn counters_are_in(&mut self, redis_urls: Vec<String>) {
         self.setup.redis_urls = redis_urls;
+    }
+
+    /// Waits until an instance has died by itself.
+    pub async fn instance_dies(&mut self, instance: usize, of_what: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.instances[instance].process.ended().is_none() {
+            assert!(Instant::now() < deadline, "{of_what} is not reached");
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Waits until something is so.
@@ -236,9 +312,9 @@ impl Trial {
         sleep(Duration::from_millis(millis)).await;
     }
 
-    /// Puts a policy at an instance, as often as it takes.
-    pub async fn put_policy(&self, policy: &str, body: serde_json::Value) {
-        put_policy(&self.instances[0].process, policy, body).await;
+    /// Puts a policy at an instance.
+    pub async fn put_policy(&self, instance: usize, policy: &str, body: Value) {
+        put_policy(&self.urls[instance], policy, body).await;
     }
 
     /// Ends the load, with all servers up again: clients retry what is open, standing claims
@@ -249,6 +325,7 @@ impl Trial {
         Judge {
             seed: self.seed,
             instances: self.instances,
+            _apps: self.apps,
             setup: self.setup,
             history: closing.history(),
             healed,
@@ -266,6 +343,7 @@ impl Trial {
 pub struct Judge {
     seed: Seed,
     instances: Vec<Instance>,
+    _apps: Vec<App>,
     setup: Setup,
     history: History,
     healed: usize,
@@ -320,9 +398,17 @@ impl Judge {
     }
 }
 
-async fn put_policy(process: &Process, policy: &str, mut body: serde_json::Value) {
+async fn put_policies(url: &str, setup: &Setup) {
+    for (policy, body) in &setup.policies {
+        put_policy(url, policy, body.clone()).await;
+    }
+}
+
+async fn put_policy(url: &str, policy: &str, mut body: Value) {
     body["reason"] = "a trial".into();
-    let request = process.request(Method::PUT, &format!("/v1/policies/{policy}"));
+    let request = client()
+        .put(format!("{url}/v1/policies/{policy}"))
+        .bearer_auth(KEY);
     let answer = Answer::of(request.json(&body)).await;
     assert!(answer.status.is_success(), "{answer:?}");
 }
@@ -336,7 +422,12 @@ async fn read(setup: &Setup) -> Stores {
 /// Sends standing claims again, and sees that the counters come to follow the ledger: by
 /// themselves, or, where a settlement was lost, by one more claim. Returns how many needed it.
 async fn close(closing: &mut Closing, setup: &Setup, seed: u64) -> usize {
-    let stores = read(setup).await;
+    let mut stores = read(setup).await;
+    let deadline = Instant::now() + DEADLINE;
+    while !stores.others.is_empty() && Instant::now() < deadline {
+        sleep(Duration::from_millis(100)).await;
+        stores = read(setup).await;
+    }
     closing.all_is_quiet();
     let history = closing.history();
     let standing = stores.entries.iter().filter_map(|entry| entry.wish);
@@ -396,6 +487,7 @@ fn explain(breach: &Breach, history: &History) -> String {
         | Breach::Wrong { wish, .. } => Some(*wish),
         Breach::Foreign { wish, .. } => *wish,
         Breach::Over { .. }
+        | Breach::Marked { .. }
         | Breach::NotTheSum { .. }
         | Breach::NotTheRule { .. }
         | Breach::NotTheWindow { .. }
