@@ -23,7 +23,7 @@ pub enum CounterError {
     /// The URL cannot be read.
     #[error(
         "REDIS_URL cannot be read: {0}; write redis://host:6379, \
-         redis+sentinel://host:26379,host:26379/name or redis+cluster://host:6379,host:6379, \
+         redis+sentinel://sentinel:26379,another/name or redis+cluster://node:6379,another, \
          with rediss instead of redis for TLS"
     )]
     Url(String),

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::group::{Group, Missing};
 use super::health::Watch;
+use super::metrics::{Metrics, Stage};
 use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
@@ -44,6 +45,8 @@ pub struct Appender {
     pub watch: Arc<Watch>,
     /// Where claims go that Redis decides while the ledger cannot.
     pub count: WeakSender<Pending>,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// The groups that wait. An account is in one batch at a time, so that this instance never
@@ -284,16 +287,21 @@ impl Appender {
         if drafts.is_empty() {
             return Ok(());
         }
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         reach("append.decided");
-        match self.ledger.append(&drafts).await {
+        let appending = self.ledger.append(&drafts);
+        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
+        match appended {
             Ok(appended) => {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
+                self.metrics.conflicts(groups.len());
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
             }
             Err(LedgerError::Conflict) => {
+                self.metrics.conflicts(groups.len());
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
             }
@@ -374,7 +382,9 @@ impl Appender {
         if look.accounts.is_empty() {
             return Ok(());
         }
-        let seen = self.ledger.look(&look).await?;
+        let looking = self.ledger.look(&look);
+        let accounts = look.accounts.len();
+        let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");
         let stand = |group: &Group| {
             group.has_unknown_outcome()

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::batch::in_batches;
 use super::drain::DrainSignal;
+use super::metrics::{Metrics, Stage};
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use crate::clock::Clock;
@@ -39,6 +40,8 @@ pub struct Asker {
     pub again: WeakSender<Pending>,
     /// Who brings into the ledger what waits.
     pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Takes claims off the queue, ends those that a counter denies, and sends the others on.
@@ -61,7 +64,8 @@ impl Asker {
             })
             .collect();
         reach("ask.begun");
-        match self.counters.ask(&asks).await {
+        let asking = self.counters.ask(&asks);
+        match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
                 reach("ask.answered");
                 for (claim, answer) in claims.into_iter().zip(answers) {

@@ -44,6 +44,17 @@ impl Engine {
     /// # Errors
     /// [`ClaimFailure`].
     pub async fn claim(&self, policy: &PolicyName, claim: Claim) -> Result<Outcome, ClaimFailure> {
+        let came = Instant::now();
+        let result = self.decide_claim(policy, claim).await;
+        self.metrics.claim_ended(&result, came);
+        result
+    }
+
+    async fn decide_claim(
+        &self,
+        policy: &PolicyName,
+        claim: Claim,
+    ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
         if claim.key.is_none()
             && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())

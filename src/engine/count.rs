@@ -10,11 +10,12 @@ use super::ask::CONFIRMED;
 use super::batch::in_batches;
 use super::drain::DrainSignal;
 use super::health::Watch;
+use super::metrics::{Metrics, Stage};
 use super::pending::{Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord};
+use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
 use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
@@ -45,6 +46,8 @@ pub struct Counting {
     pub settle: SettleQueue,
     /// Who is told that grants wait.
     pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Takes claims off the queue, and lets Redis decide them.
@@ -77,10 +80,7 @@ impl Counting {
             let totals = totals_unknown(&claim.policy, now);
             count_of(claim, totals, word, now)
         });
-        reach("count.begun");
-        let answers = self.counters.count(&counts.collect::<Vec<_>>()).await;
-        reach("count.ended");
-        let Ok(answers) = answers else {
+        let Ok(answers) = self.count(&counts.collect::<Vec<_>>()).await else {
             return claims.into_iter().for_each(|claim| self.give_up(claim));
         };
         let mut unsure = Vec::new();
@@ -133,7 +133,7 @@ impl Counting {
             counts.push(count);
             open.push(claim);
         }
-        let Ok(answers) = self.counters.count(&counts).await else {
+        let Ok(answers) = self.count(&counts).await else {
             open.into_iter().for_each(|claim| self.give_up(claim));
             return Vec::new();
         };
@@ -283,8 +283,17 @@ impl Counting {
         counts && self.counters.is_available()
     }
 
+    async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
+        reach("count.begun");
+        let counting = self.counters.count(counts);
+        let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
+        let answers = timed.await;
+        reach("count.ended");
+        answers
+    }
+
     async fn count_one(&self, count: &Count) -> Option<Counted> {
-        let answers = self.counters.count(std::slice::from_ref(count)).await;
+        let answers = self.count(std::slice::from_ref(count)).await;
         answers.ok()?.pop()?
     }
 

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::metrics::{Metrics, Stage};
 use super::policies::Policies;
 use super::settle::useful_for;
 use crate::chain::Chain;
@@ -81,6 +82,8 @@ pub struct Drainer {
     pub policies: Arc<Policies>,
     /// Which queues to look at.
     pub signal: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Why a round got no further. What it had not done waits for the next one.
@@ -118,7 +121,7 @@ impl Drainer {
         loop {
             tokio::select! {
                 () = self.signal.0.changed.notified() => {}
-                _ = sweeps.tick() => self.signal.wake(0..=u8::MAX),
+                _ = sweeps.tick() => self.sweep().await,
             }
             let buckets = self.signal.take();
             for buckets in buckets.chunks(BUCKETS_MOST) {
@@ -136,6 +139,18 @@ impl Drainer {
                 }
             }
         }
+    }
+
+    /// Counts what waits, also what other instances left.
+    async fn sweep(&self) {
+        let buckets: Vec<u8> = (0..=u8::MAX).collect();
+        let Ok(lengths) = self.counters.queue_lengths(&buckets).await else {
+            return;
+        };
+        self.metrics.provisional_queue(lengths.iter().sum());
+        let waiting = buckets.into_iter().zip(lengths);
+        let waiting = waiting.filter(|(_, length)| *length > 0);
+        self.signal.wake(waiting.map(|(bucket, _)| bucket));
     }
 
     /// Drains some buckets' queues until they are empty.
@@ -197,6 +212,7 @@ impl Drainer {
     }
 
     async fn set_aside(&self, bucket: u8, place: &str) -> Result<(), Stuck> {
+        self.metrics.set_aside();
         tracing::error!(
             bucket,
             place,
@@ -228,7 +244,7 @@ impl Drainer {
         let drafts: Vec<Draft> = batches.iter().filter_map(Batch::draft).collect();
         let appended = match drafts.is_empty() {
             true => HashSet::new(),
-            false => match self.ledger.append(&drafts).await {
+            false => match self.append(&drafts).await {
                 Err(LedgerError::Conflict) => HashSet::new(),
                 result => result?,
             },
@@ -241,7 +257,24 @@ impl Drainer {
             .filter(|batch| stands(batch))
             .filter_map(|batch| batch.recorded(now))
             .collect();
-        Ok(self.counters.record(&recorded).await?)
+        self.counters.record(&recorded).await?;
+        for batch in batches.iter().filter(|batch| stands(batch)) {
+            for entry in &batch.entries {
+                entry
+                    .provisional
+                    .into_iter()
+                    .for_each(|how| self.metrics.recorded(how));
+            }
+            let repeated = batch.settled.len() - batch.entries.len();
+            (0..repeated).for_each(|_| self.metrics.repeated());
+        }
+        Ok(())
+    }
+
+    async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        let appending = self.ledger.append(drafts);
+        self.metrics.timed(Stage::Record, entries, appending).await
     }
 
     /// What becomes of an account's queued grants. `taken` holds the keys of this round.

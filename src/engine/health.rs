@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use uuid::Uuid;
 
 use super::Engine;
+use super::metrics::Metrics;
 use super::policies::Policies;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -114,6 +115,8 @@ pub struct Watcher {
     pub tolerance: Option<TimeDelta>,
     /// What tells this instance from others.
     pub instance: Uuid,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 impl Watcher {
@@ -170,6 +173,8 @@ impl Watcher {
         self.policies.refresh(&self.ledger).await?;
         if let Some(tolerance) = self.tolerance {
             let offset = self.clock_offset().await?;
+            let seconds = offset.as_seconds_f64();
+            self.metrics.clock_offset(seconds);
             let off = Some(offset).filter(|offset| offset.abs() > tolerance);
             self.watch.clock_off.store(Arc::new(off));
         }

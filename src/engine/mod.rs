@@ -13,6 +13,7 @@ mod edit;
 mod grants;
 mod group;
 mod health;
+mod metrics;
 mod pending;
 mod policies;
 mod settle;
@@ -49,6 +50,7 @@ use ask::Asker;
 use count::Counting;
 use drain::{DrainSignal, Drainer};
 use health::{Watch, Watcher};
+use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use settle::SettleQueue;
@@ -120,6 +122,8 @@ struct Queues {
     count: mpsc::Sender<Pending>,
     /// For the ledger.
     append: mpsc::Sender<Pending>,
+    /// What goes into the counters afterwards.
+    settle: SettleQueue,
 }
 
 /// The engine: every use case is a method of it.
@@ -129,6 +133,7 @@ pub struct Engine {
     ledger: Ledger,
     counters: Option<Counters>,
     counting: Option<Arc<Counting>>,
+    metrics: Metrics,
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
@@ -168,6 +173,7 @@ impl Engine {
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
         let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
         let watch = Watch::new();
+        let metrics = Metrics::default();
         let watcher = Watcher {
             watch: watch.clone(),
             ledger: ledger.clone(),
@@ -175,6 +181,7 @@ impl Engine {
             policies: policies.clone(),
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),
+            metrics: metrics.clone(),
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
@@ -184,6 +191,7 @@ impl Engine {
             clock: &clock,
             policies: &policies,
             watch: &watch,
+            metrics: &metrics,
             claims_most: options.claims_most,
         };
         let (queues, counting) = parts.start_workers(&mut background);
@@ -193,6 +201,7 @@ impl Engine {
             ledger,
             counters,
             counting,
+            metrics,
             policies,
             access,
             watch,
@@ -264,6 +273,7 @@ struct Parts<'a> {
     clock: &'a Clock,
     policies: &'a Arc<Policies>,
     watch: &'a Arc<Watch>,
+    metrics: &'a Metrics,
     claims_most: usize,
 }
 
@@ -277,7 +287,12 @@ impl Parts<'_> {
         let settle = match self.counters {
             Some(counters) => {
                 let (queue, jobs) = SettleQueue::new();
-                let settling = settle::settle_all(jobs, counters.clone(), self.ledger.clone());
+                let settling = settle::settle_all(
+                    jobs,
+                    counters.clone(),
+                    self.ledger.clone(),
+                    self.metrics.clone(),
+                );
                 tokio::spawn(settling);
                 queue
             }
@@ -290,6 +305,7 @@ impl Parts<'_> {
             settle: settle.clone(),
             watch: self.watch.clone(),
             count: count.downgrade(),
+            metrics: self.metrics.clone(),
         };
         let lanes = match self.ledger {
             Ledger::Postgres(_) => POSTGRES_LANES,
@@ -298,7 +314,13 @@ impl Parts<'_> {
         tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
         let Some(counters) = self.counters else {
             let ask = append.clone();
-            return (Queues { ask, count, append }, None);
+            let queues = Queues {
+                ask,
+                count,
+                append,
+                settle,
+            };
+            return (queues, None);
         };
         let drain = DrainSignal::default();
         let drainer = Drainer {
@@ -307,6 +329,7 @@ impl Parts<'_> {
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             signal: drain.clone(),
+            metrics: self.metrics.clone(),
         };
         background.push(tokio::spawn(drainer.run()).abort_handle());
         let counting = Arc::new(Counting {
@@ -316,8 +339,9 @@ impl Parts<'_> {
             policies: self.policies.clone(),
             watch: self.watch.clone(),
             append: append.downgrade(),
-            settle,
+            settle: settle.clone(),
             drain: drain.clone(),
+            metrics: self.metrics.clone(),
         });
         tokio::spawn(count::count_all(counting.clone(), to_count));
         let (ask, to_ask) = mpsc::channel(self.claims_most);
@@ -329,8 +353,15 @@ impl Parts<'_> {
             count: count.clone(),
             again: ask.downgrade(),
             drain,
+            metrics: self.metrics.clone(),
         };
         tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-        (Queues { ask, count, append }, Some(counting))
+        let queues = Queues {
+            ask,
+            count,
+            append,
+            settle,
+        };
+        (queues, Some(counting))
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
 use super::group::Plan;
+use super::metrics::{Metrics, Stage};
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Line;
@@ -95,6 +96,12 @@ impl SettleQueue {
         });
     }
 
+    /// How many settlements wait.
+    pub fn waiting(&self) -> usize {
+        let queue = self.0.as_ref();
+        queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
+    }
+
     fn send(&self, job: Job) {
         if let Some(queue) = &self.0
             && queue.try_send(job).is_err()
@@ -115,9 +122,14 @@ pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Dura
 
 /// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
 /// else.
-pub async fn settle_all(queue: Receiver<Job>, counters: Counters, ledger: Ledger) {
+pub async fn settle_all(
+    queue: Receiver<Job>,
+    counters: Counters,
+    ledger: Ledger,
+    metrics: Metrics,
+) {
     in_batches(queue, LANES, BATCH_MOST, |jobs| {
-        let (counters, ledger) = (counters.clone(), ledger.clone());
+        let (counters, ledger, metrics) = (counters.clone(), ledger.clone(), metrics.clone());
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
             for mut job in jobs {
@@ -127,8 +139,10 @@ pub async fn settle_all(queue: Receiver<Job>, counters: Counters, ledger: Ledger
                 settlements.push(job.settlement);
             }
             reach("settle.begun");
-            if counters.settle(&settlements).await.is_err() {
-                tracing::debug!(count = settlements.len(), "settlements were lost");
+            let settling = counters.settle(&settlements);
+            let count = settlements.len();
+            if metrics.timed(Stage::Settle, count, settling).await.is_err() {
+                tracing::debug!(count, "settlements were lost");
             }
             reach("settle.ended");
         }

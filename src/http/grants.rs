@@ -42,11 +42,14 @@ pub struct GrantBody {
     state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     granted_at: DateTime<Utc>,
-    /// Whether Redis alone decided it, and the ledger recorded it afterwards.
-    #[schema(example = false)]
+    /// `true` where Redis alone decided it, and the ledger recorded it afterwards. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
     provisional: bool,
-    /// Whether it went over a limit, as only a provisional grant can.
-    #[schema(example = false)]
+    /// `true` where it went over a limit, as only a provisional grant can. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
     over: bool,
     /// What the claim brought.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]

@@ -82,7 +82,7 @@ async fn redis_decides_until_the_ledger_is_back() {
         .app
         .claim_under("sms", json!({ "subject": "a" }), Some("1"))
         .await;
-    assert_eq!(first.json()["grant"]["provisional"], false, "{first:?}");
+    assert!(first.json().get("provisional").is_none(), "{first:?}");
     eventually("the counter is settled", || async {
         let mut redis = site.redis().await;
         let names: Vec<String> = redis::cmd("KEYS")

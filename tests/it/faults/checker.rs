@@ -263,11 +263,6 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
             .min();
         let stood = history.quiet_since.filter(|_| !entries.is_empty());
         let since = [known, stood].into_iter().flatten().min();
-        // While the ledger is silent Redis may deny what it does not know was granted.
-        let since = match history.counting.contains(&wish.policy) {
-            true => stood,
-            false => since,
-        };
         let denied = |began| since.is_some_and(|since| began > since);
         let mut denials = attempts
             .iter()

@@ -74,8 +74,6 @@ pub struct History {
     /// In the order of their ends.
     pub attempts: Vec<Attempt>,
     pub marks: Vec<Mark>,
-    /// The policies under which Redis alone may decide.
-    pub counting: Vec<String>,
     /// Whether Redis lost what it had counted: what it alone had decided may be lost too.
     pub redis_lost_data: bool,
     /// Since when nothing of before is under way any more: what stands now stood then.

@@ -71,8 +71,6 @@ pub struct Desk {
     /// The instances.
     pub urls: Vec<String>,
     pub policies: Vec<String>,
-    /// Those of them under which Redis alone may decide.
-    pub counting: Vec<String>,
     pub habits: Habits,
 }
 
@@ -96,10 +94,7 @@ impl Load {
     pub fn start(desk: Desk, seed: u64) -> Self {
         let shared = Arc::new(Shared {
             began: Instant::now(),
-            history: Mutex::new(History {
-                counting: desk.counting.clone(),
-                ..History::default()
-            }),
+            history: Mutex::default(),
             desk,
             slots: Mutex::new(vec![Slot::default(); SLOTS]),
             stopping: AtomicBool::new(false),

@@ -99,7 +99,6 @@ fn sound() -> (History, Stores) {
             attempt(3, 6, Outcome::Denied),
         ],
         marks: Vec::new(),
-        counting: Vec::new(),
         redis_lost_data: false,
         quiet_since: Some(Duration::from_secs(7)),
     };

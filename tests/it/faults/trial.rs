@@ -201,11 +201,7 @@ impl Trial {
         let urls = instances.iter().map(|one| one.process.url.clone());
         let urls: Vec<String> = urls.chain(apps.iter().map(|app| app.url.clone())).collect();
         let policies = setup.policies.iter().map(|(name, _)| (*name).to_owned());
-        let counts =
-            |rule: &Value| rule["durability"] == "counted" || rule["on_ledger_outage"] == "count";
-        let counting = setup.policies.iter().filter(|(_, rule)| counts(rule));
         let desk = Desk {
-            counting: counting.map(|(name, _)| (*name).to_owned()).collect(),
             name: name.replace(' ', "-"),
             urls: urls.clone(),
             policies: policies.collect(),
