@@ -32,7 +32,7 @@ pub enum Address {
         node: Box<SentinelNodeConnectionInfo>,
     },
     /// The nodes of a Redis Cluster.
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 /// A URL, taken apart: `redis+sentinel://user:password@host:port,host:port/path`.
@@ -114,7 +114,7 @@ impl Address {
                     .max_retry_wait(20)
                     .tcp_settings(tcp_settings())
                     .build();
-                Ok(Self::Cluster(client.map_err(unreadable)?))
+                Ok(Self::Cluster(Box::new(client.map_err(unreadable)?)))
             }
             _ => {
                 let client = Client::open(node(url)?).map_err(unreadable)?;

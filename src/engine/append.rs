@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::domain::account::Sums;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
 /// How many claims share a transaction at most.
@@ -267,8 +268,12 @@ impl Appender {
 
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        reach("append.begun");
         self.renew_policies(groups).await?;
-        let _turn = self.turn(groups).await;
+        let turn = self.turn(groups).await;
+        if turn.is_some() {
+            reach("append.turn");
+        }
         self.decide_on_hints(groups);
         self.decide_on_ledger(groups).await?;
         // What grants nothing needs no commit.
@@ -283,11 +288,14 @@ impl Appender {
             return Ok(());
         }
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        reach("append.decided");
         let appending = self.ledger.append(&drafts);
         let appended = self.metrics.timed(Stage::Append, entries, appending).await;
         match appended {
             Ok(appended) => {
+                reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
+                reach("append.answered");
                 self.metrics.conflicts(groups.len());
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
@@ -377,6 +385,7 @@ impl Appender {
         let looking = self.ledger.look(&look);
         let accounts = look.accounts.len();
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
+        reach("append.looked");
         let stand = |group: &Group| {
             group.has_unknown_outcome()
                 && group

@@ -15,6 +15,7 @@ use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use crate::faults::reach;
 
 /// A counter may deny for so long after the ledger confirmed it.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -62,9 +63,11 @@ impl Asker {
                 looks_at_queue: claim.policy.rule.may_be_counted(),
             })
             .collect();
+        reach("ask.begun");
         let asking = self.counters.ask(&asks);
         match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
+                reach("ask.answered");
                 for (claim, answer) in claims.into_iter().zip(answers) {
                     match answer.grants_wait && claim.may_be_counted {
                         true => self.wait_for_ledger(claim),

@@ -12,6 +12,7 @@ use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -114,6 +115,7 @@ impl Engine {
             (false, true) => &self.queues.ask,
             (false, false) => &self.queues.append,
         };
+        reach("claim.received");
         send(queue, pending);
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => Ok(outcome?),

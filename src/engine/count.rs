@@ -20,6 +20,7 @@ use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
+use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look};
 
 const LANES: u32 = 4;
@@ -283,9 +284,12 @@ impl Counting {
     }
 
     async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
+        reach("count.begun");
         let counting = self.counters.count(counts);
         let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
-        timed.await
+        let answers = timed.await;
+        reach("count.ended");
+        answers
     }
 
     async fn count_one(&self, count: &Count) -> Option<Counted> {

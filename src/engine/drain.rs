@@ -22,6 +22,7 @@ use crate::domain::account::{Recorded, Sums, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::Policy;
+use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 
 /// How often every queue is looked at, also those that other instances left.
@@ -233,6 +234,7 @@ impl Drainer {
             keys: queued().filter_map(|queued| queued.grant.key).collect(),
             entries: queued().map(|queued| queued.grant.entry).collect(),
         };
+        reach("drain.begun");
         let seen = self.ledger.look(&look).await?;
         let mut taken = HashSet::new();
         let mut batches = Vec::with_capacity(accounts.len());
@@ -247,6 +249,7 @@ impl Drainer {
                 result => result?,
             },
         };
+        reach("drain.appended");
         let now = self.clock.now();
         let stands = |batch: &Batch| batch.entries.is_empty() || appended.contains(&batch.account);
         let recorded: Vec<RecordedGrants> = batches

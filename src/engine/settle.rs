@@ -12,6 +12,7 @@ use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::Ledger;
 
 /// For how long a key is remembered at least.
@@ -137,11 +138,13 @@ pub async fn settle_all(
                 }
                 settlements.push(job.settlement);
             }
+            reach("settle.begun");
             let settling = counters.settle(&settlements);
             let count = settlements.len();
             if metrics.timed(Stage::Settle, count, settling).await.is_err() {
                 tracing::debug!(count, "settlements were lost");
             }
+            reach("settle.ended");
         }
     })
     .await;

@@ -6,6 +6,7 @@ mod concurrency;
 mod counter;
 mod counting;
 mod durability;
+mod faults;
 mod house;
 mod http;
 mod ledger;

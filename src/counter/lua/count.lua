@@ -87,6 +87,11 @@ for index = 7, #ARGV, 5 do
   used[#used + 1] = before
 end
 
+-- The ledger alone may know that this is the retry of a grant.
+if denied and ledger == 'silent' and key ~= '' and not (current and current.keys == '1') then
+  return {'ask'}
+end
+
 local answer = {'granted'}
 if denied then
   answer = {'denied', current and not number and current.confirmed or ''}

@@ -13,6 +13,7 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
+use crate::faults::reach;
 use crate::ledger::record::{
     decode_kind, decode_provisional, encode_kind, encode_provisional, signed, unsigned,
 };
@@ -124,6 +125,7 @@ impl Store {
             .bind(&rows)
             .execute(&mut *transaction)
             .await?;
+        reach("sqlite.inserted");
         transaction.commit().await?;
         Ok(standing)
     }

@@ -315,6 +315,13 @@ async fn what_only_the_ledger_can_tell_is_not_guessed() {
     // The ledger's word about a line that is not the last one any more.
     let answer = ask(claim(4, None), LedgerWord::Line(3)).await;
     assert_eq!(answer, Counted::AskLedger);
+    // Nor is a denial while the ledger does not answer: the key's grant may stand there.
+    for (number, key, denied) in [(7, Some(2), false), (8, None, true)] {
+        let full = totals(now, [0, 0], [0, 0]);
+        let grant = claim(number, key);
+        let answer = bench.count(Some(grant), &full, LedgerWord::Silent).await;
+        assert_eq!(answer != Counted::AskLedger, denied);
+    }
     // A key whose grant stands in the ledger.
     let known = Settlement {
         keys: SettledKeys::All(vec![KeyId(Uuid::from_u64_pair(7, 5))]),
