@@ -8,6 +8,7 @@ mod durability;
 mod house;
 mod http;
 mod ledger;
+mod model;
 mod readiness;
 mod specification;
 mod support;
