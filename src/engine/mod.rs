@@ -268,6 +268,7 @@ fn start_workers(
     let (ask, to_ask) = mpsc::unbounded_channel();
     let asker = Asker {
         counters: counters.clone(),
+        ledger: ledger.clone(),
         clock: clock.clone(),
         policies: policies.clone(),
         append: append.clone(),
