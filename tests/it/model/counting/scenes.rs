@@ -89,3 +89,20 @@ fn detours() -> Counting {
 pub fn all() -> [Counting; 5] {
     [retries(), crashes(), repeats(), silences(), detours()]
 }
+
+impl Counting {
+    /// More of all that may happen in the scene.
+    pub fn deeper(self, by: u8) -> Self {
+        let more = |count: u8| if count == 0 { 0 } else { count + by };
+        Self {
+            most: Most {
+                crashes: more(self.most.crashes),
+                repeats: more(self.most.repeats),
+                silences: more(self.most.silences),
+                timeouts: more(self.most.timeouts),
+                detours: more(self.most.detours),
+            },
+            ..self
+        }
+    }
+}
