@@ -154,6 +154,14 @@ struct PolicyPutArgs {
     #[arg(long)]
     paused: bool,
 
+    /// recorded, or counted: Redis decides, and the ledger records it afterwards
+    #[arg(long)]
+    durability: Option<String>,
+
+    /// refuse, or count: Redis decides while the ledger does not answer
+    #[arg(long)]
+    on_ledger_outage: Option<String>,
+
     /// Why; needed to replace a policy
     #[arg(long)]
     reason: Option<String>,
@@ -192,8 +200,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before anything that a supervisor might want to end.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let application =
-        Application::build(&args.bind, args.engine_options(), args.drain_time()).await?;
+    let application = Application::build(args.serve_options(), args.engine_options()).await?;
     welcome(&application);
     let stop = async {
         tokio::select! {

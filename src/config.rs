@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::clock::Clock;
 use crate::engine::EngineOptions;
+use crate::http::ServeOptions;
 
 /// Where the ledger is.
 #[derive(Debug, Clone, Args)]
@@ -53,7 +54,7 @@ pub struct ServeArgs {
     pub redis_timeout_ms: u64,
 
     /// How many claims may be under way at once; beyond them the answer is 503
-    #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 10_000,
+    #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 2000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub claims_most: u32,
 
@@ -61,6 +62,20 @@ pub struct ServeArgs {
     /// seconds; 0 does not look
     #[arg(long, env = "PERDIEM_CLOCK_TOLERANCE_SECONDS", default_value_t = 10)]
     pub clock_tolerance_seconds: u32,
+
+    /// How long a request's head may take to arrive, and its body again, in seconds
+    #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub request_seconds: u64,
+
+    /// How long a connection may be idle before it is closed, in seconds
+    #[arg(long, env = "PERDIEM_IDLE_SECONDS", default_value_t = 75,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub idle_seconds: u64,
+
+    /// Whether /metrics is open to all, and not only to those with a key
+    #[arg(long, env = "PERDIEM_OPEN_METRICS")]
+    pub open_metrics: bool,
 
     /// How long claims in flight may take to end after SIGTERM, in seconds
     #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
@@ -112,8 +127,14 @@ impl ServeArgs {
         }
     }
 
-    /// How long claims in flight may take to end.
-    pub fn drain_time(&self) -> Duration {
-        Duration::from_secs(self.drain_seconds.into())
+    /// How to serve.
+    pub fn serve_options(&self) -> ServeOptions {
+        ServeOptions {
+            bind: self.bind.clone(),
+            drain_time: Duration::from_secs(self.drain_seconds.into()),
+            request_time: Duration::from_secs(self.request_seconds),
+            idle_time: Duration::from_secs(self.idle_seconds),
+            open_metrics: self.open_metrics,
+        }
     }
 }

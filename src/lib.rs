@@ -14,6 +14,9 @@ pub mod clock;
 /// An error with its causes, for a log.
 pub mod chain;
 
+/// Fail points: named steps at which a test ends or stops the process.
+pub mod faults;
+
 /// The truth: accounts with numbered entries, on PostgreSQL or SQLite.
 pub mod ledger;
 

@@ -7,5 +7,7 @@ use perdiem::cli::{self, Cli};
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    #[cfg(feature = "faults")]
+    perdiem::faults::arm();
     cli::run(Cli::parse()).await
 }

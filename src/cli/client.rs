@@ -141,6 +141,8 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
         "active_from": args.active_from,
         "active_until": args.active_until,
         "paused": args.paused,
+        "durability": args.durability,
+        "on_ledger_outage": args.on_ledger_outage,
         "reason": args.reason,
     });
     let path = format!("/v1/policies/{}", segment(&args.policy));

@@ -4,22 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, InfoDict, RedisError, ServerErrorKind};
+use redis::{Cmd, ErrorKind, InfoDict, RedisError, ServerErrorKind, cmd};
 use tokio::time::sleep;
+
+use super::address::Address;
+use super::link::{Link, first_failure};
 
 /// How long to wait before Redis is tried again: from the first to the last, doubling.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often sentinels are asked whether the primary is still the one in use: an old primary
+/// that was cut off goes on to answer.
+const LOOK_FOR_PRIMARY: Duration = Duration::from_secs(2);
 
 /// Why counters cannot be used at all. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
     /// The URL cannot be read.
     #[error(
-        "REDIS_URL cannot be read: {0}; write redis://host:6379, or rediss:// for one with TLS"
+        "REDIS_URL cannot be read: {0}; write redis://host:6379, \
+         redis+sentinel://sentinel:26379,another/name or redis+cluster://node:6379,another, \
+         with rediss instead of redis for TLS"
     )]
     Url(String),
     /// Redis would drop counters and keys without a word.
@@ -39,9 +44,16 @@ pub enum CounterError {
 /// Holds the connection while Redis answers. Once it does not, the breaker is open: there is
 /// no connection until Redis, tried again in the background, is found well.
 pub struct Breaker {
-    client: Client,
-    config: AsyncConnectionConfig,
-    connection: ArcSwapOption<MultiplexedConnection>,
+    address: Address,
+    timeout: Duration,
+    /// Keys to write before Redis is found well: one in each slot that counters have.
+    probes: [String; 256],
+    connected: ArcSwapOption<Connected>,
+}
+
+struct Connected {
+    link: Link,
+    place: String,
 }
 
 enum Trouble {
@@ -49,38 +61,49 @@ enum Trouble {
     Unfit(CounterError),
 }
 
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        Self::Redis(error)
+    }
+}
+
 impl Breaker {
     /// Connects, or begins to try.
     ///
     /// # Errors
     /// [`CounterError`]; a Redis that cannot be reached is none.
-    pub async fn open(url: &str, timeout: Duration) -> Result<Arc<Self>, CounterError> {
-        let client = Client::open(url).map_err(|error| CounterError::Url(error.to_string()))?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(timeout));
+    pub async fn open(
+        url: &str,
+        timeout: Duration,
+        probes: [String; 256],
+    ) -> Result<Arc<Self>, CounterError> {
         let breaker = Arc::new(Self {
-            client,
-            config,
-            connection: ArcSwapOption::empty(),
+            address: Address::parse(url, timeout)?,
+            timeout,
+            probes,
+            connected: ArcSwapOption::empty(),
         });
         match breaker.connect().await {
-            Ok(connection) => breaker.connection.store(Some(Arc::new(connection))),
+            Ok(connected) => breaker.connected.store(Some(Arc::new(connected))),
             Err(Trouble::Unfit(error)) => return Err(error),
             Err(Trouble::Redis(error)) => breaker.begin_to_retry(&error),
+        }
+        if matches!(breaker.address, Address::Sentinel { .. }) {
+            breaker.begin_to_look_for_primary();
         }
         Ok(breaker)
     }
 
     /// The connection; `None` while the breaker is open.
-    pub fn connection(&self) -> Option<MultiplexedConnection> {
-        self.connection.load().as_deref().cloned()
+    pub fn link(&self) -> Option<Link> {
+        let connected = self.connected.load();
+        connected.as_ref().map(|connected| connected.link.clone())
     }
 
     /// Opens the breaker because of an error.
     pub fn trip(self: &Arc<Self>, error: &RedisError) {
         // Of all who saw the connection fail, one takes it out and looks for a new one.
-        if self.connection.swap(None).is_some() {
+        if self.connected.swap(None).is_some() {
             self.begin_to_retry(error);
         }
     }
@@ -99,9 +122,9 @@ impl Breaker {
                     return;
                 };
                 match breaker.connect().await {
-                    Ok(connection) => {
-                        breaker.connection.store(Some(Arc::new(connection)));
-                        tracing::info!("Redis serves again");
+                    Ok(connected) => {
+                        tracing::info!(place = connected.place, "Redis serves again");
+                        breaker.connected.store(Some(Arc::new(connected)));
                         return;
                     }
                     Err(Trouble::Unfit(error)) => tracing::error!("{error}"),
@@ -114,37 +137,57 @@ impl Breaker {
         });
     }
 
-    /// Connects and sees that Redis is fit: a primary that answers and never evicts.
-    async fn connect(&self) -> Result<MultiplexedConnection, Trouble> {
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&self.config)
-            .await
-            .map_err(Trouble::Redis)?;
-        let (memory, replication, _): (InfoDict, InfoDict, String) = redis::pipe()
-            .cmd("INFO")
-            .arg("memory")
-            .cmd("INFO")
-            .arg("replication")
-            .cmd("PING")
-            .query_async(&mut connection)
-            .await
-            .map_err(Trouble::Redis)?;
-        let role: Option<String> = replication.get("role");
-        if role.is_some_and(|role| role != "master") {
-            let error = (
-                ErrorKind::Server(ServerErrorKind::ReadOnly),
-                "this is a replica",
-            );
-            return Err(Trouble::Redis(error.into()));
+    fn begin_to_look_for_primary(self: &Arc<Self>) {
+        let breaker = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                sleep(LOOK_FOR_PRIMARY).await;
+                let Some(breaker) = breaker.upgrade() else {
+                    return;
+                };
+                let Some(present) = breaker.address.present_place().await else {
+                    continue;
+                };
+                let connected = breaker.connected.load_full();
+                if connected.is_some_and(|connected| connected.place != present) {
+                    let moved = (ErrorKind::Server(ServerErrorKind::ReadOnly), "it moved");
+                    breaker.trip(&moved.into());
+                }
+            }
+        });
+    }
+
+    /// Connects and sees that Redis is fit: a primary that takes writes and never evicts.
+    async fn connect(&self) -> Result<Connected, Trouble> {
+        let (link, place) = self.address.connect(self.timeout).await?;
+        let mut info = cmd("INFO");
+        info.arg("memory");
+        for memory in link.ask_primaries::<InfoDict>(info).await? {
+            let policy: Option<String> = memory.get("maxmemory_policy");
+            if let Some(policy) = policy.filter(|policy| policy != "noeviction") {
+                return Err(Trouble::Unfit(CounterError::Evicts { place, policy }));
+            }
         }
-        let policy: Option<String> = memory.get("maxmemory_policy");
-        match policy {
-            Some(policy) if policy != "noeviction" => Err(Trouble::Unfit(CounterError::Evicts {
-                place: self.client.get_connection_info().addr().to_string(),
-                policy,
-            })),
-            _ => Ok(connection),
+        // A replica, a full memory, a full disk and a shard that is gone all refuse a write.
+        let answers = link.send(self.probes(&link)).await;
+        match first_failure(&answers, |_| false) {
+            Some(error) => Err(Trouble::Redis(error.clone())),
+            None => Ok(Connected { link, place }),
         }
+    }
+
+    /// Writes that leave nothing behind: their keys have expired already. One server takes
+    /// all writes or none.
+    fn probes(&self, link: &Link) -> Vec<Cmd> {
+        let keys = match link.is_cluster() {
+            true => &self.probes[..],
+            false => &self.probes[..1],
+        };
+        let write = |key: &String| {
+            let mut set = cmd("SET");
+            set.arg(key).arg("").arg("PXAT").arg(1);
+            set
+        };
+        keys.iter().map(write).collect()
     }
 }

@@ -4,14 +4,17 @@
 //! nothing else. So whatever goes wrong here has one error, `Unavailable`, and one remedy:
 //! to ask the ledger.
 
+mod address;
 mod breaker;
+mod link;
+mod queue;
 mod record;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use redis::{Pipeline, RedisError, RedisResult, Script, Value};
+use redis::{Cmd, RedisError, RedisResult, Script, ToRedisArgs, Value, cmd};
 use uuid::Uuid;
 
 use crate::domain::grant::Line;
@@ -19,12 +22,14 @@ use crate::domain::identity::{AccountId, KeyId};
 
 use breaker::Breaker;
 pub use breaker::CounterError;
+use link::first_failure;
+pub use queue::{Count, Counted, CountedGrant, LedgerWord, Queued, QueuedGrant, RecordedGrants};
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger
 /// before it denies a claim that has a key.
 pub const KEYS_MAX: u32 = 1000;
 
-const SETTLE_LUA: &str = include_str!("lua/settle.lua");
+const SETTLE_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/settle.lua"));
 
 static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(SETTLE_LUA));
 
@@ -48,6 +53,17 @@ pub struct Ask {
     pub account: AccountId,
     /// Its key.
     pub key: Option<KeyId>,
+    /// Whether it wants to know if grants of the account wait for the ledger.
+    pub looks_at_queue: bool,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The account's counter, if there is one that can be read.
+    pub counter: Option<Counter>,
+    /// Whether grants of the account wait for the ledger, as far as that was asked.
+    pub grants_wait: bool,
 }
 
 /// What Redis knows of an account.
@@ -97,35 +113,47 @@ impl Counters {
     /// # Errors
     /// [`CounterError`] for a URL that cannot be read and for a Redis that may evict.
     pub async fn open(url: &str, ledger: Uuid, timeout: Duration) -> Result<Self, CounterError> {
-        let breaker = Breaker::open(url, timeout).await?;
+        let probe = |bucket| format!("{}probe", prefix(ledger, bucket as u8));
+        let breaker = Breaker::open(url, timeout, std::array::from_fn(probe)).await?;
         Ok(Self { breaker, ledger })
     }
 
     /// Whether Redis answers, as far as is known.
     pub fn is_available(&self) -> bool {
-        self.breaker.connection().is_some()
+        self.breaker.link().is_some()
     }
 
-    /// Asks for the counters of many claims in one round trip; the answers are in order, and
-    /// `None` where there is no counter that can be read.
+    /// Asks for the counters of many claims in one round trip; the answers are in order.
     ///
     /// A pipeline of plain reads, for which the domain's rule decides, costs Redis less than
     /// a script that compares.
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Option<Counter>>, Unavailable> {
-        let mut pipeline = Pipeline::with_capacity(asks.len());
+    pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Answer>, Unavailable> {
+        let mut commands = Vec::with_capacity(asks.len());
         for ask in asks {
-            let command = pipeline.cmd("HMGET").arg(self.name(ask.account));
+            let name = self.name(ask.account);
+            if ask.looks_at_queue {
+                let mut command = cmd("EXISTS");
+                command.arg(queue::waiting(&name));
+                commands.push(command);
+            }
+            let mut command = cmd("HMGET");
+            command.arg(name);
             command.arg(&["number", "line", "confirmed", "keys"]);
             if let Some(key) = ask.key {
                 command.arg(record::key_field(key).as_slice());
             }
+            commands.push(command);
         }
-        let answers = self.query(&mut pipeline).await?;
-        let decode = |answer: RedisResult<Value>| record::decode_counter(answer.ok()?);
-        Ok(answers.into_iter().map(decode).collect())
+        let mut answers = self.query(commands).await?.into_iter();
+        let mut next = || answers.next().and_then(Result::ok);
+        let answer = |ask: &Ask| Answer {
+            grants_wait: ask.looks_at_queue && next() == Some(Value::Int(1)),
+            counter: next().and_then(record::decode_counter),
+        };
+        Ok(asks.iter().map(answer).collect())
     }
 
     /// Writes last lines in one round trip.
@@ -133,73 +161,117 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been written.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
-        let answers = self.query(&mut self.settle_pipeline(settlements)).await?;
-        if answers.iter().any(lacks_script) {
-            // Redis forgets scripts when it restarts. Settling twice is harmless.
-            let mut load = Pipeline::new();
-            load.cmd("SCRIPT").arg("LOAD").arg(SETTLE_LUA);
-            self.query(&mut load).await?;
-            self.query(&mut self.settle_pipeline(settlements)).await?;
-        }
+        let calls = settlements
+            .iter()
+            .map(|settlement| self.settle_call(settlement));
+        self.run(&SETTLE, SETTLE_LUA, calls.collect()).await?;
         Ok(())
     }
 
-    fn settle_pipeline(&self, settlements: &[Settlement]) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(settlements.len());
-        for settlement in settlements {
-            let (after, keys) = match &settlement.keys {
-                SettledKeys::All(keys) => ("all".to_owned(), keys),
-                SettledKeys::After(line, keys) => (record::encode_line(line), keys),
-            };
-            let seen = settlement.seen.map(|number| number.to_string());
-            let command = pipeline
-                .cmd("EVALSHA")
-                .arg(SETTLE.get_hash())
-                .arg(1)
-                .arg(self.name(settlement.account))
-                .arg(settlement.line.number)
-                .arg(record::encode_line(&settlement.line))
-                .arg(settlement.confirmed_at.timestamp_millis())
-                .arg(settlement.ttl.as_millis().max(1) as u64)
-                .arg(seen.unwrap_or_default())
-                .arg(after)
-                .arg(KEYS_MAX);
-            for key in keys {
-                command.arg(record::key_field(*key).as_slice());
-            }
-        }
-        pipeline
+    fn settle_call(&self, settlement: &Settlement) -> Call {
+        let mut call = Call::new(&[self.name(settlement.account)]);
+        Self::settle_arguments(settlement, &mut call);
+        call
     }
 
-    /// Sends a pipeline. Errors that say something of Redis, and not of one counter, open
-    /// the breaker.
-    async fn query(&self, pipeline: &mut Pipeline) -> Result<Vec<RedisResult<Value>>, Unavailable> {
-        let mut connection = self.breaker.connection().ok_or(Unavailable)?;
-        let answers: RedisResult<Vec<RedisResult<Value>>> =
-            pipeline.ignore_errors().query_async(&mut connection).await;
-        let failure = match answers {
-            Err(error) => error,
-            Ok(answers) => {
-                let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
-                match errors.find(|error| !is_about_a_counter(error)) {
-                    None => return Ok(answers),
-                    Some(error) => error.clone(),
-                }
-            }
+    /// What `settle` in line.lua takes.
+    fn settle_arguments(settlement: &Settlement, call: &mut Call) {
+        let (after, keys) = match &settlement.keys {
+            SettledKeys::All(keys) => ("all".to_owned(), keys),
+            SettledKeys::After(line, keys) => (record::encode_line(line), keys),
         };
-        self.breaker.trip(&failure);
-        Err(Unavailable)
+        let seen = settlement.seen.map(|number| number.to_string());
+        call.arg(settlement.line.number)
+            .arg(record::encode_line(&settlement.line))
+            .arg(settlement.confirmed_at.timestamp_millis())
+            .arg(settlement.ttl.as_millis().max(1) as u64)
+            .arg(seen.unwrap_or_default())
+            .arg(after)
+            .arg(KEYS_MAX);
+        for key in keys {
+            call.arg(record::key_field(*key).as_slice());
+        }
+    }
+
+    /// Runs a script once for each call, in one round trip.
+    async fn run(
+        &self,
+        script: &Script,
+        text: &str,
+        calls: Vec<Call>,
+    ) -> Result<Vec<RedisResult<Value>>, Unavailable> {
+        let by_hash = calls
+            .iter()
+            .map(|call| call.command("EVALSHA", script.get_hash()));
+        let mut answers = self.query(by_hash.collect()).await?;
+        // Redis forgets scripts when it restarts, and a replica never knew them.
+        let unknown: Vec<usize> = (0..answers.len())
+            .filter(|index| lacks_script(&answers[*index]))
+            .collect();
+        if !unknown.is_empty() {
+            let in_full = unknown
+                .iter()
+                .map(|index| calls[*index].command("EVAL", text));
+            let second = self.query(in_full.collect()).await?;
+            for (index, answer) in unknown.into_iter().zip(second) {
+                answers[index] = answer;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Sends commands. Errors that say something of Redis, and not of one counter, open the
+    /// breaker.
+    async fn query(&self, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>, Unavailable> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let answers = link.send(commands).await;
+        if let Some(failure) = first_failure(&answers, is_about_a_counter) {
+            self.breaker.trip(failure);
+            return Err(Unavailable);
+        }
+        answers.map_err(|_| Unavailable)
     }
 
     /// An account's counter. All keys of one account carry one hash tag, its bucket, so that
     /// a Redis Cluster keeps them in one slot.
     fn name(&self, account: AccountId) -> String {
-        let bucket = account.0.as_bytes()[0];
-        format!(
-            "perdiem:{{{}:{bucket:02x}}}:{}",
-            self.ledger.simple(),
-            account.0.simple()
-        )
+        let prefix = prefix(self.ledger, account.bucket());
+        format!("{prefix}{}", account.0.simple())
+    }
+}
+
+/// How the names of a bucket's keys begin.
+fn prefix(ledger: Uuid, bucket: u8) -> String {
+    format!("perdiem:{{{}:{bucket:02x}}}:", ledger.simple())
+}
+
+/// What a script is called with.
+struct Call {
+    keys: Vec<String>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    fn new(keys: &[String]) -> Self {
+        Self {
+            keys: keys.to_vec(),
+            arguments: Vec::new(),
+        }
+    }
+
+    fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
+        self.arguments.extend(argument.to_redis_args());
+        self
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let mut command = cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        command.arg(&self.keys).arg(&self.arguments);
+        command
     }
 }
 

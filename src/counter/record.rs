@@ -2,10 +2,11 @@
 
 use chrono::DateTime;
 use redis::{FromRedisValue, Value};
+use uuid::Uuid;
 
 use super::Counter;
 use crate::domain::grant::Line;
-use crate::domain::identity::KeyId;
+use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 
 /// A line without its number: its instant in microseconds since 1970, its policy version and
@@ -31,8 +32,17 @@ fn decode_line(number: u64, text: &str) -> Option<Line> {
 
 /// The field that stands for a key: `k` and its 16 bytes.
 pub fn key_field(key: KeyId) -> [u8; 17] {
-    let mut field = [b'k'; 17];
-    field[1..].copy_from_slice(key.0.as_bytes());
+    field(b'k', key.0)
+}
+
+/// The field that stands for an entry: `i` and its id's 16 bytes.
+pub fn entry_field(entry: EntryId) -> [u8; 17] {
+    field(b'i', entry.0)
+}
+
+fn field(kind: u8, id: Uuid) -> [u8; 17] {
+    let mut field = [kind; 17];
+    field[1..].copy_from_slice(id.as_bytes());
     field
 }
 

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::claim::Units;
-use super::grant::{Line, Total};
+use super::claim::{UNITS_MAX, Units};
+use super::grant::{Line, Provisional, Total};
 use super::policy::{Inactive, Policy};
 use super::window::{Per, Window};
 
@@ -90,6 +90,63 @@ pub fn decide(
     })
 }
 
+/// What becomes of a grant that was decided without the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// The account's next line, and whether the grant went over a limit.
+    Line(Line, Provisional),
+    /// As [`Verdict::NeedsSums`].
+    NeedsSums(Vec<Window>),
+    /// As [`Verdict::OutdatedPolicy`].
+    OutdatedPolicy,
+}
+
+/// The line of `units` that were granted at `granted_at` without the ledger, after the
+/// account's `last` line: over the limit if it must be.
+///
+/// The units count in the windows that contain `granted_at`. The line's instant is not before
+/// the last one's; where that lies in later windows, the line carries those on.
+pub fn record(
+    policy: &Policy,
+    units: Units,
+    last: Option<&Line>,
+    sums: &Sums,
+    granted_at: DateTime<Utc>,
+) -> Recorded {
+    if last.is_some_and(|line| line.policy_version > policy.version) {
+        return Recorded::OutdatedPolicy;
+    }
+    let at = instant_after(last, granted_at);
+    let (totals, own) = (
+        totals_at(policy, last, sums, at),
+        totals_at(policy, last, sums, granted_at),
+    );
+    let (mut totals, own) = match (totals, own) {
+        (Ok(totals), Ok(own)) => (totals, own),
+        (totals, own) => {
+            let unknown = [totals.err(), own.err()];
+            let mut windows: Vec<Window> = unknown.into_iter().flatten().flatten().collect();
+            windows.dedup();
+            return Recorded::NeedsSums(windows);
+        }
+    };
+    for total in &mut totals {
+        if total.window.contains(granted_at) {
+            total.used = total.used.saturating_add(units.get()).min(UNITS_MAX);
+        }
+    }
+    let line = Line {
+        number: last.map_or(1, |line| line.number + 1),
+        at,
+        policy_version: policy.version,
+        totals,
+    };
+    match own.iter().all(|total| total.fits(units)) {
+        true => Recorded::Line(line, Provisional::Within),
+        false => Recorded::Line(line, Provisional::Over),
+    }
+}
+
 /// What forbids the claim whatever the account holds.
 pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refusal> {
     if policy.archived {
@@ -113,8 +170,7 @@ pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
     last.map_or(now, |line| now.max(line.at))
 }
 
-/// The total of each of the policy's limits in the window that contains `at`, which is not
-/// before the last line.
+/// The total of each of the policy's limits in the window that contains `at`.
 ///
 /// A window that the last line has goes on from its total. One that begins after the last
 /// line starts at zero. Any other, since the policy's zone or limits changed, takes its
@@ -316,12 +372,14 @@ mod tests {
         assert_eq!(verdict, Verdict::Refused(refusal));
     }
 
-    /// One step of a history: hours that pass, units claimed, and perhaps another policy.
+    /// One step of a history: hours that pass, units claimed, perhaps another policy, and
+    /// perhaps without the ledger, so many hours before it was appended.
     #[derive(Debug, Clone)]
     struct Step {
         hours: i64,
         units: u64,
         change: Option<(usize, u64)>,
+        without_ledger: Option<i64>,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -329,13 +387,20 @@ mod tests {
             0i64..30,
             1u64..4,
             proptest::option::of((0usize..4, 1u64..9)),
+            proptest::option::weighted(0.3, 0i64..60),
         );
-        let step = step.prop_map(|(hours, units, change)| Step {
+        let step = step.prop_map(|(hours, units, change, without_ledger)| Step {
             hours,
             units,
             change,
+            without_ledger,
         });
         proptest::collection::vec(step, 1..60)
+    }
+
+    fn sum_of(grants: &[(DateTime<Utc>, u64)], window: Window) -> u64 {
+        let inside = grants.iter().filter(|(at, _)| window.contains(*at));
+        inside.map(|(_, units)| units).sum()
     }
 
     const ZONES: [&str; 4] = ["UTC", "GMT+8", "America/New_York", "Australia/Lord_Howe"];
@@ -358,10 +423,37 @@ mod tests {
                     };
                     current = policy(current.version + 1, ZONES[zone], limits);
                 }
-                let sum = |window: Window| -> u64 {
-                    grants.iter().filter(|(at, _)| window.contains(*at)).map(|(_, units)| units).sum()
-                };
+                let known = grants.clone();
+                let sum = |window: Window| sum_of(&known, window);
                 let wanted = units(step.units.into());
+                let room_at = |at: DateTime<Utc>| current.rule.limits.iter().all(|limit| {
+                    sum(current.rule.calendar.window(limit.per, at)) + step.units <= limit.max
+                });
+                if let Some(hours) = step.without_ledger {
+                    let granted_at = now - TimeDelta::hours(hours);
+                    let mut sums = Sums::default();
+                    let (line, provisional) = loop {
+                        match record(&current, wanted, last.as_ref(), &sums, granted_at) {
+                            Recorded::NeedsSums(windows) => {
+                                for window in windows {
+                                    sums.insert(window, sum(window));
+                                }
+                            }
+                            Recorded::Line(line, provisional) => break (line, provisional),
+                            Recorded::OutdatedPolicy => panic!("the policy is the newest"),
+                        }
+                    };
+                    prop_assert_eq!(provisional == Provisional::Within, room_at(granted_at));
+                    grants.push((granted_at, step.units));
+                    prop_assert!(last.is_none_or(|last| last.at <= line.at));
+                    prop_assert!(granted_at <= line.at);
+                    for total in &line.totals {
+                        prop_assert!(total.window.contains(line.at));
+                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
+                    }
+                    last = Some(line);
+                    continue;
+                }
                 let mut sums = Sums::default();
                 let verdict = loop {
                     match decide(&current, wanted, last.as_ref(), &sums, now) {
@@ -373,18 +465,11 @@ mod tests {
                         verdict => break verdict,
                     }
                 };
-                let room = current.rule.limits.iter().all(|limit| {
-                    sum(current.rule.calendar.window(limit.per, now)) + step.units <= limit.max
-                });
-                prop_assert_eq!(matches!(verdict, Verdict::Granted(_)), room);
+                prop_assert_eq!(matches!(verdict, Verdict::Granted(_)), room_at(now));
                 if let Verdict::Granted(line) = verdict {
                     grants.push((line.at, step.units));
                     for total in &line.totals {
-                        let used: u64 = grants.iter()
-                            .filter(|(at, _)| total.window.contains(*at))
-                            .map(|(_, units)| units)
-                            .sum();
-                        prop_assert_eq!(total.used, used);
+                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
                         prop_assert!(total.used <= total.max);
                     }
                     last = Some(line);

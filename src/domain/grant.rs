@@ -52,6 +52,15 @@ pub enum EntryKind {
     Grant,
 }
 
+/// How a grant that Redis alone decided stood in its windows when it was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provisional {
+    /// There was room for it.
+    Within,
+    /// It went over a limit.
+    Over,
+}
+
 /// A line of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -67,6 +76,8 @@ pub struct Entry {
     pub key: Option<KeyId>,
     /// What the caller wants to find beside it.
     pub metadata: Option<Metadata>,
+    /// For a grant that Redis alone decided; such a grant was appended afterwards.
+    pub provisional: Option<Provisional>,
     /// Its number, instant, policy version and totals.
     pub line: Line,
 }
@@ -111,6 +122,15 @@ pub struct Grant {
 }
 
 impl Entry {
+    /// When its units were granted: inside the windows that they count in. The line's instant
+    /// may be later where the entry was appended afterwards.
+    pub fn granted_at(&self) -> DateTime<Utc> {
+        match self.provisional {
+            None => self.line.at,
+            Some(_) => self.id.at(),
+        }
+    }
+
     /// What became of the grant.
     pub fn state(&self) -> GrantState {
         match self.kind {

@@ -72,6 +72,14 @@ impl fmt::Debug for Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub Uuid);
 
+impl AccountId {
+    /// Its bucket: all that Redis holds of a bucket stays together, and the 256 buckets
+    /// spread over a cluster's shards.
+    pub fn bucket(self) -> u8 {
+        self.0.as_bytes()[0]
+    }
+}
+
 /// The id of an `Idempotency-Key` in its policy: a keyed 128-bit hash of both. The key's
 /// text, which often holds a person's data, is kept nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,6 +106,14 @@ impl EntryId {
         let nonce = nonce & ((1 << RANDOM_BITS) - 1);
         let low = 0b10 << 62 | number << RANDOM_BITS | nonce;
         Self(Uuid::from_u64_pair(high, low))
+    }
+
+    /// Its instant, to the microsecond.
+    pub fn at(self) -> DateTime<Utc> {
+        let (high, _) = self.0.as_u64_pair();
+        let micros = ((high & 0xfff) * 1000).div_ceil(4096);
+        let millis = DateTime::from_timestamp_millis((high >> 16).cast_signed());
+        millis.unwrap_or_default() + TimeDelta::microseconds(micros.cast_signed())
     }
 
     /// The lowest id of an instant.
@@ -148,6 +164,7 @@ mod tests {
             prop_assert_eq!(first.0.get_variant(), uuid::Variant::RFC4122);
             prop_assert!(first >= EntryId::first_at(at(earlier)));
             prop_assert!(first < second);
+            prop_assert_eq!(first.at(), at(earlier));
             if earlier < later {
                 prop_assert!(first < EntryId::first_at(at(later)));
             }

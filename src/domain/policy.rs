@@ -57,6 +57,48 @@ pub struct Limit {
     pub per: Per,
 }
 
+/// Where a policy's grants must stand before they are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// In the ledger.
+    Recorded,
+    /// In Redis, which counts and queues them for the ledger.
+    Counted,
+}
+
+/// Who decides a policy's claims while the ledger cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLedgerOutage {
+    /// Nobody: claims are refused.
+    Refuse,
+    /// Redis, which counts grants and queues them for the ledger.
+    Count,
+}
+
+impl Durability {
+    const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Counted => "counted",
+        }
+    }
+}
+
+impl OnLedgerOutage {
+    const ALL: [Self; 2] = [Self::Refuse, Self::Count];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Count => "count",
+        }
+    }
+}
+
 /// What a policy says: its calendar, its limits, and when it is active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -72,6 +114,10 @@ pub struct Rule {
     pub active_until: Option<DateTime<Utc>>,
     /// While true no claim is granted.
     pub paused: bool,
+    /// Where its grants must stand before they are answered.
+    pub durability: Durability,
+    /// Who decides while the ledger cannot.
+    pub on_ledger_outage: OnLedgerOutage,
 }
 
 /// Why a policy grants nothing just now.
@@ -86,6 +132,11 @@ pub enum Inactive {
 }
 
 impl Rule {
+    /// Whether Redis alone may ever decide a claim, so that grants may wait in its queue.
+    pub fn may_be_counted(&self) -> bool {
+        self.durability == Durability::Counted || self.on_ledger_outage == OnLedgerOutage::Count
+    }
+
     /// Why the rule grants nothing at an instant; `None` while it is active.
     pub fn inactive(&self, now: DateTime<Utc>) -> Option<Inactive> {
         if self.paused {
@@ -116,6 +167,10 @@ pub struct RuleDraft {
     pub active_until: Option<DateTime<Utc>>,
     /// See [`Rule::paused`].
     pub paused: bool,
+    /// `recorded` or `counted`; `recorded` when absent.
+    pub durability: Option<String>,
+    /// `refuse` or `count`; `refuse` when absent.
+    pub on_ledger_outage: Option<String>,
 }
 
 /// A limit as somebody wrote it.
@@ -181,6 +236,18 @@ impl RuleDraft {
                 Weekday::Mon
             }
         };
+        let durability = choose(
+            self.durability.as_deref(),
+            &Durability::ALL.map(|choice| (choice.as_str(), choice)),
+            "/durability",
+            &mut faults,
+        );
+        let on_ledger_outage = choose(
+            self.on_ledger_outage.as_deref(),
+            &OnLedgerOutage::ALL.map(|choice| (choice.as_str(), choice)),
+            "/on_ledger_outage",
+            &mut faults,
+        );
         if let (Some(from), Some(until)) = (self.active_from, self.active_until)
             && from >= until
         {
@@ -201,10 +268,32 @@ impl RuleDraft {
                 active_from: self.active_from,
                 active_until: self.active_until,
                 paused: self.paused,
+                durability,
+                on_ledger_outage,
             }),
             _ => Err(faults),
         }
     }
+}
+
+/// The choice with a name; the first one when no name is given or none fits.
+fn choose<T: Copy>(
+    name: Option<&str>,
+    choices: &[(&str, T)],
+    pointer: &str,
+    faults: &mut Vec<Fault>,
+) -> T {
+    let found = match name {
+        None => choices.first(),
+        Some(name) => choices.iter().find(|(choice, _)| *choice == name),
+    };
+    found
+        .unwrap_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
+            faults.push(Fault::new(pointer, format!("write {}", names.join(" or "))));
+            &choices[0]
+        })
+        .1
 }
 
 fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
@@ -374,6 +463,8 @@ mod tests {
             active_from: Some(DateTime::UNIX_EPOCH),
             active_until: Some(DateTime::UNIX_EPOCH),
             paused: false,
+            durability: Some("count".to_owned()),
+            on_ledger_outage: Some(String::new()),
         };
         assert_eq!(
             pointers(wrong),
@@ -387,6 +478,8 @@ mod tests {
                 "/description",
                 "/day_starts_at",
                 "/week_starts_on",
+                "/durability",
+                "/on_ledger_outage",
                 "/active_until",
             ]
         );

@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::group::{Group, Missing};
-use super::pending::{Pending, Undecided};
+use super::health::Watch;
+use super::metrics::{Metrics, Stage};
+use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::chain::Chain;
@@ -17,6 +19,7 @@ use crate::clock::Clock;
 use crate::domain::account::Sums;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
 /// How many claims share a transaction at most.
@@ -38,6 +41,12 @@ pub struct Appender {
     pub policies: Arc<Policies>,
     /// Where last lines go afterwards.
     pub settle: SettleQueue,
+    /// Whether the ledger answers.
+    pub watch: Arc<Watch>,
+    /// Where claims go that Redis decides while the ledger cannot.
+    pub count: WeakSender<Pending>,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// The groups that wait. An account is in one batch at a time, so that this instance never
@@ -73,11 +82,7 @@ impl Drop for Lane {
 }
 
 /// Takes claims off the queue and appends them, in at most `lanes` batches at once.
-pub async fn append_all(
-    appender: Arc<Appender>,
-    mut queue: UnboundedReceiver<Pending>,
-    lanes: usize,
-) {
+pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, lanes: usize) {
     let (done, mut ended) = mpsc::unbounded_channel();
     let mut waiting = Waiting::default();
     let mut free = lanes;
@@ -176,6 +181,9 @@ impl Appender {
             for group in groups.extract_if(.., |group| !group.is_awaited(now)) {
                 group.end(&Undecided::Deadline);
             }
+            if pause > RETRY_FIRST || self.watch.ledger_is_silent() {
+                self.leave_to_redis(&mut groups);
+            }
             if groups.is_empty() {
                 return Vec::new();
             }
@@ -194,6 +202,21 @@ impl Appender {
                 }
             }
         }
+    }
+
+    /// Hands over the claims that Redis decides while the ledger cannot.
+    fn leave_to_redis(&self, groups: &mut Vec<Group>) {
+        let Some(count) = self.count.upgrade() else {
+            return;
+        };
+        let ledger_is_silent = self.watch.ledger_is_silent();
+        for claim in groups
+            .iter_mut()
+            .flat_map(|group| group.take_for_redis(ledger_is_silent))
+        {
+            send(&count, claim);
+        }
+        groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
     }
 
     /// Finds the claim whose data the ledger refuses, and lets the others through.
@@ -228,14 +251,29 @@ impl Appender {
             }
         };
         let mut losers = Box::pin(self.append(one)).await;
-        losers.extend(Box::pin(self.append(other)).await);
+        let mut rest = Vec::with_capacity(other.len());
+        for group in other {
+            // The halves of one account's group stay in order behind a draft that may stand.
+            match losers
+                .iter_mut()
+                .find(|loser| loser.account == group.account)
+            {
+                Some(loser) => loser.claims.extend(group.claims),
+                None => rest.push(group),
+            }
+        }
+        losers.extend(Box::pin(self.append(rest)).await);
         losers
     }
 
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+        reach("append.begun");
         self.renew_policies(groups).await?;
-        let _turn = self.turn(groups).await;
+        let turn = self.turn(groups).await;
+        if turn.is_some() {
+            reach("append.turn");
+        }
         self.decide_on_hints(groups);
         self.decide_on_ledger(groups).await?;
         // What grants nothing needs no commit.
@@ -249,13 +287,21 @@ impl Appender {
         if drafts.is_empty() {
             return Ok(());
         }
-        match self.ledger.append(&drafts).await {
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        reach("append.decided");
+        let appending = self.ledger.append(&drafts);
+        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
+        match appended {
             Ok(appended) => {
+                reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
+                reach("append.answered");
+                self.metrics.conflicts(groups.len());
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
             }
             Err(LedgerError::Conflict) => {
+                self.metrics.conflicts(groups.len());
                 groups.iter_mut().for_each(Group::lose);
                 Ok(())
             }
@@ -322,6 +368,8 @@ impl Appender {
             look.accounts.push(group.account);
             look.keys
                 .extend(group.claims.iter().filter_map(|claim| claim.key));
+            look.entries
+                .extend(group.claims.iter().filter_map(|claim| claim.sent));
             if let Some(plan) = &group.plan {
                 look.keys
                     .extend(plan.claims().filter_map(|claim| claim.key));
@@ -331,7 +379,10 @@ impl Appender {
         if look.accounts.is_empty() {
             return Ok(());
         }
-        let seen = self.ledger.look(&look).await?;
+        let looking = self.ledger.look(&look);
+        let accounts = look.accounts.len();
+        let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
+        reach("append.looked");
         let stand = |group: &Group| {
             group.has_unknown_outcome()
                 && group

@@ -1,22 +1,29 @@
 //! The first step of a claim where there are counters: Redis says no, fast.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{Receiver, Sender, WeakSender};
+use tokio::time::{Instant, sleep};
 
 use super::batch::in_batches;
-use super::pending::{Asked, Hint, Outcome, Pending};
+use super::drain::DrainSignal;
+use super::metrics::{Metrics, Stage};
+use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use crate::faults::reach;
 use crate::ledger::{Ledger, Look};
 
 /// A counter may deny for so long after the ledger confirmed it.
-const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
+pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
 const LANES: u32 = 4;
 const BATCH_MOST: usize = 128;
+/// How long a claim waits before it looks again whether older grants still wait.
+const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks the counters about claims.
 pub struct Asker {
@@ -29,11 +36,19 @@ pub struct Asker {
     /// Whether they are fresh decides whether a counter may deny.
     pub policies: Arc<Policies>,
     /// Where claims go that the counters do not deny.
-    pub append: UnboundedSender<Pending>,
+    pub append: Sender<Pending>,
+    /// Where claims go that Redis decides.
+    pub count: Sender<Pending>,
+    /// This queue again.
+    pub again: WeakSender<Pending>,
+    /// Who brings into the ledger what waits.
+    pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// Takes claims off the queue, ends those that a counter denies, and sends the others on.
-pub async fn ask_all(asker: Arc<Asker>, queue: UnboundedReceiver<Pending>) {
+pub async fn ask_all(asker: Arc<Asker>, queue: Receiver<Pending>) {
     in_batches(queue, LANES, BATCH_MOST, move |claims| {
         let asker = asker.clone();
         async move { asker.ask(claims).await }
@@ -48,13 +63,22 @@ impl Asker {
             .map(|claim| Ask {
                 account: claim.account,
                 key: claim.key,
+                looks_at_queue: claim.policy.rule.may_be_counted(),
             })
             .collect();
-        match self.counters.ask(&asks).await {
-            Ok(counters) => {
-                let claims = claims.into_iter().zip(counters);
-                let denied = claims.filter_map(|(claim, counter)| self.judge(claim, counter));
-                self.deny(denied.collect()).await;
+        reach("ask.begun");
+        let asking = self.counters.ask(&asks);
+        match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
+            Ok(answers) => {
+                reach("ask.answered");
+                let mut denied = Vec::new();
+                for (claim, answer) in claims.into_iter().zip(answers) {
+                    match answer.grants_wait && claim.may_be_counted {
+                        true => self.wait_for_ledger(claim),
+                        false => denied.extend(self.judge(claim, answer.counter)),
+                    }
+                }
+                self.deny(denied).await;
             }
             // The ledger decides alone.
             Err(Unavailable) => claims.into_iter().for_each(|claim| self.send_on(claim)),
@@ -135,9 +159,25 @@ impl Asker {
         }
     }
 
+    /// Grants of the account that Redis decided are on their way into the ledger: the claim
+    /// comes after them. If that takes too long, Redis decides this one too.
+    fn wait_for_ledger(&self, claim: Pending) {
+        self.drain.grants_wait(claim.account);
+        if Instant::now() >= claim.count_from {
+            return send(&self.count, claim);
+        }
+        let again = self.again.clone();
+        tokio::spawn(async move {
+            sleep(DRAIN_PAUSE).await;
+            match again.upgrade() {
+                Some(again) => send(&again, claim),
+                None => claim.end(Err(Undecided::Ending)),
+            }
+        });
+    }
+
     fn send_on(&self, claim: Pending) {
-        // Without an appender the process is ending, and the claim with it.
-        let _ = self.append.send(claim);
+        send(&self.append, claim);
     }
 
     /// Whether a counter may deny. A claim with a key that it knows, or might have to know, is

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 
 /// Takes items off a queue and works on them, as many at a time as wait (at most `most`), in
 /// at most `lanes` batches at once. Nothing waits for a batch to fill: what is there goes when
 /// a lane is free. Ends when the queue's senders are gone and it is empty, after the last
 /// batch.
 pub async fn in_batches<T, F>(
-    mut queue: UnboundedReceiver<T>,
+    mut queue: Receiver<T>,
     lanes: u32,
     most: usize,
     work: impl Fn(Vec<T>) -> F,

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::pending::{Asked, Outcome, Pending, Undecided};
+use super::pending::{Asked, Outcome, Pending, Undecided, send};
 use super::{Engine, Failure};
-use crate::domain::account::{Sums, Verdict, decide, instant_after, refuse, totals_at};
-use crate::domain::claim::{Claim, Subject};
+use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse, totals_at};
+use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
+use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -42,6 +44,17 @@ impl Engine {
     /// # Errors
     /// [`ClaimFailure`].
     pub async fn claim(&self, policy: &PolicyName, claim: Claim) -> Result<Outcome, ClaimFailure> {
+        let came = Instant::now();
+        let result = self.decide_claim(policy, claim).await;
+        self.metrics.claim_ended(&result, came);
+        result
+    }
+
+    async fn decide_claim(
+        &self,
+        policy: &PolicyName,
+        claim: Claim,
+    ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
         if claim.key.is_none()
             && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
@@ -69,7 +82,12 @@ impl Engine {
                     .ok_or(ClaimFailure::InProgress)?,
             ),
         };
-        let deadline = Instant::now() + self.claim_deadline;
+        let now = Instant::now();
+        let deadline = now + self.claim_deadline;
+        let counts = self
+            .counting
+            .as_ref()
+            .is_some_and(|counting| counting.decides(&policy));
         let (answer, answered) = oneshot::channel();
         let pending = Pending {
             account: identity.account(&policy.name, &claim.subject),
@@ -80,6 +98,9 @@ impl Engine {
             metadata: claim.metadata,
             nonce: Self::nonce(),
             deadline,
+            count_from: now + self.claim_deadline / 2,
+            may_be_counted: self.counting.is_some(),
+            sent: None,
             asked: Asked::default(),
             answer,
             turn,
@@ -89,11 +110,13 @@ impl Engine {
             .counters
             .as_ref()
             .is_some_and(|counters| counters.is_available());
-        let queue = match has_counters {
-            true => &self.queues.ask,
-            false => &self.queues.append,
+        let queue = match (counts, has_counters) {
+            (true, _) => &self.queues.count,
+            (false, true) => &self.queues.ask,
+            (false, false) => &self.queues.append,
         };
-        queue.send(pending).map_err(|_| Undecided::Ending)?;
+        reach("claim.received");
+        send(queue, pending);
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(Undecided::Ending.into()),
@@ -126,6 +149,18 @@ impl Engine {
         }
     }
 
+    /// An account's totals where Redis decides its policy's claims just now.
+    async fn counted(
+        &self,
+        policy: &Policy,
+        account: AccountId,
+    ) -> Result<Option<Vec<Total>>, LedgerError> {
+        match &self.counting {
+            Some(counting) if counting.decides(policy) => counting.look(policy, account).await,
+            Some(_) | None => Ok(None),
+        }
+    }
+
     fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
         let policy = self.policies.get(name);
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
@@ -138,22 +173,44 @@ impl Engine {
             .key
             .as_ref()
             .map(|key| identity.key(&policy.name, key));
+        let counted = self.counted(&policy, account).await?;
+        if key.is_some() {
+            let look = Look {
+                keys: key.into_iter().collect(),
+                ..Look::default()
+            };
+            if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
+                let metadata = claim.metadata.as_ref();
+                return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
+            }
+        }
+        if let Some(totals) = counted {
+            let fits = totals.iter().all(|total| total.fits(claim.units));
+            return Ok(match refuse(&policy, claim.units, self.clock.now()) {
+                Some(refusal) => Outcome::Refused(policy, refusal),
+                None if !fits => Outcome::Refused(policy, Refusal::Denied(totals)),
+                None => Outcome::WouldGrant(policy, taken(totals, claim.units)),
+            });
+        }
+        self.rehearse_on_ledger(policy, account, claim.units).await
+    }
+
+    async fn rehearse_on_ledger(
+        &self,
+        mut policy: Arc<Policy>,
+        account: AccountId,
+        units: Units,
+    ) -> Result<Outcome, LedgerError> {
         let look = Look {
             accounts: vec![account],
-            keys: key.into_iter().collect(),
-            entries: Vec::new(),
+            ..Look::default()
         };
-        let mut seen = self.ledger.look(&look).await?;
-        if let Some(entry) = seen.entries.pop() {
-            let metadata = claim.metadata.as_ref();
-            return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
-        }
+        let seen = self.ledger.look(&look).await?;
         let last = seen.lines.get(&account);
-        let mut policy = policy;
         let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
-            match decide(&policy, claim.units, last, &sums, now) {
+            match decide(&policy, units, last, &sums, now) {
                 Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
                 Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),
                 Verdict::OutdatedPolicy => {
@@ -186,6 +243,9 @@ impl Engine {
                 accounts: vec![account],
                 ..Look::default()
             };
+            if let Some(totals) = engine.counted(&policy, account).await? {
+                return Ok(Some(Usage { policy, totals }));
+            }
             let seen = engine.ledger.look(&look).await?;
             let last = seen.lines.get(&account);
             let at = instant_after(last, engine.clock.now());
@@ -199,4 +259,12 @@ impl Engine {
         };
         self.detached(work).await?
     }
+}
+
+/// Totals after units were taken.
+fn taken(mut totals: Vec<Total>, units: Units) -> Vec<Total> {
+    for total in &mut totals {
+        total.used += units.get();
+    }
+    totals
 }

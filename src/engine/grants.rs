@@ -12,7 +12,7 @@ use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{Grant, GrantState};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Policy, PolicyName};
-use crate::ledger::{GrantFilter, GrantScope, LedgerError};
+use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope};
 
 /// How many grants an export reads at a time.
 const EXPORT_PAGE: u32 = 1000;
@@ -34,6 +34,8 @@ pub struct GrantQuery {
     pub state: Option<GrantState>,
     /// The one that bears a key.
     pub key: Option<IdempotencyKey>,
+    /// Those that Redis alone decided, all of them or those that went over.
+    pub provisional: Option<ProvisionalScope>,
 }
 
 /// A page of grants, newest first.
@@ -179,6 +181,7 @@ impl Engine {
             scope,
             from: query.from.map_or(EntryId(Uuid::nil()), first_id_from),
             to: query.to.map_or(EntryId(Uuid::max()), first_id_from),
+            provisional: query.provisional,
         })
     }
 }
@@ -187,13 +190,14 @@ impl GrantQuery {
     /// What tells this list from others, for its cursors.
     fn describe(&self) -> String {
         format!(
-            "grants {:?} {:?} {:?} {:?} {:?} {:?}",
+            "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             self.policy,
             self.subject.as_ref().map(Subject::as_str),
             self.from,
             self.to,
             self.state,
             self.key.as_ref().map(IdempotencyKey::as_str),
+            self.provisional,
         )
     }
 

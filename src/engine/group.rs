@@ -63,7 +63,8 @@ impl Group {
     /// The newest hint, if it is worth a try: when none of the claims needs the ledger's own
     /// word.
     pub fn hint(&self) -> Option<Hint> {
-        if self.plan.is_some() || self.losses > 0 {
+        let was_sent = |claim: &Pending| claim.sent.is_some();
+        if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
             return None;
         }
         let hints = self.claims.iter().map(|claim| claim.asked.hint.as_ref());
@@ -81,9 +82,12 @@ impl Group {
 
     /// Whether there is anybody left to answer.
     pub fn is_awaited(&self, now: Instant) -> bool {
+        !self.every_claim(|claim| claim.deadline <= now)
+    }
+
+    fn every_claim(&self, holds: impl Fn(&Pending) -> bool) -> bool {
         let planned = self.plan.iter().flat_map(Plan::claims);
-        let mut claims = self.claims.iter().chain(planned);
-        claims.any(|claim| claim.deadline > now)
+        self.claims.iter().chain(planned).all(holds)
     }
 
     /// Decides the claims after `last`, one after the other, each on what those before it
@@ -151,8 +155,18 @@ impl Group {
         Ok(())
     }
 
-    /// Ends the claims whose keys stand in the ledger already.
+    /// Ends the claims that stand in the ledger already, and those whose keys do.
     pub fn answer_repeated(&mut self, seen: &Seen) {
+        let own = |claim: &Pending| {
+            let id = claim.sent?;
+            seen.entries.iter().find(|entry| entry.id == id)
+        };
+        for claim in self.claims.extract_if(.., |claim| own(claim).is_some()) {
+            if let Some(entry) = own(&claim) {
+                let entry = entry.clone();
+                claim.end(Ok(Outcome::Granted(entry)));
+            }
+        }
         let of_key = |claim: &Pending| {
             let key = claim.key?;
             seen.entries.iter().find(|entry| entry.key == Some(key))
@@ -172,6 +186,22 @@ impl Group {
             let refused = plan.refused.into_iter().map(|(claim, _)| claim);
             self.claims.extend(refused);
         }
+    }
+
+    /// Takes the claims that Redis is to decide, if it is to decide this group's. Those whose
+    /// draft may stand in the ledger keep their entries' ids.
+    pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<Pending> {
+        if !self.every_claim(|claim| claim.is_for_redis(ledger_is_silent)) {
+            return Vec::new();
+        }
+        if let Some(plan) = self.plan.as_mut().filter(|plan| plan.outcome_unknown) {
+            let ids: Vec<EntryId> = plan.entry_ids().collect();
+            for (claim, id) in plan.granted.iter_mut().zip(ids) {
+                claim.sent = Some(id);
+            }
+        }
+        self.dissolve();
+        std::mem::take(&mut self.claims)
     }
 
     /// Takes the plan back unless its draft may stand in the ledger.

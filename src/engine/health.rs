@@ -1,5 +1,6 @@
 //! What this instance knows of itself: whether it may decide, and whether it fits the others.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use uuid::Uuid;
 
 use super::Engine;
+use super::metrics::Metrics;
 use super::policies::Policies;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -88,6 +90,11 @@ impl Watch {
         })
     }
 
+    /// Whether the ledger did not answer when it was last looked at.
+    pub fn ledger_is_silent(&self) -> bool {
+        matches!(**self.ledger_trouble.load(), Some(Trouble::Ledger))
+    }
+
     /// Whether the clock is off by more than the tolerance.
     pub fn clock_is_off(&self) -> bool {
         self.clock_off.load().is_some()
@@ -108,6 +115,8 @@ pub struct Watcher {
     pub tolerance: Option<TimeDelta>,
     /// What tells this instance from others.
     pub instance: Uuid,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 impl Watcher {
@@ -127,10 +136,18 @@ impl Watcher {
     }
 
     async fn look_and_note(&self, tick: u32) {
-        let looked = timeout(PATIENCE, self.look(tick)).await;
-        let (trouble, cause) = match looked {
-            Ok(Ok(())) => (None, None),
-            Ok(Err(error)) => {
+        let mut look = pin!(self.look(tick));
+        let result = match timeout(PATIENCE, &mut look).await {
+            Ok(result) => result,
+            // It ends by the ledger's own time limit, and is never cut off.
+            Err(_) => {
+                self.note(Some(Trouble::Ledger), None);
+                look.await
+            }
+        };
+        let (trouble, cause) = match result {
+            Ok(()) => (None, None),
+            Err(error) => {
                 let trouble = match &error {
                     LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
                     LedgerError::Conflict
@@ -139,8 +156,11 @@ impl Watcher {
                 };
                 (Some(trouble), Some(Chain(&error).to_string()))
             }
-            Err(_) => (Some(Trouble::Ledger), None),
         };
+        self.note(trouble, cause);
+    }
+
+    fn note(&self, trouble: Option<Trouble>, cause: Option<String>) {
         let before = self.watch.ledger_trouble.swap(Arc::new(trouble.clone()));
         match (&*before, trouble) {
             (None, Some(trouble)) => tracing::error!(cause, "{trouble}"),
@@ -153,6 +173,8 @@ impl Watcher {
         self.policies.refresh(&self.ledger).await?;
         if let Some(tolerance) = self.tolerance {
             let offset = self.clock_offset().await?;
+            let seconds = offset.as_seconds_f64();
+            self.metrics.clock_offset(seconds);
             let off = Some(offset).filter(|offset| offset.abs() > tolerance);
             self.watch.clock_off.store(Arc::new(off));
         }
@@ -182,6 +204,15 @@ impl Watcher {
 }
 
 impl Engine {
+    /// Whether Redis decides some policy's claims while the ledger does not answer.
+    fn counts_without_ledger(&self) -> bool {
+        let Some(counting) = &self.counting else {
+            return false;
+        };
+        let policies = self.policies.all();
+        policies.iter().any(|policy| counting.decides(policy))
+    }
+
     /// How this instance is.
     pub fn health(&self) -> Health {
         let mut troubles = Vec::new();
@@ -189,7 +220,8 @@ impl Engine {
         if let Some(offset) = **self.watch.clock_off.load() {
             troubles.push(Trouble::Clock(offset));
         }
-        let is_ready = troubles.is_empty();
+        let is_silent = matches!(troubles.as_slice(), [Trouble::Ledger]);
+        let is_ready = troubles.is_empty() || is_silent && self.counts_without_ledger();
         if self
             .counters
             .as_ref()

@@ -6,11 +6,14 @@ mod append;
 mod ask;
 mod batch;
 mod claim;
+mod count;
 mod cursor;
+mod drain;
 mod edit;
 mod grants;
 mod group;
 mod health;
+mod metrics;
 mod pending;
 mod policies;
 mod settle;
@@ -24,7 +27,7 @@ use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -44,7 +47,10 @@ pub use windows::WindowQuery;
 use access::Access;
 use append::Appender;
 use ask::Asker;
+use count::Counting;
+use drain::{DrainSignal, Drainer};
 use health::{Watch, Watcher};
+use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use settle::SettleQueue;
@@ -111,9 +117,13 @@ pub enum Failure {
 /// Where claims wait.
 struct Queues {
     /// For the counters' word; without counters, as `append`.
-    ask: mpsc::UnboundedSender<Pending>,
+    ask: mpsc::Sender<Pending>,
+    /// For Redis to decide.
+    count: mpsc::Sender<Pending>,
     /// For the ledger.
-    append: mpsc::UnboundedSender<Pending>,
+    append: mpsc::Sender<Pending>,
+    /// What goes into the counters afterwards.
+    settle: SettleQueue,
 }
 
 /// The engine: every use case is a method of it.
@@ -122,10 +132,13 @@ pub struct Engine {
     clock: Clock,
     ledger: Ledger,
     counters: Option<Counters>,
+    counting: Option<Arc<Counting>>,
+    metrics: Metrics,
     policies: Arc<Policies>,
     access: Access,
     watch: Arc<Watch>,
-    watcher: AbortHandle,
+    /// What runs beside the claims.
+    background: Vec<AbortHandle>,
     keys_in_progress: KeysInProgress,
     queues: Queues,
     claims_under_way: Arc<Semaphore>,
@@ -160,6 +173,7 @@ impl Engine {
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
         let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
         let watch = Watch::new();
+        let metrics = Metrics::default();
         let watcher = Watcher {
             watch: watch.clone(),
             ledger: ledger.clone(),
@@ -167,20 +181,31 @@ impl Engine {
             policies: policies.clone(),
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),
+            metrics: metrics.clone(),
         };
         watcher.begin().await;
-        let watcher = tokio::spawn(watcher.run()).abort_handle();
-
-        let queues = start_workers(&ledger, counters.as_ref(), &clock, &policies);
+        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let parts = Parts {
+            ledger: &ledger,
+            counters: counters.as_ref(),
+            clock: &clock,
+            policies: &policies,
+            watch: &watch,
+            metrics: &metrics,
+            claims_most: options.claims_most,
+        };
+        let (queues, counting) = parts.start_workers(&mut background);
         let engine = Self {
             runtime: Handle::current(),
             clock,
             ledger,
             counters,
+            counting,
+            metrics,
             policies,
             access,
             watch,
-            watcher,
+            background,
             keys_in_progress: KeysInProgress::default(),
             queues,
             claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
@@ -196,23 +221,30 @@ impl Engine {
         self.access.authenticate(secret)
     }
 
+    /// Whether there are counters, answering or not.
+    pub fn has_counters(&self) -> bool {
+        self.counters.is_some()
+    }
+
     /// The present instant.
     pub fn now(&self) -> chrono::DateTime<chrono::Utc> {
         self.clock.now()
     }
 
-    /// Waits, at most so long, for the claims under way, and closes the stores. Nothing may
+    /// Waits until then at most for the claims under way, and closes the stores. Nothing may
     /// call the engine afterwards.
-    pub async fn close(&self, patience: Duration) {
+    pub async fn close(&self, deadline: Instant) {
         let all = u32::try_from(self.claims_most).unwrap_or(u32::MAX);
-        if timeout(patience, self.claims_under_way.acquire_many(all))
+        if timeout_at(deadline, self.claims_under_way.acquire_many(all))
             .await
             .is_err()
         {
             tracing::warn!("claims were still under way at the end of the drain time");
         }
-        self.watcher.abort();
-        if timeout(patience, self.ledger.close()).await.is_err() {
+        for task in &self.background {
+            task.abort();
+        }
+        if timeout_at(deadline, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }
     }
@@ -234,45 +266,103 @@ impl Engine {
     }
 }
 
-/// Starts the workers of a claim's way: ask, append, settle.
-fn start_workers(
-    ledger: &Ledger,
-    counters: Option<&Counters>,
-    clock: &Clock,
-    policies: &Arc<Policies>,
-) -> Queues {
-    let settle = match counters {
-        Some(counters) => {
-            let (queue, jobs) = SettleQueue::new();
-            tokio::spawn(settle::settle_all(jobs, counters.clone(), ledger.clone()));
-            queue
-        }
-        None => SettleQueue::none(),
-    };
-    let (append, to_append) = mpsc::unbounded_channel();
-    let appender = Appender {
-        ledger: ledger.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        settle,
-    };
-    let lanes = match ledger {
-        Ledger::Postgres(_) => POSTGRES_LANES,
-        Ledger::Sqlite(_) => SQLITE_LANES,
-    };
-    tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
-    let Some(counters) = counters else {
-        let ask = append.clone();
-        return Queues { ask, append };
-    };
-    let (ask, to_ask) = mpsc::unbounded_channel();
-    let asker = Asker {
-        counters: counters.clone(),
-        ledger: ledger.clone(),
-        clock: clock.clone(),
-        policies: policies.clone(),
-        append: append.clone(),
-    };
-    tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-    Queues { ask, append }
+/// What the workers are made of.
+struct Parts<'a> {
+    ledger: &'a Ledger,
+    counters: Option<&'a Counters>,
+    clock: &'a Clock,
+    policies: &'a Arc<Policies>,
+    watch: &'a Arc<Watch>,
+    metrics: &'a Metrics,
+    claims_most: usize,
+}
+
+impl Parts<'_> {
+    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
+    /// their queues' senders are gone, but for those that are in the background.
+    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
+        // Each claim is in one queue at most, so that none is ever full.
+        let (append, to_append) = mpsc::channel(self.claims_most);
+        let (count, to_count) = mpsc::channel(self.claims_most);
+        let settle = match self.counters {
+            Some(counters) => {
+                let (queue, jobs) = SettleQueue::new();
+                let settling = settle::settle_all(
+                    jobs,
+                    counters.clone(),
+                    self.ledger.clone(),
+                    self.metrics.clone(),
+                );
+                tokio::spawn(settling);
+                queue
+            }
+            None => SettleQueue::none(),
+        };
+        let appender = Appender {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            settle: settle.clone(),
+            watch: self.watch.clone(),
+            count: count.downgrade(),
+            metrics: self.metrics.clone(),
+        };
+        let lanes = match self.ledger {
+            Ledger::Postgres(_) => POSTGRES_LANES,
+            Ledger::Sqlite(_) => SQLITE_LANES,
+        };
+        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
+        let Some(counters) = self.counters else {
+            let ask = append.clone();
+            let queues = Queues {
+                ask,
+                count,
+                append,
+                settle,
+            };
+            return (queues, None);
+        };
+        let drain = DrainSignal::default();
+        let drainer = Drainer {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            signal: drain.clone(),
+            metrics: self.metrics.clone(),
+        };
+        background.push(tokio::spawn(drainer.run()).abort_handle());
+        let counting = Arc::new(Counting {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            watch: self.watch.clone(),
+            append: append.downgrade(),
+            settle: settle.clone(),
+            drain: drain.clone(),
+            metrics: self.metrics.clone(),
+        });
+        tokio::spawn(count::count_all(counting.clone(), to_count));
+        let (ask, to_ask) = mpsc::channel(self.claims_most);
+        let asker = Asker {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            append: append.clone(),
+            count: count.clone(),
+            again: ask.downgrade(),
+            drain,
+            metrics: self.metrics.clone(),
+        };
+        tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
+        let queues = Queues {
+            ask,
+            count,
+            append,
+            settle,
+        };
+        (queues, Some(counting))
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
@@ -10,7 +11,7 @@ use crate::domain::account::Refusal;
 use crate::domain::claim::{Metadata, Subject, Units};
 use crate::domain::grant::{Entry, EntryKind, Line, Total};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::policy::Policy;
+use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::ledger::LedgerError;
 
 /// What became of a claim.
@@ -84,6 +85,13 @@ pub struct Pending {
     pub nonce: u64,
     /// After this nobody waits any more.
     pub deadline: Instant,
+    /// From this instant on Redis may decide it, where the policy's owner chose so, if the
+    /// ledger has not.
+    pub count_from: Instant,
+    /// Whether Redis may decide it at all: not once it could not.
+    pub may_be_counted: bool,
+    /// The id of an entry for it that may or may not stand in the ledger.
+    pub sent: Option<EntryId>,
     /// What the account's counter said.
     pub asked: Asked,
     /// Where the answer goes.
@@ -143,13 +151,29 @@ impl Pending {
             units: self.units,
             key: self.key,
             metadata: self.metadata.clone(),
+            provisional: None,
             line,
         }
+    }
+
+    /// Whether its policy's owner chose that Redis decides it now, should the ledger not.
+    pub fn is_for_redis(&self, ledger_is_silent: bool) -> bool {
+        self.may_be_counted
+            && self.policy.rule.on_ledger_outage == OnLedgerOutage::Count
+            && (ledger_is_silent || Instant::now() >= self.count_from)
     }
 
     /// What an entry that bears the claim's key means for it.
     pub fn repeats(&self, entry: Entry) -> Outcome {
         Outcome::of_repeated(entry, self.account, self.units, self.metadata.as_ref())
+    }
+}
+
+/// Sends a claim on. A queue has room for every claim under way; it is closed only when the
+/// instance is ending.
+pub fn send(queue: &Sender<Pending>, claim: Pending) {
+    if let Err(error) = queue.try_send(claim) {
+        error.into_inner().end(Err(Undecided::Ending));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How long a change may take to hold everywhere.
@@ -15,9 +15,15 @@ pub const FRESH: Duration = Duration::from_secs(1);
 
 /// Every policy's newest version, archived ones too.
 pub struct Policies {
-    known: ArcSwap<HashMap<PolicyName, Arc<Policy>>>,
+    known: ArcSwap<Known>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    by_name: HashMap<PolicyName, Arc<Policy>>,
+    by_id: HashMap<PolicyId, Arc<Policy>>,
 }
 
 struct Progress {
@@ -47,7 +53,12 @@ impl Policies {
 
     /// A policy's newest known version.
     pub fn get(&self, name: &PolicyName) -> Option<Arc<Policy>> {
-        self.known.load().get(name).cloned()
+        self.known.load().by_name.get(name).cloned()
+    }
+
+    /// The newest known version of the policy with an id.
+    pub fn with_id(&self, id: PolicyId) -> Option<Arc<Policy>> {
+        self.known.load().by_id.get(&id).cloned()
     }
 
     /// Takes the newest known version, if it is newer.
@@ -60,7 +71,7 @@ impl Policies {
 
     /// Every policy.
     pub fn all(&self) -> Vec<Arc<Policy>> {
-        self.known.load().values().cloned().collect()
+        self.known.load().by_name.values().cloned().collect()
     }
 
     /// Whether every change older than [`FRESH`] is known.
@@ -109,13 +120,15 @@ impl Policies {
     pub fn learn(&self, versions: Vec<Policy>) {
         let versions: Vec<Arc<Policy>> = versions.into_iter().map(Arc::new).collect();
         self.known.rcu(|known| {
-            let mut next = HashMap::clone(known);
+            let mut next = Known::clone(known);
             for policy in &versions {
                 let newer = next
-                    .get(&policy.name)
+                    .by_id
+                    .get(&policy.id)
                     .is_none_or(|known| known.version < policy.version);
                 if newer {
-                    next.insert(policy.name.clone(), policy.clone());
+                    next.by_name.insert(policy.name.clone(), policy.clone());
+                    next.by_id.insert(policy.id, policy.clone());
                 }
             }
             next

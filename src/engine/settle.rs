@@ -3,20 +3,24 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
 use super::group::Plan;
+use super::metrics::{Metrics, Stage};
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::faults::reach;
 use crate::ledger::Ledger;
 
 /// For how long a key is remembered at least.
 const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
+/// How many settlements wait at most; those beyond are lost, which costs speed.
+const WAITING_MOST: usize = 16_384;
 /// A counter is of use at least so long, also when its window ends at once.
 const TTL_LEAST: Duration = Duration::from_secs(1);
 
@@ -29,12 +33,12 @@ pub struct Job {
 
 /// Where settlements wait; without counters, nowhere.
 #[derive(Clone)]
-pub struct SettleQueue(Option<UnboundedSender<Job>>);
+pub struct SettleQueue(Option<Sender<Job>>);
 
 impl SettleQueue {
     /// A queue, and its end for [`settle_all`].
-    pub fn new() -> (Self, UnboundedReceiver<Job>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub fn new() -> (Self, Receiver<Job>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MOST);
         (Self(Some(sender)), receiver)
     }
 
@@ -46,7 +50,7 @@ impl SettleQueue {
     /// Queues what a plan that stands makes of its account's counter: the new last line, or
     /// a confirmation of the old one when a claim was denied on it.
     pub fn settle(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) {
-        let (Some(queue), Some(line)) = (&self.0, plan.last_line()) else {
+        let (Some(_), Some(line)) = (&self.0, plan.last_line()) else {
             return;
         };
         let denies = |refusal: &Refusal| matches!(refusal, Refusal::Denied(_));
@@ -68,17 +72,47 @@ impl SettleQueue {
             },
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
-        // Without a worker the process is ending.
-        let _ = queue.send(Job {
+        self.send(Job {
             settlement,
             wants_keys: wants_keys && plan.after.is_some(),
             now,
         });
     }
+
+    /// Queues an account's last line as the ledger tells it, with all its keys.
+    pub fn confirm(&self, account: AccountId, line: &Line, now: DateTime<Utc>) {
+        let settlement = Settlement {
+            account,
+            ttl: useful_for(line, true, now),
+            line: line.clone(),
+            confirmed_at: now,
+            seen: None,
+            keys: SettledKeys::After(line.clone(), Vec::new()),
+        };
+        self.send(Job {
+            settlement,
+            wants_keys: true,
+            now,
+        });
+    }
+
+    /// How many settlements wait.
+    pub fn waiting(&self) -> usize {
+        let queue = self.0.as_ref();
+        queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
+    }
+
+    fn send(&self, job: Job) {
+        if let Some(queue) = &self.0
+            && queue.try_send(job).is_err()
+        {
+            tracing::debug!("a settlement was lost");
+        }
+    }
 }
 
 /// Until the last of a line's windows has ended, and as long as its keys are remembered.
-fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
+pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
     let windows_end = line.totals.iter().map(|total| total.window.end).max();
     let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
     let ends_at = windows_end.max(forgets_at);
@@ -88,9 +122,14 @@ fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration
 
 /// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
 /// else.
-pub async fn settle_all(queue: UnboundedReceiver<Job>, counters: Counters, ledger: Ledger) {
+pub async fn settle_all(
+    queue: Receiver<Job>,
+    counters: Counters,
+    ledger: Ledger,
+    metrics: Metrics,
+) {
     in_batches(queue, LANES, BATCH_MOST, |jobs| {
-        let (counters, ledger) = (counters.clone(), ledger.clone());
+        let (counters, ledger, metrics) = (counters.clone(), ledger.clone(), metrics.clone());
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
             for mut job in jobs {
@@ -99,9 +138,13 @@ pub async fn settle_all(queue: UnboundedReceiver<Job>, counters: Counters, ledge
                 }
                 settlements.push(job.settlement);
             }
-            if counters.settle(&settlements).await.is_err() {
-                tracing::debug!(count = settlements.len(), "settlements were lost");
+            reach("settle.begun");
+            let settling = counters.settle(&settlements);
+            let count = settlements.len();
+            if metrics.timed(Stage::Settle, count, settling).await.is_err() {
+                tracing::debug!(count, "settlements were lost");
             }
+            reach("settle.ended");
         }
     })
     .await;

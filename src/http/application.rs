@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix_web::middleware::from_fn;
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
+use tokio::time::Instant;
 
 use super::extract::BODY_MAX_BYTES;
 use super::{request_id, routes};
@@ -31,39 +32,50 @@ pub enum ServeError {
     },
 }
 
+/// How an application serves.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub bind: String,
+    /// How long what is in flight may take to end after the stop.
+    pub drain_time: Duration,
+    /// How long a request's head may take to arrive, and its body again.
+    pub request_time: Duration,
+    /// How long a connection may be idle.
+    pub idle_time: Duration,
+    /// Whether `/metrics` is open to all.
+    pub open_metrics: bool,
+}
+
 /// An application that listens, and serves once it is run.
 pub struct Application {
     engine: Arc<Engine>,
     listener: TcpListener,
     address: SocketAddr,
     new_secret: Option<String>,
-    drain_time: Duration,
+    options: ServeOptions,
     workers: usize,
 }
 
 impl Application {
-    /// Listens on `bind` (port 0 takes a free one), opens the stores and starts the workers.
+    /// Listens, opens the stores and starts the workers.
     ///
     /// # Errors
     /// [`ServeError`], each with what to do.
-    pub async fn build(
-        bind: &str,
-        options: EngineOptions,
-        drain_time: Duration,
-    ) -> Result<Self, ServeError> {
+    pub async fn build(options: ServeOptions, engine: EngineOptions) -> Result<Self, ServeError> {
         let listen = |source| ServeError::Listen {
-            address: bind.to_owned(),
+            address: options.bind.clone(),
             source,
         };
-        let listener = TcpListener::bind(bind).map_err(listen)?;
+        let listener = TcpListener::bind(&options.bind).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (engine, new_secret) = Engine::build(options).await?;
+        let (engine, new_secret) = Engine::build(engine).await?;
         Ok(Self {
             engine,
             listener,
             address,
             new_secret,
-            drain_time,
+            options,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
         })
     }
@@ -85,29 +97,35 @@ impl Application {
     /// What the server could not do.
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
         let data = Data::from(self.engine.clone());
+        let options = Data::new(self.options.clone());
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(data.clone())
+                .app_data(options.clone())
                 .app_data(PayloadConfig::new(BODY_MAX_BYTES))
                 .wrap(from_fn(request_id::identify))
                 .configure(routes)
         })
         .workers(self.workers)
         .disable_signals()
-        .shutdown_timeout(self.drain_time.as_secs())
+        .keep_alive(self.options.idle_time)
+        .client_request_timeout(self.options.request_time)
+        .shutdown_timeout(self.options.drain_time.as_secs())
         .listen(self.listener)?
         .run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
+        let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
         tokio::select! {
             ended = &mut server => ended?,
             () = stop => {
+                deadline = Instant::now() + self.options.drain_time;
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }
         }
-        self.engine.close(self.drain_time).await;
+        self.engine.close(deadline).await;
         Ok(())
     }
 }

@@ -47,6 +47,11 @@ pub struct ClaimAnswer {
     /// `granted`, or in a dry run `denied`.
     #[schema(example = "granted")]
     outcome: &'static str,
+    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// afterwards. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    provisional: bool,
     /// The grant. A dry run makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     grant: Option<GrantBody>,
@@ -192,6 +197,7 @@ fn answer(
     limits::insert_fields(&mut response, totals, now);
     response.json(ClaimAnswer {
         outcome,
+        provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
         grant: grant.map(GrantBody::from),
         limits: totals.iter().map(LimitUsage::from).collect(),
     })

@@ -1,7 +1,7 @@
 //! What goes wrong, as problem documents (RFC 9457).
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -29,6 +29,9 @@ pub enum ApiError {
     /// A body over the limit.
     #[error("the body is over the limit of {0} bytes")]
     TooLarge(usize),
+    /// The body took too long to arrive.
+    #[error("the body did not arrive in time: send it at once")]
+    SlowRequest,
     /// Values out of bounds.
     #[error("the request has values out of bounds; see errors")]
     Invalid(Vec<InvalidPart>),
@@ -155,6 +158,7 @@ impl ApiError {
             Self::Unauthorized => ("unauthorized", "Unauthorized"),
             Self::Malformed(_) => ("malformed", "Malformed"),
             Self::TooLarge(_) => ("too-large", "Too large"),
+            Self::SlowRequest => ("slow-request", "Slow request"),
             Self::Invalid(_) => ("invalid", "Invalid"),
             Self::UnknownPolicy(_) => ("unknown-policy", "Unknown policy"),
             Self::NotFound(_) => ("not-found", "Not found"),
@@ -176,6 +180,7 @@ impl ResponseError for ApiError {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -207,6 +212,11 @@ impl ResponseError for ApiError {
             errors,
         };
         let mut response = problem_response(status, &problem);
+        if let Self::SlowRequest = self {
+            response
+                .head_mut()
+                .set_connection_type(ConnectionType::Close);
+        }
         let headers = response.headers_mut();
         match self {
             Self::Unauthorized => {
@@ -228,6 +238,7 @@ impl ResponseError for ApiError {
             }
             Self::Malformed(_)
             | Self::TooLarge(_)
+            | Self::SlowRequest
             | Self::Invalid(_)
             | Self::UnknownPolicy(_)
             | Self::NotFound(_)

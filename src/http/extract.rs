@@ -11,7 +11,9 @@ use actix_web::{FromRequest, HttpRequest};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
+use tokio::time::timeout;
 
+use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::PolicyName;
@@ -47,6 +49,25 @@ impl FromRequest for Caller {
     }
 }
 
+/// Whoever may read the metrics: any key, or nobody in particular where they are open.
+pub struct MetricsReader;
+
+impl FromRequest for MetricsReader {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let options = request.app_data::<Data<ServeOptions>>();
+        let reader = match options.is_some_and(|options| options.open_metrics) {
+            true => Ok(Self),
+            false => Caller::from_request(request, payload)
+                .into_inner()
+                .map(|_| Self),
+        };
+        ready(reader)
+    }
+}
+
 /// A JSON body.
 pub struct Body<T>(pub T);
 
@@ -56,16 +77,21 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let bytes = Bytes::from_request(request, payload);
+        let options = request.app_data::<Data<ServeOptions>>().cloned();
         Box::pin(async move {
-            let bytes =
-                bytes
+            let bytes = match options {
+                // actix-web cuts a slow head by itself, a slow body it does not.
+                Some(options) => timeout(options.request_time, bytes)
                     .await
-                    .map_err(|error| match error.as_response_error().status_code() {
-                        actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
-                            ApiError::TooLarge(BODY_MAX_BYTES)
-                        }
-                        _ => ApiError::Malformed(format!("the body could not be read: {error}")),
-                    })?;
+                    .map_err(|_| ApiError::SlowRequest)?,
+                None => bytes.await,
+            };
+            let bytes = bytes.map_err(|error| match error.as_response_error().status_code() {
+                actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
+                    ApiError::TooLarge(BODY_MAX_BYTES)
+                }
+                _ => ApiError::Malformed(format!("the body could not be read: {error}")),
+            })?;
             parse_json(&bytes).map(Body)
         })
     }

@@ -16,10 +16,10 @@ use super::extract::{Caller, EngineData, Faults, Query, decoded, engine};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::chain::Chain;
 use crate::domain::claim::{IdempotencyKey, Subject};
-use crate::domain::grant::{Grant, GrantState};
+use crate::domain::grant::{Grant, GrantState, Provisional};
 use crate::domain::policy::PolicyName;
 use crate::engine::GrantQuery;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, ProvisionalScope};
 
 /// A grant.
 #[derive(Debug, Serialize, ToSchema)]
@@ -42,6 +42,15 @@ pub struct GrantBody {
     state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     granted_at: DateTime<Utc>,
+    /// `true` where Redis alone decided it, and the ledger recorded it afterwards. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    provisional: bool,
+    /// `true` where it went over a limit, as only a provisional grant can. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    over: bool,
     /// What the claim brought.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     metadata: Option<Box<RawValue>>,
@@ -58,7 +67,9 @@ impl From<&Grant> for GrantBody {
             subject: grant.subject.clone(),
             units: entry.units.get(),
             state: entry.state().as_str(),
-            granted_at: entry.line.at,
+            granted_at: entry.granted_at(),
+            provisional: entry.provisional.is_some(),
+            over: entry.provisional == Some(Provisional::Over),
             metadata: metadata
                 .and_then(|json| RawValue::from_string(json.as_str().to_owned()).ok()),
         }
@@ -92,6 +103,12 @@ pub struct GrantFilterQuery {
     state: Option<String>,
     /// Those that bear this key.
     idempotency_key: Option<String>,
+    /// `true`: those that Redis alone decided.
+    #[param(value_type = Option<bool>)]
+    provisional: Option<String>,
+    /// `true`: those of them that went over a limit.
+    #[param(value_type = Option<bool>)]
+    over: Option<String>,
     /// Items a page: 1 to 1000; 100 when absent.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
@@ -121,6 +138,12 @@ pub struct ExportQuery {
     state: Option<String>,
     /// Those that bear this key.
     idempotency_key: Option<String>,
+    /// `true`: those that Redis alone decided.
+    #[param(value_type = Option<bool>)]
+    provisional: Option<String>,
+    /// `true`: those of them that went over a limit.
+    #[param(value_type = Option<bool>)]
+    over: Option<String>,
 }
 
 impl GrantFilterQuery {
@@ -136,7 +159,22 @@ impl GrantFilterQuery {
                 self.idempotency_key.as_ref(),
                 IdempotencyKey::parse,
             ),
+            provisional: self.provisional(faults),
         }
+    }
+
+    fn provisional(&self, faults: &mut Faults) -> Option<ProvisionalScope> {
+        let all = faults.parameter("provisional", self.provisional.as_ref(), parse_true);
+        let over = faults.parameter("over", self.over.as_ref(), parse_true);
+        let all = all.map(|()| ProvisionalScope::All);
+        over.map(|()| ProvisionalScope::Over).or(all)
+    }
+}
+
+fn parse_true(text: &str) -> Result<(), &'static str> {
+    match text {
+        "true" => Ok(()),
+        _ => Err("write true, or leave it out"),
     }
 }
 
@@ -225,6 +263,8 @@ pub async fn export(
         to,
         state,
         idempotency_key,
+        provisional,
+        over,
     } = query.0;
     let filter = GrantFilterQuery {
         policy,
@@ -233,6 +273,8 @@ pub async fn export(
         to,
         state,
         idempotency_key,
+        provisional,
+        over,
         limit: None,
         cursor: None,
     };
@@ -262,7 +304,7 @@ enum Format {
     Ndjson,
 }
 
-const CSV_COLUMNS: [&str; 8] = [
+const CSV_COLUMNS: [&str; 10] = [
     "id",
     "policy",
     "policy_version",
@@ -271,6 +313,8 @@ const CSV_COLUMNS: [&str; 8] = [
     "state",
     "granted_at",
     "metadata",
+    "provisional",
+    "over",
 ];
 
 impl Format {
@@ -342,7 +386,7 @@ fn rendered(
     })
 }
 
-fn csv_lines(rows: impl Iterator<Item = [String; 8]>) -> Result<Bytes, RenderError> {
+fn csv_lines(rows: impl Iterator<Item = [String; 10]>) -> Result<Bytes, RenderError> {
     let mut writer = csv::WriterBuilder::new()
         .terminator(csv::Terminator::CRLF)
         .from_writer(Vec::new());
@@ -355,7 +399,7 @@ fn csv_lines(rows: impl Iterator<Item = [String; 8]>) -> Result<Bytes, RenderErr
     Ok(bytes.into())
 }
 
-fn csv_cells(grant: &Grant) -> [String; 8] {
+fn csv_cells(grant: &Grant) -> [String; 10] {
     let body = GrantBody::from(grant);
     [
         body.id.to_string(),
@@ -368,6 +412,8 @@ fn csv_cells(grant: &Grant) -> [String; 8] {
             .to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true),
         body.metadata
             .map_or(String::new(), |json| json.get().to_owned()),
+        body.provisional.to_string(),
+        body.over.to_string(),
     ]
 }
 

@@ -5,7 +5,9 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::extract::EngineData;
+use super::error::ApiError;
+use super::extract::{EngineData, MetricsReader};
+use super::openapi::Faults5xx;
 
 /// How an instance is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,6 +34,24 @@ pub struct Readiness {
 )]
 pub async fn livez() -> &'static str {
     "ok\n"
+}
+
+/// What is measured, for Prometheus.
+///
+/// In the text format of OpenMetrics 1.0. With any key, or without one where
+/// `PERDIEM_OPEN_METRICS` is true.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operation",
+    responses(
+        (status = 200, description = "The measures of this instance.", body = String, content_type = "application/openmetrics-text"),
+        (status = 401, description = "`unauthorized`: no valid key.", body = super::error::Problem, content_type = "application/problem+json"),
+        Faults5xx,
+    ),
+)]
+pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpResponse, ApiError> {
+    Ok(HttpResponse::Ok()
+        .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
+        .body(data.metrics()))
 }
 
 /// Whether the instance decides claims, and what troubles it.

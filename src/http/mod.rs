@@ -18,7 +18,7 @@ use std::future::ready;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, Resource, Responder, guard};
 
-pub use application::{Application, ServeError};
+pub use application::{Application, ServeError, ServeOptions};
 pub use openapi::{specification, specification_yaml};
 
 use error::ApiError;
@@ -58,6 +58,7 @@ fn routes(service: &mut ServiceConfig) {
     // Open to all; everything else takes a key.
     at("/livez", "GET, HEAD", |r| read(r, health::livez));
     at("/readyz", "GET, HEAD", |r| read(r, health::readyz));
+    at("/metrics", "GET, HEAD", |r| read(r, health::metrics));
     at("/openapi.yaml", "GET, HEAD", |r| {
         read(r, docs::openapi_yaml)
     });

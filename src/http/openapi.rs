@@ -64,6 +64,7 @@ pub enum Faults5xx {
         grants::export,
         health::livez,
         health::readyz,
+        health::metrics,
         super::docs::openapi_yaml,
         super::docs::page,
     ),
@@ -72,7 +73,7 @@ pub enum Faults5xx {
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
-        (name = "operation", description = "Open to all."),
+        (name = "operation", description = "How an instance is."),
     ),
     modifiers(&BearerKey),
 )]

@@ -12,7 +12,8 @@ use super::extract::{
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
-    LimitDraft, Policy, Rule, RuleDraft, check_text, format_minute, weekday_name,
+    Durability, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text, format_minute,
+    weekday_name,
 };
 use crate::domain::window::Per;
 use crate::engine::{Precondition, WindowQuery};
@@ -48,10 +49,13 @@ pub struct PolicyBody {
     /// Only `enforce` is built yet.
     #[schema(example = "enforce")]
     mode: Option<String>,
-    /// Only `recorded` is built yet.
+    /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
+    /// decides and queues it for the ledger; faster, and as durable as Redis is. `recorded`
+    /// when absent.
     #[schema(example = "recorded")]
     durability: Option<String>,
-    /// Only `refuse` is built yet.
+    /// While the ledger cannot decide: `refuse` claims, or let Redis `count` them, perhaps over
+    /// a limit, and record them afterwards. `refuse` when absent.
     #[schema(example = "refuse")]
     on_ledger_outage: Option<String>,
     /// Why; required when a policy is replaced. At most 1000 characters.
@@ -92,6 +96,12 @@ pub struct PolicyAnswer {
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
+    /// `recorded` or `counted`.
+    #[schema(example = "recorded")]
+    durability: &'static str,
+    /// `refuse` or `count`.
+    #[schema(example = "refuse")]
+    on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
     /// When this version was made.
@@ -139,6 +149,8 @@ impl From<Policy> for PolicyAnswer {
             active_from: policy.rule.active_from,
             active_until: policy.rule.active_until,
             paused: policy.rule.paused,
+            durability: policy.rule.durability.as_str(),
+            on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
             archived: policy.archived,
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
@@ -148,7 +160,7 @@ impl From<Policy> for PolicyAnswer {
 }
 
 impl PolicyBody {
-    fn check(self) -> Result<(Rule, Option<String>), ApiError> {
+    fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -156,15 +168,9 @@ impl PolicyBody {
         };
         let active_from = instant("/active_from", self.active_from);
         let active_until = instant("/active_until", self.active_until);
-        for (pointer, value, built) in [
-            ("/mode", &self.mode, "enforce"),
-            ("/durability", &self.durability, "recorded"),
-            ("/on_ledger_outage", &self.on_ledger_outage, "refuse"),
-        ] {
-            if value.as_ref().is_some_and(|value| value != built) {
-                let detail = format!("only {built} is built yet: leave it out");
-                faults.add(InvalidPart::body(pointer, detail));
-            }
+        if self.mode.is_some_and(|mode| mode != "enforce") {
+            let detail = "only enforce is built yet: leave it out";
+            faults.add(InvalidPart::body("/mode", detail));
         }
         let reason = self.reason.as_deref().map_or(Ok(()), check_text);
         faults.body("/reason", reason);
@@ -181,6 +187,8 @@ impl PolicyBody {
             active_from,
             active_until,
             paused: self.paused,
+            durability: self.durability,
+            on_ledger_outage: self.on_ledger_outage,
         };
         let rule = draft.check();
         let rule = rule.map_err(|wrong| {
@@ -188,6 +196,17 @@ impl PolicyBody {
                 faults.add(fault.into());
             }
         });
+        if let Ok(rule) = &rule
+            && !has_counters
+        {
+            let detail = "this wants Redis: set REDIS_URL, or leave it out";
+            if rule.durability == Durability::Counted {
+                faults.add(InvalidPart::body("/durability", detail));
+            }
+            if rule.on_ledger_outage == OnLedgerOutage::Count {
+                faults.add(InvalidPart::body("/on_ledger_outage", detail));
+            }
+        }
         Ok((faults.or(rule.ok())?, self.reason))
     }
 }
@@ -218,7 +237,7 @@ pub async fn put(
     Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let (rule, reason) = body.0.check()?;
+    let (rule, reason) = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
         .put_policy(name, rule, reason, precondition, caller.0.key)

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::domain::account::Sums;
 use crate::domain::claim::Subject;
-use crate::domain::grant::{Entry, Grant, Line};
+use crate::domain::grant::{Entry, Grant, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::window::Window;
@@ -101,6 +101,27 @@ pub struct GrantFilter {
     pub from: EntryId,
     /// All ids are below this one.
     pub to: EntryId,
+    /// Only grants that Redis alone decided, all of them or those that went over.
+    pub provisional: Option<ProvisionalScope>,
+}
+
+/// Which provisional grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProvisionalScope {
+    /// All of them.
+    All,
+    /// Those that went over a limit.
+    Over,
+}
+
+impl ProvisionalScope {
+    /// The lowest mark that belongs to it.
+    fn least(self) -> i16 {
+        record::encode_provisional(match self {
+            Self::All => Provisional::Within,
+            Self::Over => Provisional::Over,
+        })
+    }
 }
 
 /// What a change makes of a policy.

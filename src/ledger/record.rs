@@ -4,8 +4,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
-use crate::domain::grant::EntryKind;
-use crate::domain::policy::{LimitDraft, Rule, RuleDraft, format_minute, weekday_name};
+use crate::domain::grant::{EntryKind, Provisional};
+use crate::domain::policy::{
+    Durability, LimitDraft, OnLedgerOutage, Rule, RuleDraft, format_minute, weekday_name,
+};
 
 /// The number that stands for an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
@@ -23,6 +25,35 @@ pub fn decode_kind(kind: i16) -> Result<EntryKind, LedgerError> {
     }
 }
 
+/// The number that stands for how a provisional grant was appended.
+pub fn encode_provisional(provisional: Provisional) -> i16 {
+    match provisional {
+        Provisional::Within => 0,
+        Provisional::Over => 1,
+    }
+}
+
+/// # Errors
+/// [`LedgerError::Corrupt`] for a number that stands for nothing.
+pub fn decode_provisional(provisional: i16) -> Result<Provisional, LedgerError> {
+    match provisional {
+        0 => Ok(Provisional::Within),
+        1 => Ok(Provisional::Over),
+        _ => Err(LedgerError::Corrupt(format!(
+            "a provisional grant marked {provisional}"
+        ))),
+    }
+}
+
+/// What a version that was written before a field had its place says there.
+fn recorded() -> String {
+    Durability::Recorded.as_str().to_owned()
+}
+
+fn refuse() -> String {
+    OnLedgerOutage::Refuse.as_str().to_owned()
+}
+
 #[derive(Serialize, Deserialize)]
 struct RuleRecord {
     description: String,
@@ -33,6 +64,10 @@ struct RuleRecord {
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
+    #[serde(default = "recorded")]
+    durability: String,
+    #[serde(default = "refuse")]
+    on_ledger_outage: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,6 +91,8 @@ pub fn encode_rule(rule: &Rule) -> String {
         active_from: rule.active_from,
         active_until: rule.active_until,
         paused: rule.paused,
+        durability: rule.durability.as_str().to_owned(),
+        on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
     };
     serde_json::to_string(&record).expect("texts, numbers and instants are JSON")
 }
@@ -81,6 +118,8 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         active_from: record.active_from,
         active_until: record.active_until,
         paused: record.paused,
+        durability: Some(record.durability),
+        on_ledger_outage: Some(record.on_ledger_outage),
     };
     draft
         .check()
@@ -124,8 +163,15 @@ mod tests {
             active_from: None,
             active_until: DateTime::from_timestamp(1_800_000_000, 0),
             paused: true,
+            durability: Some("counted".to_owned()),
+            on_ledger_outage: Some("count".to_owned()),
         };
         let rule = draft.check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
+        let older =
+            encode_rule(&rule).replace(r#","durability":"counted","on_ledger_outage":"count""#, "");
+        let older = decode_rule(&older).unwrap();
+        assert_eq!(older.durability, Durability::Recorded);
+        assert_eq!(older.on_ledger_outage, OnLedgerOutage::Refuse);
     }
 }

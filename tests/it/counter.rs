@@ -68,9 +68,10 @@ impl Bench {
         let ask = Ask {
             account: ACCOUNT,
             key,
+            looks_at_queue: false,
         };
         let answers = self.counters.ask(&[ask]).await.expect("an answer");
-        answers.into_iter().next().expect("one answer")
+        answers.into_iter().next().expect("one answer").counter
     }
 
     /// The number that the counter bears.
@@ -191,12 +192,14 @@ async fn many_are_asked_and_settled_at_once() {
         .map(|number| Ask {
             account: account(number),
             key: Some(key(number - number % 2)),
+            looks_at_queue: number % 3 == 0,
         })
         .collect();
     let answers = bench.counters.ask(&asks).await.expect("answers");
     assert_eq!(answers.len(), 120);
     for (answer, number) in answers.iter().zip((0..120u64).rev()) {
-        match answer {
+        assert!(!answer.grants_wait);
+        match &answer.counter {
             None => assert!(number >= 100),
             Some(counter) => {
                 assert_eq!(counter.line, line(number + 1));
@@ -406,6 +409,7 @@ async fn a_paused_redis_is_unavailable_and_comes_back() {
     let asks = [Ask {
         account: ACCOUNT,
         key: None,
+        looks_at_queue: false,
     }];
     assert!(counters.is_available());
     redis.pause();
@@ -419,7 +423,7 @@ async fn a_paused_redis_is_unavailable_and_comes_back() {
     counters.settle(&[all(1, [])]).await.expect("settled");
     let asked = counters.ask(&asks).await.expect("an answer");
     assert_eq!(
-        asked[0].as_ref().map(|counter| counter.line.number),
+        asked[0].counter.as_ref().map(|counter| counter.line.number),
         Some(1)
     );
 }
@@ -434,6 +438,7 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
         let ask = Ask {
             account: ACCOUNT,
             key: None,
+            looks_at_queue: false,
         };
         bench.counters.ask(&[ask]).await.is_err()
     })

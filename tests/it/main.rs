@@ -4,7 +4,9 @@
 mod cli;
 mod concurrency;
 mod counter;
+mod counting;
 mod durability;
+mod faults;
 mod house;
 mod http;
 mod ledger;

@@ -12,7 +12,9 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
-use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
+use crate::ledger::record::{
+    decode_kind, decode_provisional, encode_kind, encode_provisional, signed, unsigned,
+};
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
@@ -47,6 +49,7 @@ pub struct EntryRow {
     units: i64,
     key: Option<Uuid>,
     metadata: Option<String>,
+    provisional: Option<i16>,
 }
 
 impl EntryRow {
@@ -60,6 +63,7 @@ impl EntryRow {
             units,
             key: self.key.map(KeyId),
             metadata: self.metadata.map(Metadata::from_stored),
+            provisional: self.provisional.map(decode_provisional).transpose()?,
             line: self.line.decode()?,
         })
     }
@@ -68,17 +72,25 @@ impl EntryRow {
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        let mut connection = self.claims.acquire().await?;
+        let (lines, entries) = self
+            .in_time(async |connection| {
+                let lines = match look.accounts.is_empty() {
+                    true => Vec::new(),
+                    false => last_lines(connection, &look.accounts).await?,
+                };
+                let entries = match look.keys.is_empty() && look.entries.is_empty() {
+                    true => Vec::new(),
+                    false => entries(connection, look).await?,
+                };
+                Ok((lines, entries))
+            })
+            .await?;
         let mut seen = Seen::default();
-        if !look.accounts.is_empty() {
-            for row in last_lines(&mut connection, &look.accounts).await? {
-                seen.lines.insert(AccountId(row.account), row.decode()?);
-            }
+        for row in lines {
+            seen.lines.insert(AccountId(row.account), row.decode()?);
         }
-        if !look.keys.is_empty() || !look.entries.is_empty() {
-            for row in entries(&mut connection, look).await? {
-                seen.entries.push(row.decode()?);
-            }
+        for row in entries {
+            seen.entries.push(row.decode()?);
         }
         Ok(seen)
     }
@@ -90,16 +102,17 @@ impl Store {
         number: u64,
         window: Window,
     ) -> Result<u64, LedgerError> {
-        let sum: i64 = sqlx::query_scalar(
+        let sum = sqlx::query_scalar(
             "SELECT LEAST(COALESCE(SUM(units), 0), 9007199254740991)::bigint FROM entries
-             WHERE account = $1 AND number <= $2 AND kind = 1 AND at >= $3 AND at < $4",
+             WHERE account = $1 AND number <= $2 AND kind = 1 AND id >= $3 AND id < $4",
         )
         .bind(account.0)
         .bind(signed(number))
-        .bind(window.start)
-        .bind(window.end)
-        .fetch_one(&self.claims)
-        .await?;
+        .bind(EntryId::first_at(window.start).0)
+        .bind(EntryId::first_at(window.end).0);
+        let sum: i64 = self
+            .in_time(async |connection| sum.fetch_one(connection).await)
+            .await?;
         unsigned(sum)
     }
 
@@ -108,7 +121,7 @@ impl Store {
         let mut sorted: Vec<&Draft> = drafts.iter().collect();
         sorted.sort_unstable_by_key(|draft| draft.account);
         let rows = Rows::of(&sorted);
-        let appended: Vec<Uuid> = sqlx::query_scalar(APPEND)
+        let append = sqlx::query_scalar(APPEND)
             .bind(rows.accounts)
             .bind(rows.numbers)
             .bind(rows.ids)
@@ -120,12 +133,14 @@ impl Store {
             .bind(rows.keys)
             .bind(rows.totals)
             .bind(rows.metadata)
+            .bind(rows.provisional)
             .bind(rows.is_first)
             .bind(rows.assumed)
             .bind(rows.assumed_instants)
             .bind(rows.assumed_versions)
-            .bind(rows.subjects)
-            .fetch_all(&self.claims)
+            .bind(rows.subjects);
+        let appended: Vec<Uuid> = self
+            .in_time(async |connection| append.fetch_all(connection).await)
             .await?;
         Ok(appended.into_iter().map(AccountId).collect())
     }
@@ -154,15 +169,16 @@ impl Store {
         since: DateTime<Utc>,
         limit: u32,
     ) -> Result<Vec<KeyId>, LedgerError> {
-        let keys: Vec<Uuid> = sqlx::query_scalar(
+        let keys = sqlx::query_scalar(
             "SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
              ORDER BY number DESC LIMIT $3",
         )
         .bind(account.0)
         .bind(since)
-        .bind(i64::from(limit))
-        .fetch_all(&self.claims)
-        .await?;
+        .bind(i64::from(limit));
+        let keys: Vec<Uuid> = self
+            .in_time(async |connection| keys.fetch_all(connection).await)
+            .await?;
         Ok(keys.into_iter().map(KeyId).collect())
     }
 }
@@ -189,7 +205,8 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     sqlx::query_as(
-        "SELECT account, number, at, policy_version, totals, id, kind, units, key, metadata
+        "SELECT account, number, at, policy_version, totals, id, kind, units, key,
+             metadata, provisional
          FROM entries WHERE key = ANY($1) OR id = ANY($2)",
     )
     .bind(keys)
@@ -211,15 +228,15 @@ const APPEND: &str = "
         SELECT * FROM UNNEST(
             $1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[],
             $6::integer[], $7::integer[], $8::bigint[], $9::uuid[], $10::text[],
-            $11::text[], $12::boolean[], $13::text[], $14::timestamptz[], $15::integer[],
-            $16::text[]
+            $11::text[], $12::smallint[], $13::boolean[], $14::text[], $15::timestamptz[],
+            $16::integer[], $17::text[]
         ) AS input (account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, is_first, assumed, assumed_at, assumed_version, subject)
+            metadata, provisional, is_first, assumed, assumed_at, assumed_version, subject)
     ), firsts AS (
         INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata)
+            totals, metadata, provisional)
         SELECT account, input.number, id, input.at, kind, policy, input.policy_version, units,
-            key, input.totals, metadata
+            key, input.totals, metadata, provisional
         FROM input LEFT JOIN LATERAL (
             SELECT number, at, policy_version, totals FROM entries
             WHERE entries.account = input.account ORDER BY number DESC LIMIT 1
@@ -232,9 +249,9 @@ const APPEND: &str = "
         RETURNING account
     ), rest AS (
         INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata)
+            totals, metadata, provisional)
         SELECT account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata
+            metadata, provisional
         FROM input WHERE NOT is_first AND account IN (SELECT account FROM firsts)
     ), opened AS (
         INSERT INTO accounts (id, policy, subject)
@@ -257,6 +274,7 @@ struct Rows {
     keys: Vec<Option<Uuid>>,
     totals: Vec<String>,
     metadata: Vec<Option<String>>,
+    provisional: Vec<Option<i16>>,
     is_first: Vec<bool>,
     assumed: Vec<Option<String>>,
     assumed_instants: Vec<Option<DateTime<Utc>>>,
@@ -285,6 +303,8 @@ impl Rows {
                 rows.totals.push(encode_totals(&entry.line.totals));
                 rows.metadata
                     .push(entry.metadata.as_ref().map(|json| json.as_str().to_owned()));
+                rows.provisional
+                    .push(entry.provisional.map(encode_provisional));
                 rows.is_first.push(is_first);
                 rows.assumed
                     .push(assumed.map(|line| encode_totals(&line.totals)));

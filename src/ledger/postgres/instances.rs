@@ -9,8 +9,9 @@ use crate::ledger::LedgerError;
 impl Store {
     /// See [`crate::ledger::Ledger::clock_offset`].
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
-        let theirs: DateTime<Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
-            .fetch_one(&self.queries)
+        let clock = sqlx::query_scalar("SELECT clock_timestamp()");
+        let theirs: DateTime<Utc> = self
+            .in_time(async |connection| clock.fetch_one(connection).await)
             .await?;
         Ok(now - theirs)
     }
@@ -23,23 +24,25 @@ impl Store {
         now: DateTime<Utc>,
         forget: DateTime<Utc>,
     ) -> Result<Vec<String>, LedgerError> {
-        sqlx::query("DELETE FROM instances WHERE seen_at < $1")
-            .bind(forget)
-            .execute(&self.queries)
-            .await?;
-        sqlx::query(
-            "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
-             ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at",
-        )
-        .bind(id)
-        .bind(zone_rules)
-        .bind(now)
-        .execute(&self.queries)
-        .await?;
-        let others = sqlx::query_scalar("SELECT zone_rules FROM instances WHERE id <> $1")
+        self.in_time(async |connection| {
+            sqlx::query("DELETE FROM instances WHERE seen_at < $1")
+                .bind(forget)
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query(
+                "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
+                 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at",
+            )
             .bind(id)
-            .fetch_all(&self.queries)
+            .bind(zone_rules)
+            .bind(now)
+            .execute(&mut *connection)
             .await?;
-        Ok(others)
+            sqlx::query_scalar("SELECT zone_rules FROM instances WHERE id <> $1")
+                .bind(id)
+                .fetch_all(connection)
+                .await
+        })
+        .await
     }
 }

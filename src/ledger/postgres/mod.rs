@@ -6,6 +6,7 @@ mod instances;
 mod keys;
 mod policies;
 
+use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -25,8 +26,9 @@ pub use grants::Snapshot;
 
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 
-/// Connections that carry claims. Few, since each carries a batch at a time.
-const CLAIM_CONNECTIONS: u32 = 4;
+/// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
+/// time.
+const CLAIM_CONNECTIONS: u32 = 6;
 /// Connections for all else: lists, exports, edits.
 const QUERY_CONNECTIONS: u32 = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +40,7 @@ pub struct Store {
     claims: PgPool,
     turns: PgPool,
     queries: PgPool,
+    claim_timeout: Duration,
     identity: Identity,
 }
 
@@ -89,7 +92,7 @@ impl Store {
         let claim_pool = || {
             PgPoolOptions::new()
                 .max_connections(CLAIM_CONNECTIONS)
-                .acquire_timeout(options.claim_timeout)
+                .acquire_timeout(options.claim_timeout / 3)
                 .test_before_acquire(false)
                 .connect_lazy_with(base.clone())
         };
@@ -98,6 +101,7 @@ impl Store {
             claims,
             turns,
             queries,
+            claim_timeout: options.claim_timeout,
             identity,
         })
     }
@@ -105,6 +109,23 @@ impl Store {
     /// See [`super::Ledger::identity`].
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Runs statements that claims wait for. A connection that does not answer in time is
+    /// given up: its path may be dead, and what it carried may or may not have been committed.
+    async fn in_time<T>(
+        &self,
+        statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, LedgerError> {
+        let mut connection = self.claims.acquire().await?;
+        match timeout(self.claim_timeout, statements(&mut connection)).await {
+            Ok(result) => Ok(result?),
+            Err(_) => {
+                connection.close_on_drop();
+                let error = io::Error::from(io::ErrorKind::TimedOut);
+                Err(LedgerError::Unavailable(error.into()))
+            }
+        }
     }
 
     /// See [`super::Ledger::close`].

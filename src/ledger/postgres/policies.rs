@@ -53,8 +53,9 @@ const LAST_OF_NAME: &str = versions_where!("p.name = $1 ORDER BY v.version DESC 
 impl Store {
     /// See [`crate::ledger::Ledger::revision`].
     pub async fn revision(&self) -> Result<u64, LedgerError> {
-        let revision: i64 = sqlx::query_scalar("SELECT revision FROM ledger")
-            .fetch_one(&self.queries)
+        let revision = sqlx::query_scalar("SELECT revision FROM ledger");
+        let revision: i64 = self
+            .in_time(async |connection| revision.fetch_one(connection).await)
             .await?;
         unsigned(revision)
     }
@@ -65,13 +66,14 @@ impl Store {
         after: u64,
         up_to: u64,
     ) -> Result<Vec<Policy>, LedgerError> {
-        let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
+        let versions = sqlx::query_as(versions_where!(
             "v.revision > $1 AND v.revision <= $2 ORDER BY v.revision"
         ))
         .bind(signed(after))
-        .bind(signed(up_to))
-        .fetch_all(&self.queries)
-        .await?;
+        .bind(signed(up_to));
+        let rows: Vec<PolicyRow> = self
+            .in_time(async |connection| versions.fetch_all(connection).await)
+            .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }
 

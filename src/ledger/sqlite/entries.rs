@@ -13,7 +13,10 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
-use crate::ledger::record::{decode_kind, encode_kind, signed, unsigned};
+use crate::faults::reach;
+use crate::ledger::record::{
+    decode_kind, decode_provisional, encode_kind, encode_provisional, signed, unsigned,
+};
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 #[derive(sqlx::FromRow)]
@@ -45,6 +48,7 @@ pub struct EntryRow {
     units: i64,
     key: Option<Uuid>,
     metadata: Option<String>,
+    provisional: Option<i16>,
 }
 
 impl EntryRow {
@@ -58,6 +62,7 @@ impl EntryRow {
             units,
             key: self.key.map(KeyId),
             metadata: self.metadata.map(Metadata::from_stored),
+            provisional: self.provisional.map(decode_provisional).transpose()?,
             line: self.line.decode()?,
         })
     }
@@ -90,12 +95,12 @@ impl Store {
     ) -> Result<u64, LedgerError> {
         let sum: i64 = sqlx::query_scalar(
             "SELECT CAST(MIN(TOTAL(units), 9007199254740991) AS INTEGER) FROM entries
-             WHERE account = $1 AND number <= $2 AND kind = 1 AND at >= $3 AND at < $4",
+             WHERE account = $1 AND number <= $2 AND kind = 1 AND id >= $3 AND id < $4",
         )
         .bind(account.0)
         .bind(signed(number))
-        .bind(window.start.timestamp_micros())
-        .bind(window.end.timestamp_micros())
+        .bind(EntryId::first_at(window.start).0)
+        .bind(EntryId::first_at(window.end).0)
         .fetch_one(&self.readers)
         .await?;
         unsigned(sum)
@@ -122,6 +127,7 @@ impl Store {
             .bind(&rows)
             .execute(&mut *transaction)
             .await?;
+        reach("sqlite.inserted");
         transaction.commit().await?;
         Ok(standing)
     }
@@ -167,7 +173,8 @@ async fn entries(
     look: &Look,
 ) -> Result<Vec<EntryRow>, sqlx::Error> {
     sqlx::query_as(
-        "SELECT account, number, at, policy_version, totals, id, kind, units, key, metadata
+        "SELECT account, number, at, policy_version, totals, id, kind, units, key,
+             metadata, provisional
          FROM entries WHERE key IN (SELECT unhex(value) FROM json_each($1))
             OR id IN (SELECT unhex(value) FROM json_each($2))",
     )
@@ -221,10 +228,11 @@ fn encode_assumptions(drafts: &[Draft]) -> String {
 
 const INSERT_ENTRIES: &str = "
     INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-        totals, metadata)
+        totals, metadata, provisional)
     SELECT unhex(value ->> 'account'), value ->> 'number', unhex(value ->> 'id'),
         value ->> 'at', value ->> 'kind', value ->> 'policy', value ->> 'policy_version',
-        value ->> 'units', unhex(value ->> 'key'), value ->> 'totals', value ->> 'metadata'
+        value ->> 'units', unhex(value ->> 'key'), value ->> 'totals', value ->> 'metadata',
+        value ->> 'provisional'
     FROM json_each($1)";
 
 const INSERT_ACCOUNTS: &str = "
@@ -246,6 +254,7 @@ struct RowRecord<'a> {
     key: Option<String>,
     totals: String,
     metadata: Option<&'a str>,
+    provisional: Option<i16>,
     subject: &'a str,
 }
 
@@ -264,6 +273,7 @@ fn encode_rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> String {
             key: entry.key.map(|key| key.0.simple().to_string()),
             totals: encode_totals(&entry.line.totals),
             metadata: entry.metadata.as_ref().map(Metadata::as_str),
+            provisional: entry.provisional.map(encode_provisional),
             subject: draft.subject.as_str(),
         })
         .collect();

@@ -6,7 +6,7 @@ use super::entries::EntryRow;
 use super::{Store, encode_ids};
 use crate::domain::grant::Grant;
 use crate::domain::identity::EntryId;
-use crate::ledger::{GrantFilter, GrantScope, LedgerError, decode_grant};
+use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
 pub struct Snapshot(Transaction<'static, Sqlite>);
@@ -25,7 +25,7 @@ macro_rules! grants_where {
     ($choice:literal) => {
         concat!(
             "SELECT e.account, e.number, e.at, e.policy_version, e.totals, e.id, e.kind,
-                e.units, e.key, e.metadata, p.name AS policy, a.subject
+                e.units, e.key, e.metadata, e.provisional, p.name AS policy, a.subject
              FROM (",
             $choice,
             ") AS e
@@ -42,18 +42,27 @@ const ALL: &str = grants_where!(
     "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3"
 );
 
+const ALL_PROVISIONAL: &str = grants_where!(
+    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2
+        AND provisional IS NOT NULL AND provisional >= $4
+     ORDER BY id DESC LIMIT $3"
+);
+
 const OF_POLICY: &str = grants_where!(
     "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND policy = $4
+        AND ($5 IS NULL OR provisional >= $5)
      ORDER BY policy DESC, id DESC LIMIT $3"
 );
 
 const OF_ACCOUNTS: &str = grants_where!(
     "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND account IN (SELECT unhex(value) FROM json_each($4))
+        AND ($5 IS NULL OR provisional >= $5)
      ORDER BY id DESC LIMIT $3"
 );
 
 const OF_KEYS: &str = grants_where!(
     "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND key IN (SELECT unhex(value) FROM json_each($4))
+        AND ($5 IS NULL OR provisional >= $5)
      ORDER BY id DESC LIMIT $3"
 );
 
@@ -111,6 +120,7 @@ async fn grants(
     limit: u32,
 ) -> Result<Vec<Grant>, LedgerError> {
     let sql = match filter.scope {
+        GrantScope::All if filter.provisional.is_some() => ALL_PROVISIONAL,
         GrantScope::All => ALL,
         GrantScope::Policy(_) => OF_POLICY,
         GrantScope::Accounts(_) => OF_ACCOUNTS,
@@ -120,11 +130,21 @@ async fn grants(
         .bind(filter.from.0)
         .bind(filter.to.0)
         .bind(i64::from(limit));
+    let least = filter.provisional.map(ProvisionalScope::least);
     let query = match &filter.scope {
-        GrantScope::All => query,
-        GrantScope::Policy(policy) => query.bind(policy.0),
-        GrantScope::Accounts(accounts) => query.bind(encode_ids(accounts.iter().map(|id| id.0))),
-        GrantScope::Keys(keys) => query.bind(encode_ids(keys.iter().map(|id| id.0))),
+        GrantScope::All => match least {
+            Some(least) => query.bind(least),
+            None => query,
+        },
+        GrantScope::Policy(policy) => query.bind(policy.0).bind(least),
+        GrantScope::Accounts(accounts) => {
+            let accounts = encode_ids(accounts.iter().map(|id| id.0));
+            query.bind(accounts).bind(least)
+        }
+        GrantScope::Keys(keys) => {
+            let keys = encode_ids(keys.iter().map(|id| id.0));
+            query.bind(keys).bind(least)
+        }
     };
     let rows: Vec<GrantRow> = query.fetch_all(connection).await?;
     rows.into_iter().map(GrantRow::decode).collect()

@@ -315,12 +315,13 @@ async fn values_out_of_bounds_in_a_policy_are_told_with_their_places() {
         ),
         ("mode", json!("observe"), "#/mode", "enforce"),
         ("mode", json!(""), "#/mode", "enforce"),
-        ("durability", json!("counted"), "#/durability", "recorded"),
+        ("durability", json!("counted"), "#/durability", "REDIS_URL"),
+        ("durability", json!("count"), "#/durability", "counted"),
         (
             "on_ledger_outage",
             json!("count"),
             "#/on_ledger_outage",
-            "refuse",
+            "REDIS_URL",
         ),
     ] {
         let mut rule = json!({ "time_zone": "UTC", "limits": limit(json!(1)) });
@@ -345,7 +346,7 @@ async fn every_fault_of_a_policy_is_told_at_once() {
         "day_starts_at": "noon",
         "active_from": "2026-01-02T00:00:00Z",
         "active_until": "2026-01-02T00:00:00Z",
-        "durability": "counted",
+        "durability": "counting",
     });
     let mut places = invalid_places(&app.put_policy("benefit", rule).await);
     places.sort();

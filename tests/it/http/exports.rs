@@ -10,7 +10,8 @@ use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 use crate::support::servers::Postgres;
 
-const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata";
+const COLUMNS: &str =
+    "id,policy,policy_version,subject,units,state,granted_at,metadata,provisional,over";
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
@@ -144,6 +145,7 @@ async fn exports_equal_the_list(stack: Stack) {
                 json => serde_json::from_str(json).expect("JSON"),
             };
             assert_eq!(metadata, grant["metadata"]);
+            assert_eq!(row[8..], ["false", "false"]);
         }
     }
     let answer = app.get("/v1/grants/export?format=csv&policy=nothing").await;

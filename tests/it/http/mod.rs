@@ -8,6 +8,8 @@ mod errors;
 mod exports;
 mod grants;
 mod health;
+mod metrics;
+mod overload;
 mod policies;
 mod replays;
 mod request_id;

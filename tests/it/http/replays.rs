@@ -3,12 +3,16 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use futures_util::future::{Either, join_all, select};
+use perdiem::clock::{Clock, ManualClock};
 use serde_json::json;
 
 use super::direct::Direct;
 use super::{problem, replace};
-use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_stack};
+use crate::support::desk::on_every_store;
+use crate::support::servers::Redis;
 
 /// Holds what every append wants, until it is released: the ledger can be read meanwhile.
 struct Held(Direct);
@@ -85,6 +89,35 @@ async fn the_same_claim_gets_the_same_grant(stack: Stack) {
     let history = app.get("/v1/grants").await.json();
     assert_eq!(history["items"].as_array().map(Vec::len), Some(2));
     assert_eq!(history["items"][1], first.json()["grant"]);
+}
+
+on_every_store!(a_key_outlives_redis_midnight_and_the_month);
+
+async fn a_key_outlives_redis_midnight_and_the_month(stack: Stack) {
+    let redis = Redis::start();
+    let mut ground = Ground::new(stack);
+    ground.redis_url = Some(redis.url());
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await;
+    replace(&app, json!({})).await;
+    let first = app.claim("member-42", Some("order-17")).await.json();
+    for days in [0, 1, 31, 365] {
+        clock.advance(TimeDelta::days(days));
+        let client = redis::Client::open(redis.url()).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        let flush = redis::cmd("FLUSHALL");
+        let flushed = flush
+            .exec_async(&mut connection.expect("a connection"))
+            .await;
+        flushed.expect("it is emptied");
+        let again = app.claim("member-42", Some("order-17")).await;
+        assert_eq!((again.status.as_u16(), again.json()), (200, first.clone()));
+    }
+    let usage = app.get("/v1/policies/benefit/subjects/member-42").await;
+    assert_eq!(usage.json()["limits"][0]["used"], 0);
 }
 
 on_every_stack!(a_key_stands_for_one_claim);

@@ -142,6 +142,7 @@ async fn grants_are_listed_by_scope_and_span(stack: Stack) {
             scope,
             from: from.map_or(EntryId(Uuid::nil()), |number| grants[number].1),
             to: to.map_or(EntryId(Uuid::max()), |number| grants[number].1),
+            provisional: None,
         };
         let found = desk.ledger.grants(&filter, limit).await.expect("grants");
         let number = |id| grants.iter().position(|(_, known)| *known == id);
@@ -184,6 +185,7 @@ async fn grants_are_listed_by_scope_and_span(stack: Stack) {
         scope: all(),
         from: EntryId::first_at(start + TimeDelta::milliseconds(1)),
         to: EntryId::first_at(start + TimeDelta::milliseconds(3)),
+        provisional: None,
     };
     let found = desk.ledger.grants(&filter, 100).await.expect("grants");
     let ids: Vec<EntryId> = found.iter().map(|grant| grant.entry.id).collect();
@@ -210,6 +212,7 @@ async fn a_snapshot_stands_still(stack: Stack) {
             scope: GrantScope::All,
             from: EntryId(Uuid::nil()),
             to: EntryId(Uuid::max()),
+            provisional: None,
         };
         let frozen = snapshot.grants(&filter, 100).await.expect("grants");
         assert_eq!(frozen.len(), 5);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::EngineOptions;
-use perdiem::http::{Application, ServeError};
+use perdiem::http::{Application, ServeError, ServeOptions};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -145,6 +145,15 @@ impl App {
         ground: &Ground,
         change: impl FnOnce(&mut EngineOptions),
     ) -> Result<Self, ServeError> {
+        Self::try_serve(ground, serve_options(), change).await
+    }
+
+    /// An application that serves in another way.
+    pub async fn try_serve(
+        ground: &Ground,
+        serve: ServeOptions,
+        change: impl FnOnce(&mut EngineOptions),
+    ) -> Result<Self, ServeError> {
         let mut options = ground.options();
         change(&mut options);
         let (stop, stopped) = oneshot::channel();
@@ -156,8 +165,7 @@ impl App {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async move {
-                let drain_time = Duration::from_secs(10);
-                match Application::build("127.0.0.1:0", options, drain_time).await {
+                match Application::build(serve, options).await {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(application) => {
                         drop(started.send(Ok(application.address())));
@@ -228,6 +236,17 @@ impl App {
             request = request.header("Idempotency-Key", key);
         }
         Answer::of(request).await
+    }
+}
+
+/// How applications serve: on a free port, in no hurry.
+pub fn serve_options() -> ServeOptions {
+    ServeOptions {
+        bind: "127.0.0.1:0".to_owned(),
+        drain_time: Duration::from_secs(10),
+        request_time: Duration::from_secs(30),
+        idle_time: Duration::from_secs(60),
+        open_metrics: false,
     }
 }
 

@@ -103,6 +103,7 @@ impl Desk {
                 units,
                 key: key.map(|key| self.key(key)),
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
+                provisional: None,
                 line,
             });
         }

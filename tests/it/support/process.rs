@@ -1,11 +1,17 @@
-//! perdiem as a process of its own, to be killed.
+//! perdiem as a process of its own, to be killed, stopped and ended.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, RequestBuilder};
 
 use super::app::{KEY, client};
+
+/// How long a process may take to end when it was asked to.
+const END_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A running `perdiem serve`. Dies when it is dropped.
 pub struct Process {
@@ -15,20 +21,21 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the binary on a ledger, and waits until it says where it listens.
+    /// Starts the binary on a ledger, and waits until it says where it listens. It logs
+    /// nothing.
     pub fn start(database_url: &str, settings: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_perdiem"))
-            .arg("serve")
-            .env("DATABASE_URL", database_url)
-            .env_remove("REDIS_URL")
-            .env("PERDIEM_BIND", "127.0.0.1:0")
-            .env("PERDIEM_ADMIN_KEY", KEY)
-            .env("PERDIEM_LOG", "off")
-            .envs(settings.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        let mut command = command(database_url, settings);
+        Self::launch(command.env("PERDIEM_LOG", "off"))
+    }
+
+    /// As [`Process::start`], and it logs into a file.
+    pub fn start_logging(database_url: &str, settings: &[(&str, &str)], log: File) -> Self {
+        let mut command = command(database_url, settings);
+        Self::launch(command.env("PERDIEM_LOG", "info,sqlx=off").stderr(log))
+    }
+
+    fn launch(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
@@ -49,6 +56,53 @@ impl Process {
         self.child.wait().expect("it ends");
     }
 
+    /// Stops it in its tracks (SIGSTOP).
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Whether it was stopped, by whomever.
+    pub fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, state)| state.starts_with('T'))
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + END_DEADLINE;
+        loop {
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let signalled = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status();
+        assert!(signalled.is_ok_and(|status| status.success()), "{name}");
+    }
+
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.url);
         self.client.request(method, url).bearer_auth(KEY)
@@ -61,4 +115,18 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn command(database_url: &str, settings: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
+    command
+        .arg("serve")
+        .env("DATABASE_URL", database_url)
+        .env_remove("REDIS_URL")
+        .env("PERDIEM_BIND", "127.0.0.1:0")
+        .env("PERDIEM_ADMIN_KEY", KEY)
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
 }

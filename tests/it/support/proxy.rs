@@ -1,90 +1,192 @@
-//! A proxy that hangs up in the midst of answers.
+//! A proxy that breaks connections in the ways that networks do.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Passes connections on to a server. While it is told to, it swallows every so many of the
-/// server's answers and hangs up instead: what was asked is done, and nobody is told.
+/// Passes connections on to a server, as its mode says.
 pub struct Proxy {
     pub port: u16,
-    cuts: Arc<Cuts>,
+    wire: Arc<Wire>,
     task: AbortHandle,
 }
 
-struct Cuts {
-    is_on: AtomicBool,
+/// What becomes of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Pass,
+    /// Nobody listens, and those who were connected are reset.
+    Refuse,
+    /// Connections stay, and nothing moves on them in either direction.
+    Hold,
+    /// What is asked arrives, and the answers do not.
+    Swallow,
+    /// Every so many answers one is swallowed, and its connection hung up: what was asked is
+    /// done, and nobody is told.
+    HangUp {
+        every: u64,
+    },
+}
+
+struct Wire {
+    mode: watch::Sender<Mode>,
+    server: Mutex<SocketAddr>,
+    /// What to do while [`Proxy::cut`] is on.
     every: u64,
     answers: AtomicU64,
-    done: AtomicU64,
+    hung_up: AtomicU64,
+    /// Connections of an older one are stranded.
+    generation: AtomicU64,
 }
 
 impl Proxy {
     pub async fn start(server: SocketAddr, every: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let cuts = Arc::new(Cuts {
-            is_on: AtomicBool::new(false),
+        let wire = Arc::new(Wire {
+            mode: watch::Sender::new(Mode::Pass),
+            server: Mutex::new(server),
             every,
             answers: AtomicU64::new(0),
-            done: AtomicU64::new(0),
+            hung_up: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
         });
-        let of_task = cuts.clone();
-        let task = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let cuts = of_task.clone();
-                tokio::spawn(async move {
-                    // However it ends, both sides hang up.
-                    let _ = pass(client, server, &cuts).await;
-                });
-            }
-        });
+        let task = tokio::spawn(accept(listener, wire.clone()));
         Self {
             port,
-            cuts,
+            wire,
             task: task.abort_handle(),
         }
     }
 
-    /// Begins to cut, or ends it.
-    pub fn cut(&self, is_on: bool) {
-        self.cuts.is_on.store(is_on, Ordering::SeqCst);
+    /// A proxy before a server on this machine.
+    pub async fn before(port: u16) -> Self {
+        Self::start((Ipv4Addr::LOCALHOST, port).into(), 1).await
     }
 
-    /// How many answers were swallowed.
+    pub fn set(&self, mode: Mode) {
+        self.wire.mode.send_replace(mode);
+    }
+
+    /// New connections lead to another server.
+    pub fn lead_to(&self, port: u16) {
+        *self.wire.server.lock().expect("no panic") = (Ipv4Addr::LOCALHOST, port).into();
+    }
+
+    /// From now on nothing moves on the connections that are there; new ones pass.
+    pub fn strand(&self) {
+        self.wire.generation.fetch_add(1, Ordering::SeqCst);
+        // Wakes them up, so that they notice.
+        self.wire.mode.send_modify(|_| {});
+    }
+
+    /// Begins to hang up on every so many answers, or ends it.
+    pub fn cut(&self, is_on: bool) {
+        let every = self.wire.every;
+        self.set(if is_on {
+            Mode::HangUp { every }
+        } else {
+            Mode::Pass
+        });
+    }
+
+    /// On how many answers it hung up.
     pub fn cuts(&self) -> u64 {
-        self.cuts.done.load(Ordering::SeqCst)
+        self.wire.hung_up.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.task.abort();
+        // Ends the connections too.
+        self.set(Mode::Refuse);
     }
 }
 
-async fn pass(mut client: TcpStream, server: SocketAddr, cuts: &Cuts) -> std::io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
-    let (mut asked, mut answered) = ([0; 65_536], [0; 65_536]);
+/// Listens, but while connections are refused.
+async fn accept(listener: TcpListener, wire: Arc<Wire>) {
+    let address = listener.local_addr().expect("an address");
+    let mut listener = Some(listener);
+    let mut mode = wire.mode.subscribe();
     loop {
+        if *mode.borrow_and_update() == Mode::Refuse {
+            listener = None;
+        } else if listener.is_none() {
+            // Somebody may have the port for a moment.
+            listener = TcpListener::bind(address).await.ok();
+        }
+        match &listener {
+            Some(open) => tokio::select! {
+                accepted = open.accept() => if let Ok((client, _)) = accepted {
+                    let wire = wire.clone();
+                    tokio::spawn(async move {
+                        // However it ends, both sides hang up.
+                        let _ = pass(client, &wire).await;
+                    });
+                },
+                changed = mode.changed() => if changed.is_err() { return },
+            },
+            None => {
+                let _ = tokio::time::timeout(Duration::from_millis(20), mode.changed()).await;
+            }
+        }
+    }
+}
+
+async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
+    let mut mode = wire.mode.subscribe();
+    mode.wait_for(|mode| *mode != Mode::Hold)
+        .await
+        .map_err(std::io::Error::other)?;
+    let address = *wire.server.lock().expect("no panic");
+    let mut server = TcpStream::connect(address).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (mut asked, mut answered) = ([0; 16_384], [0; 65_536]);
+    let mut has_swallowed = false;
+    let generation = wire.generation.load(Ordering::SeqCst);
+    loop {
+        let now = *mode.borrow_and_update();
+        let is_over = has_swallowed && now != Mode::Swallow;
+        if now == Mode::Refuse || is_over {
+            client.set_zero_linger()?;
+            return server.set_zero_linger();
+        }
+        let is_stranded = generation != wire.generation.load(Ordering::SeqCst);
+        let flows = now != Mode::Hold && !is_stranded;
         tokio::select! {
-            count = client.read(&mut asked) => match count? {
+            changed = mode.changed() => changed.map_err(std::io::Error::other)?,
+            count = client.read(&mut asked), if flows => match count? {
                 0 => return Ok(()),
                 count => server.write_all(&asked[..count]).await?,
             },
-            count = server.read(&mut answered) => {
+            count = server.read(&mut answered), if flows => {
                 let count = count?;
                 if count == 0 {
                     return Ok(());
                 }
-                let number = cuts.answers.fetch_add(1, Ordering::SeqCst);
-                if cuts.is_on.load(Ordering::SeqCst) && number.is_multiple_of(cuts.every) {
-                    cuts.done.fetch_add(1, Ordering::SeqCst);
-                    return Ok(());
+                match now {
+                    Mode::Swallow => {
+                        has_swallowed = true;
+                        continue;
+                    }
+                    Mode::HangUp { every } => {
+                        let number = wire.answers.fetch_add(1, Ordering::SeqCst);
+                        if number.is_multiple_of(every) {
+                            wire.hung_up.fetch_add(1, Ordering::SeqCst);
+                            return Ok(());
+                        }
+                    }
+                    Mode::Pass | Mode::Refuse | Mode::Hold => {}
                 }
                 client.write_all(&answered[..count]).await?;
             }

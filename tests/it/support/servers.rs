@@ -15,11 +15,11 @@
 use std::{
     collections::HashSet,
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    os::unix::{fs::MetadataExt, process::CommandExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Command, Output, Stdio},
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -28,12 +28,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use redis::{FromRedisValue, RedisResult};
+
+use super::guardian::Guardian;
+
 /// How long a server may take until it answers.
 const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a Redis may take to do what a test tells it.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause between two looks at a server that is starting.
 const POLL_PAUSE: Duration = Duration::from_millis(10);
 /// On how many ports a start is tried, when others are quicker to take them.
 const PORT_ATTEMPTS: u32 = 20;
+
+/// How `initdb` makes a cluster.
+const NEW_DATA: &str =
+    "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions";
 
 /// The PostgreSQL cluster that all tests share, started when the first one asks.
 ///
@@ -88,11 +98,31 @@ impl Postgres {
     /// Starts a private cluster with more settings, such as `"log_statement=all"`. They hold
     /// after a [`Postgres::restart`] too.
     pub fn start_with(settings: &[&str]) -> Postgres {
+        Postgres::make(None, "initdb", NEW_DATA, settings)
+    }
+
+    /// Starts a private cluster in a folder of its own in this one, which its user must reach.
+    pub fn start_in(parent: &Path) -> Postgres {
+        Postgres::make(Some(parent), "initdb", NEW_DATA, &[])
+    }
+
+    /// Starts a standby that copies this cluster, and follows it.
+    pub fn start_standby(&self) -> Postgres {
+        let words = format!(
+            "-D data -h 127.0.0.1 -p {} -U postgres --write-recovery-conf --wal-method=stream \
+             --checkpoint=fast --no-sync",
+            self.port()
+        );
+        Postgres::make(None, "pg_basebackup", &words, &[])
+    }
+
+    /// Makes the data with a program of PostgreSQL's and its words, and starts on them.
+    fn make(parent: Option<&Path>, maker: &str, words: &str, settings: &[&str]) -> Postgres {
         let bin = postgres_bin();
         // PostgreSQL refuses to run as root. `setpriv` becomes the program it starts, so the
         // process id stays PostgreSQL's own. Another user may not reach root's TMPDIR.
         let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
-        let (user, parent) = if is_root {
+        let (user, usual_parent) = if is_root {
             ("postgres", PathBuf::from("/tmp"))
         } else {
             ("", env::temp_dir())
@@ -110,15 +140,11 @@ impl Postgres {
             words
         };
 
-        let guardian = Guardian::start(&parent, user, "quit");
-        let mut initdb = program("initdb");
-        initdb.extend(
-            "-D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions"
-                .split(' ')
-                .map(str::to_owned),
-        );
-        if !guardian.run("try", &initdb) {
-            panic!("initdb failed:\n{}", guardian.log_tail());
+        let guardian = Guardian::start(parent.unwrap_or(&usual_parent), user, "quit");
+        let mut make = program(maker);
+        make.extend(words.split_whitespace().map(str::to_owned));
+        if !guardian.run("try", &make) {
+            panic!("{maker} failed:\n{}", guardian.log_tail());
         }
 
         let mut command = program("postgres");
@@ -138,6 +164,16 @@ impl Postgres {
         command.push("-p".to_owned());
         let server = Server::start(guardian, command, postgres_is_ready);
         Postgres { server, bin }
+    }
+
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.server.port
+    }
+
+    /// Whether it can be asked, and answers.
+    pub fn answers(&self) -> bool {
+        self.psql("postgres", "SELECT 1").status.success()
     }
 
     /// Makes an empty database with a name of its own, and returns its URL.
@@ -186,13 +222,7 @@ impl Postgres {
     /// Runs SQL in a database, through `psql`, and returns the rows: a line each, the columns
     /// parted by `|`.
     pub fn execute(&self, database: &str, sql: &str) -> String {
-        let output = Command::new(self.bin.join("psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
-            .args(["--set=ON_ERROR_STOP=1", "--command", sql])
-            .args(["--dbname", &self.url(database)])
-            .stdin(Stdio::null())
-            .output()
-            .expect("psql should start: run scripts/install-test-tools");
+        let output = self.psql(database, sql);
         if !output.status.success() {
             let fault = String::from_utf8_lossy(&output.stderr);
             panic!("{sql}\n{fault}\n{}", self.server.guardian.log_tail());
@@ -200,6 +230,16 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Output {
+        Command::new(self.bin.join("psql"))
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--command", sql])
+            .args(["--dbname", &self.url(database)])
+            .stdin(Stdio::null())
+            .output()
+            .expect("psql should start: run scripts/install-test-tools")
     }
 }
 
@@ -217,21 +257,56 @@ impl Redis {
     /// Starts a private Redis with more arguments, such as
     /// `["--maxmemory-policy", "allkeys-lru"]`. They hold after a [`Redis::restart`] too.
     pub fn start_with(args: &[&str]) -> Redis {
-        let program = find_in_path("redis-server")
-            .expect("redis-server is missing: run scripts/install-test-tools");
-        let guardian = Guardian::start(&env::temp_dir(), "", "crash");
+        Redis::start_in(&env::temp_dir(), args)
+    }
+
+    /// As [`Redis::start_with`], in a folder of its own in this one.
+    pub fn start_in(parent: &Path, args: &[&str]) -> Redis {
         let ours = [
             ["--bind", "127.0.0.1"],
             ["--save", ""],
             ["--appendonly", "no"],
             ["--maxmemory-policy", "noeviction"],
         ];
+        let words = ours.iter().flatten().chain(args).copied();
+        Redis::launch(Guardian::start(parent, "", "crash"), words)
+    }
+
+    /// Starts a sentinel, which keeps what it learns in its configuration file.
+    pub fn start_sentinel(configuration: &str) -> Redis {
+        let guardian = Guardian::start(&env::temp_dir(), "", "crash");
+        let file = guardian.folder.join("sentinel.conf");
+        fs::write(file, configuration).expect("a file can be written");
+        Redis::launch(guardian, ["sentinel.conf", "--sentinel"].into_iter())
+    }
+
+    fn launch<'a>(guardian: Guardian, words: impl Iterator<Item = &'a str>) -> Redis {
+        let program = find_in_path("redis-server")
+            .expect("redis-server is missing: run scripts/install-test-tools");
         let mut command = vec![path_text(&program)];
-        command.extend(ours.iter().flatten().chain(args).map(|&arg| arg.to_owned()));
+        command.extend(words.map(str::to_owned));
         command.push("--port".to_owned());
         Redis {
             server: Server::start(guardian, command, redis_is_ready),
         }
+    }
+
+    /// Sends a command, on a connection of its own.
+    ///
+    /// # Errors
+    /// What Redis, or its client, says.
+    pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_connection_with_timeout(COMMAND_TIMEOUT)?;
+        connection.set_read_timeout(Some(COMMAND_TIMEOUT))?;
+        let mut command = redis::Cmd::new();
+        command.arg(words).query(&mut connection)
+    }
+
+    /// Sends a command that must succeed.
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let answer = self.try_command(words);
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     /// The URL of its database 0.
@@ -333,156 +408,6 @@ impl Server {
     }
 }
 
-/// The shell that owns a server and its folder. It takes commands, a line each, and answers
-/// each with a line when it is done; at the end of its input it cleans up.
-///
-/// A cleanup waits for nothing that the server still wants to write: its data goes anyway.
-const GUARDIAN: &str = r#"
-# The end of the input is what ends this, nothing else. The servers handle these themselves.
-trap '' HUP INT TERM PIPE
-parent=$1 user=$2 end=$3
-dir=$(mktemp -d "$parent/perdiem-test-XXXXXX") && cd "$dir" || exit 1
-if [ -n "$user" ]; then chown "$user" "$dir"; fi
-echo "$dir"
-pid=
-
-try() { "$@" >log 2>&1 </dev/null; }
-
-launch() {
-    "$@" >log 2>&1 </dev/null &
-    pid=$!
-    echo "$pid" >pid
-}
-
-# PostgreSQL's backends: each has a session of its own, so no signal to a group reaches them.
-# The ids are parted by the shell: mind not to quote them.
-children() { sed -n "s/^\([0-9]*\) (.*) [^Z] $pid .*/\1/p" /proc/[0-9]*/stat; }
-
-# A parent that is stopped first has no more children.
-pause() { kill -STOP "$pid" && kill -STOP "$pid" $(children); }
-
-resume() { kill -CONT $(children) "$pid"; }
-
-crash() {
-    [ -n "$pid" ] || return 0
-    kill -STOP "$pid"
-    while family=$(children) && [ -n "$family" ]; do kill -KILL $family; done
-    kill -KILL "$pid"
-    wait "$pid"
-    pid=
-}
-
-# PostgreSQL's immediate shutdown: it collects its children, and kills those that linger 5 s.
-# It is asked again because a server that has just been started does not listen yet.
-quit() {
-    [ -n "$pid" ] || return 0
-    resume
-    tries=0
-    while [ "$tries" -lt 400 ]; do
-        kill -QUIT "$pid" || return 0
-        sleep 0.025
-        tries=$((tries + 1))
-    done
-    crash
-}
-
-while read -r line; do
-    eval "$line"
-    echo "$?"
-done
-
-"$end"
-# After a crash PostgreSQL's shared memory stays: its lock file has the segment's key and id.
-segment=$(sed -n '7s/.* //p' data/postmaster.pid)
-if [ -n "$segment" ]; then ipcrm -m "$segment"; fi
-cd / && rm -rf "$dir"
-"#;
-
-struct Guardian {
-    shell: Mutex<Shell>,
-    folder: PathBuf,
-}
-
-struct Shell {
-    process: Child,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Guardian {
-    /// Makes a folder in `parent`, for `user` if one is given. In the end the guardian calls
-    /// its function `end`.
-    fn start(parent: &Path, user: &str, end: &str) -> Guardian {
-        let mut process = Command::new("sh")
-            .args(["-c", GUARDIAN, "perdiem-test-guardian"])
-            .args([&path_text(parent), user, end])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            // Ctrl-C in a terminal goes to the whole group of the tests.
-            .process_group(0)
-            .spawn()
-            .expect("sh should start");
-        let mut answers = BufReader::new(process.stdout.take().expect("a pipe"));
-        let mut folder = String::new();
-        let read = answers.read_line(&mut folder);
-        assert!(
-            read.is_ok_and(|length| length > 1),
-            "no folder could be made in {}",
-            parent.display()
-        );
-        Guardian {
-            shell: Mutex::new(Shell { process, answers }),
-            folder: PathBuf::from(folder.trim_end()),
-        }
-    }
-
-    /// Runs one of the guardian's functions on these words. True if it succeeded.
-    fn run(&self, function: &str, words: &[String]) -> bool {
-        let mut line = function.to_owned();
-        for word in words {
-            assert!(!word.contains('\n'), "a command is one line: {word:?}");
-            line.push_str(&format!(" '{}'", word.replace('\'', r"'\''")));
-        }
-        line.push('\n');
-
-        let mut shell = self.shell.lock().unwrap_or_else(PoisonError::into_inner);
-        let input = shell.process.stdin.as_mut().expect("a pipe");
-        let mut answer = String::new();
-        input
-            .write_all(line.as_bytes())
-            .and_then(|()| shell.answers.read_line(&mut answer))
-            .expect("the guardian of a server was killed");
-        answer == "0\n"
-    }
-
-    /// Runs a function that takes no words, and whose success does not matter: a server that
-    /// is dead can be neither killed nor paused.
-    fn tell(&self, function: &str) {
-        self.run(function, &[]);
-    }
-
-    fn server_pid(&self) -> u32 {
-        let text = fs::read_to_string(self.folder.join("pid")).expect("the guardian wrote it");
-        text.trim().parse().expect("a process id")
-    }
-
-    /// The last lines that the server has written.
-    fn log_tail(&self) -> String {
-        let log = fs::read(self.folder.join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(30)..].join("\n")
-    }
-}
-
-impl Drop for Guardian {
-    fn drop(&mut self) {
-        let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // This closes the guardian's input first. There is nobody to tell of a failure.
-        let _ = shell.process.wait();
-    }
-}
-
 /// PostgreSQL says in its lock file who it is (line 1) and how far it is (line 8).
 fn postgres_is_ready(folder: &Path, pid: u32, _port: u16) -> bool {
     let lock = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
@@ -492,18 +417,25 @@ fn postgres_is_ready(folder: &Path, pid: u32, _port: u16) -> bool {
 
 /// Redis answers PING and says who it is, or that it wants a password.
 fn redis_is_ready(_folder: &Path, pid: u32, port: u16) -> bool {
-    let ask = || -> std::io::Result<String> {
+    let own_id = format!("process_id:{pid}\r\n");
+    let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"PING\r\nINFO server\r\nQUIT\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+        stream.write_all(b"PING\r\nINFO server\r\n")?;
+        let (mut answer, mut part) = (String::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut part)?;
+            answer.push_str(&String::from_utf8_lossy(&part[..count]));
+            if answer.starts_with("-NOAUTH") || answer.contains(&own_id) {
+                return Ok(!answer.starts_with("-LOADING"));
+            }
+            // Another server's answer is as long as this one's would be.
+            if count == 0 || answer.contains("executable:") {
+                return Ok(false);
+            }
+        }
     };
-    ask().is_ok_and(|answer| {
-        let is_ours = answer.contains(&format!("process_id:{pid}\r\n"));
-        (answer.starts_with("+PONG") && is_ours) || answer.starts_with("-NOAUTH")
-    })
+    ask().unwrap_or(false)
 }
 
 /// False once the process has ended, whether or not its parent has taken notice.
@@ -539,13 +471,13 @@ fn postgres_bin() -> PathBuf {
         .expect("PostgreSQL is missing: run scripts/install-test-tools")
 }
 
-fn find_in_path(program: &str) -> Option<PathBuf> {
+pub fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|candidate| candidate.is_file())
 }
 
-fn path_text(path: &Path) -> String {
+pub fn path_text(path: &Path) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -1,0 +1,84 @@
+//! A connection to Redis: to one server, or to a cluster's shards.
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
+
+/// A connection. Cheap to clone; clones share it.
+#[derive(Clone)]
+pub enum Link {
+    /// To one server.
+    Node(MultiplexedConnection),
+    /// To every shard of a cluster.
+    Cluster(ClusterConnection),
+}
+
+impl Link {
+    /// Sends commands together; the answers are in order.
+    ///
+    /// One server gets one pipeline. A cluster's client finds the shard of each command by
+    /// its key, follows slots that move, and sends all at once.
+    ///
+    /// # Errors
+    /// When none of them got an answer.
+    pub async fn send(&self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
+        match self {
+            Self::Node(connection) => {
+                let mut pipeline = Pipeline::with_capacity(commands.len());
+                for command in commands {
+                    pipeline.add_command(command);
+                }
+                let mut connection = connection.clone();
+                pipeline.ignore_errors().query_async(&mut connection).await
+            }
+            Self::Cluster(connection) => {
+                let answers = commands.into_iter().map(|command| {
+                    let mut connection = connection.clone();
+                    async move { command.query_async(&mut connection).await }
+                });
+                Ok(join_all(answers).await)
+            }
+        }
+    }
+
+    /// Sends a command to each primary; one answer each.
+    ///
+    /// # Errors
+    /// When one of them does not answer.
+    pub async fn ask_primaries<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<Vec<T>> {
+        match self {
+            Self::Node(connection) => {
+                let answer = command.query_async(&mut connection.clone()).await?;
+                Ok(vec![answer])
+            }
+            Self::Cluster(connection) => {
+                let all = MultipleNodeRoutingInfo::AllMasters;
+                let routing = RoutingInfo::MultiNode((all, None));
+                let answers = connection.clone().route_command(command, routing).await?;
+                let by_node: Vec<(String, T)> = redis::from_redis_value(answers)?;
+                Ok(by_node.into_iter().map(|(_, answer)| answer).collect())
+            }
+        }
+    }
+
+    /// Whether it leads to a cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+}
+
+/// The first error in what was answered that says something of Redis.
+pub fn first_failure(
+    answers: &RedisResult<Vec<RedisResult<Value>>>,
+    is_harmless: impl Fn(&RedisError) -> bool,
+) -> Option<&RedisError> {
+    match answers {
+        Err(error) => Some(error),
+        Ok(answers) => answers
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
+            .find(|error| !is_harmless(error)),
+    }
+}

@@ -1,0 +1,116 @@
+-- Decides a claim without the ledger: compares, counts, and queues the grant, all or nothing.
+-- Safe to run twice: the claim's entry id and its key are remembered until the ledger has it.
+-- Begins with line.lua.
+--
+-- KEYS[1]  the account's counter
+-- KEYS[2]  what of the account waits for the ledger, a hash: a field `i` and an entry's id, and
+--          a field `k` and a key's, with the place in the queue; a field `u` and a window's
+--          name, with the units that wait
+-- KEYS[3]  the bucket's queue, a stream
+-- ARGV[1]  `i` and the entry's id, '' to look and change nothing
+-- ARGV[2]  `k` and the key's id, '' without one
+-- ARGV[3]  the units
+-- ARGV[4]  the version of the policy that the limits are of
+-- ARGV[5]  what the ledger says: '' when it was not asked; 'silent' when it does not answer; or
+--          the number of the account's last line, which the limits' `used` go by
+-- ARGV[6]  the grant, for the queue
+-- ARGV[7…] five for each limit: per, max, the window's start and end in seconds since 1970, and
+--          the units used in it as of the ledger's last line
+-- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
+--          with the claim's when it is granted, and when the ledger last confirmed the counter
+--          ('' when it did not);
+--          {'queued', place, fields…} when the claim, or another with its key, waits already;
+--          {'ask'} when the counter cannot tell what the ledger can
+
+local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
+local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local ledger = ARGV[5]
+
+for _, field in ipairs({id, key}) do
+  local place = field ~= '' and redis.call('HGET', waiting, field)
+  local found = place and redis.call('XRANGE', queue, place, place)[1]
+  if found then
+    return {'queued', found[1], found[2]}
+  end
+end
+
+local current = read_line(counter)
+if current and key ~= '' and redis.call('HEXISTS', counter, key) == 1 then
+  return {'ask'}
+end
+if ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
+  return {'ask'}
+end
+local number = tonumber(ledger)
+if number and current and current.number > number then
+  return {'ask'}
+end
+
+local at, version, totals
+if current and not number then
+  local text
+  at, version, text = string.match(current.line, '^(%-?%d+) (%d+) (%[.*%])$')
+  local readable, decoded = pcall(cjson.decode, text)
+  at, version, totals = tonumber(at), tonumber(version), readable and decoded
+  if ledger == '' and (not totals or version > tonumber(ARGV[4])) then
+    return {'ask'}
+  end
+end
+
+-- The units used in a window, without those that wait; nil when only the ledger can tell.
+local function used_in(per, first, last, by_ledger)
+  if number then
+    return tonumber(by_ledger)
+  end
+  for _, total in ipairs(totals or {}) do
+    if total[1] == per and total[4] == first and total[5] == last then
+      return total[3]
+    end
+  end
+  if ledger == 'silent' or first * 1000000 > at then
+    return 0
+  end
+  return nil
+end
+
+local names, used, denied = {}, {}, false
+for index = 7, #ARGV, 5 do
+  local name = ARGV[index] .. ':' .. ARGV[index + 2]
+  local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
+    ARGV[index + 4])
+  if not before then
+    return {'ask'}
+  end
+  before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
+  denied = denied or units > tonumber(ARGV[index + 1]) - before
+  names[#names + 1] = name
+  used[#used + 1] = before
+end
+
+-- The ledger alone may know that this is the retry of a grant.
+if denied and ledger == 'silent' and key ~= '' and not (current and current.keys == '1') then
+  return {'ask'}
+end
+
+local answer = {'granted'}
+if denied then
+  answer = {'denied', current and not number and current.confirmed or ''}
+end
+for index, before in ipairs(used) do
+  answer[#answer + 1] = string.format('%.0f', denied and before or before + units)
+end
+if denied or id == '' then
+  return answer
+end
+
+local after = table.concat(answer, ' ', 2)
+local place = redis.call('XADD', queue, '*', 'id', id, 'key', key, 'units', ARGV[3],
+  'windows', table.concat(names, ' '), 'used', after, 'grant', ARGV[6])
+redis.call('HSET', waiting, id, place)
+if key ~= '' then
+  redis.call('HSET', waiting, key, place)
+end
+for _, name in ipairs(names) do
+  redis.call('HINCRBY', waiting, 'u' .. name, ARGV[3])
+end
+return answer

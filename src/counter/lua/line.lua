@@ -1,0 +1,61 @@
+-- How a counter's last line is read and written. The scripts that need it begin with it, and
+-- say what KEYS, ARGV and what it returns are.
+
+-- A counter's fields as perdiem writes them, or nil: what cannot be read is no counter.
+local function read_line(counter)
+  if redis.call('TYPE', counter).ok ~= 'hash' then
+    return nil
+  end
+  local fields = redis.call('HMGET', counter, 'number', 'line', 'confirmed', 'keys')
+  local is_whole = string.match(fields[1] or '', '^%d+$') and #fields[1] <= 16
+    and string.match(fields[2] or '', '^%-?%d+ %d+ %[.*%]$')
+    and string.match(fields[3] or '', '^%d+$') and #fields[3] <= 14
+    and fields[4]
+  if not is_whole then
+    return nil
+  end
+  return {number = tonumber(fields[1]), line = fields[2], confirmed = fields[3], keys = fields[4]}
+end
+
+-- Writes an account's last line, and the keys that it must remember. Safe to run twice.
+-- Reads and checks first, writes last.
+--
+-- counter       the account's counter, a hash: number, line, confirmed, keys, and a field a key
+-- arguments[1]  the line's number
+-- arguments[2]  the line: instant, policy version, totals
+-- arguments[3]  when the ledger confirmed it, in milliseconds since 1970
+-- arguments[4]  for how many milliseconds the counter is of use
+-- arguments[5]  the number that the counter bore when it was asked, '' without one: a counter
+--               that still bears it is overwritten even by a lower line
+-- arguments[6]  'all' when the keys that follow are all that the account must remember;
+--               otherwise the line that they come after: they complete a counter that is
+--               complete at that line
+-- arguments[7]  how many keys a counter holds at most; one that would hold more holds none
+-- arguments[8…] fields of keys
+-- returns 1 when it wrote, 0 when the counter knows better
+local function settle(counter, arguments)
+  local number = tonumber(arguments[1])
+  local current = read_line(counter)
+  if current and current.number > number and current.number ~= tonumber(arguments[5]) then
+    return 0
+  end
+
+  local all = arguments[6] == 'all'
+  local goes_on = current and current.keys == '1'
+    and (current.line == arguments[2] or current.line == arguments[6])
+  local fits = all
+    or goes_on and redis.call('HLEN', counter) + #arguments - 7 <= tonumber(arguments[7]) + 4
+
+  if all or not fits then
+    redis.call('DEL', counter)
+  end
+  redis.call('HSET', counter, 'number', arguments[1], 'line', arguments[2],
+    'confirmed', arguments[3], 'keys', fits and '1' or '0')
+  if fits then
+    for index = 8, #arguments do
+      redis.call('HSET', counter, arguments[index], '')
+    end
+  end
+  redis.call('PEXPIRE', counter, arguments[4])
+  return 1
+end

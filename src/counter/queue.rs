@@ -1,0 +1,342 @@
+//! Redis decides alone: grants that are counted, queued, and later recorded in the ledger.
+//!
+//! A bucket has one queue, a stream, which never expires. An account's hash says what of it
+//! waits there: the units in each window, and the claims' ids and keys.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use chrono::{DateTime, Utc};
+use redis::{FromRedisValue, RedisResult, Script, Value, cmd};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Call, Counters, Settlement, Unavailable, prefix, record};
+use crate::domain::claim::{Metadata, Subject, Units};
+use crate::domain::grant::Total;
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::policy::PolicyId;
+
+const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
+const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
+
+static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(COUNT_LUA));
+static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(RECORD_LUA));
+
+/// A grant that Redis alone decided, as it waits for the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedGrant {
+    /// The account.
+    pub account: AccountId,
+    /// The id that its entry will have; it bears the instant of the grant.
+    pub entry: EntryId,
+    /// The id of its `Idempotency-Key`.
+    pub key: Option<KeyId>,
+    /// The policy.
+    pub policy: PolicyId,
+    /// The version that it was decided under.
+    pub policy_version: u32,
+    /// The subject behind the account.
+    pub subject: Subject,
+    /// How many units.
+    pub units: Units,
+    /// What to keep beside it.
+    pub metadata: Option<Metadata>,
+}
+
+/// What the ledger says of an account that a claim is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerWord {
+    /// It was not asked.
+    NotAsked,
+    /// It does not answer: what no counter tells counts from zero.
+    Silent,
+    /// Its last line has this number, and the totals are as of it; 0 without entries.
+    Line(u64),
+}
+
+/// A claim for Redis to decide, or a look at what is used.
+#[derive(Debug, Clone)]
+pub struct Count {
+    /// The account.
+    pub account: AccountId,
+    /// The version of the policy that the totals are of.
+    pub policy_version: u32,
+    /// The limits and their windows. `used` is told by the ledger's last line, or is not told.
+    pub totals: Vec<Total>,
+    /// What the ledger says.
+    pub ledger: LedgerWord,
+    /// The grant, should it be one; `None` only looks.
+    pub grant: Option<CountedGrant>,
+}
+
+/// What Redis decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counted {
+    /// Granted: the units used in each window, with the claim's.
+    Granted(Vec<u64>),
+    /// Denied: the units used in each window, and when the ledger last confirmed the counter.
+    Denied(Vec<u64>, Option<DateTime<Utc>>),
+    /// The claim, or one with its key, waits in the queue already.
+    Queued(QueuedGrant),
+    /// The ledger can tell what the counter cannot.
+    AskLedger,
+}
+
+/// A grant in its queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedGrant {
+    /// Where it waits.
+    pub place: String,
+    /// The grant.
+    pub grant: CountedGrant,
+    /// The units used in each window when it was granted.
+    pub used: Vec<u64>,
+}
+
+/// What a queue's place holds: a grant, or what perdiem never wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Queued {
+    /// A grant.
+    Grant(QueuedGrant),
+    /// Something that cannot be read: its bucket and its place.
+    Unreadable(u8, String),
+}
+
+/// Grants of one account that stand in the ledger now.
+#[derive(Debug, Clone)]
+pub struct RecordedGrants {
+    /// The account's last line.
+    pub settlement: Settlement,
+    /// The grants' places and entries.
+    pub grants: Vec<(String, EntryId)>,
+}
+
+/// What the stream's fields do not say of a grant.
+#[derive(Serialize, Deserialize)]
+struct GrantRecord<'a> {
+    account: Uuid,
+    policy: i32,
+    policy_version: u32,
+    subject: std::borrow::Cow<'a, str>,
+    metadata: Option<std::borrow::Cow<'a, str>>,
+}
+
+impl Counters {
+    /// Lets Redis decide claims, in one round trip; the answers are in order, and `None` where
+    /// it cannot do so. Safe to repeat: a claim is known by its entry's id and by its key.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: some may have been counted.
+    pub async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
+        let calls = counts.iter().map(|count| self.count_call(count)).collect();
+        let answers = self.run(&COUNT, COUNT_LUA, calls).await?;
+        let decode = |answer: RedisResult<Value>| decode_counted(answer.ok()?);
+        Ok(answers.into_iter().map(decode).collect())
+    }
+
+    fn count_call(&self, count: &Count) -> Call {
+        let grant = count.grant.as_ref();
+        let mut call = Call::new(&self.names(count.account));
+        let entry = grant.map(|grant| record::entry_field(grant.entry));
+        let key = grant.and_then(|grant| grant.key).map(record::key_field);
+        let bytes = |field: &Option<[u8; 17]>| field.map_or(Vec::new(), Vec::from);
+        let ledger = match count.ledger {
+            LedgerWord::NotAsked => String::new(),
+            LedgerWord::Silent => "silent".to_owned(),
+            LedgerWord::Line(number) => number.to_string(),
+        };
+        call.arg(bytes(&entry).as_slice())
+            .arg(bytes(&key).as_slice())
+            .arg(grant.map_or(0, |grant| grant.units.get()))
+            .arg(count.policy_version)
+            .arg(ledger)
+            .arg(grant.map(encode_grant).unwrap_or_default());
+        for total in &count.totals {
+            call.arg(total.per.as_str())
+                .arg(total.max)
+                .arg(total.window.start.timestamp())
+                .arg(total.window.end.timestamp())
+                .arg(total.used);
+        }
+        call
+    }
+
+    /// The first grants that wait in some buckets' queues, in order, at most `most` each.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn queued(&self, buckets: &[u8], most: usize) -> Result<Vec<Queued>, Unavailable> {
+        let commands = buckets.iter().map(|bucket| {
+            let mut command = cmd("XRANGE");
+            command.arg(self.queue(*bucket)).arg("-").arg("+");
+            command.arg("COUNT").arg(most);
+            command
+        });
+        let answers = self.query(commands.collect()).await?;
+        let mut queued = Vec::new();
+        for (bucket, answer) in buckets.iter().zip(answers) {
+            let Ok(answer) = answer else { continue };
+            let entries = Vec::<(String, Value)>::from_redis_value(answer);
+            for (place, fields) in entries.into_iter().flatten() {
+                queued.push(match decode_queued(&place, fields) {
+                    Some(grant) => Queued::Grant(grant),
+                    None => Queued::Unreadable(*bucket, place),
+                });
+            }
+        }
+        Ok(queued)
+    }
+
+    /// How many grants wait in some buckets' queues.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn queue_lengths(&self, buckets: &[u8]) -> Result<Vec<u64>, Unavailable> {
+        let commands = buckets.iter().map(|bucket| {
+            let mut command = cmd("XLEN");
+            command.arg(self.queue(*bucket));
+            command
+        });
+        let answers = self.query(commands.collect()).await?;
+        let decode = |answer: RedisResult<Value>| {
+            let length = answer
+                .ok()
+                .and_then(|length| redis::from_redis_value(length).ok());
+            length.unwrap_or(0)
+        };
+        Ok(answers.into_iter().map(decode).collect())
+    }
+
+    /// Takes grants that the ledger holds now off their queues, and settles their accounts'
+    /// counters. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: some may have been taken off.
+    pub async fn record(&self, recorded: &[RecordedGrants]) -> Result<(), Unavailable> {
+        let calls = recorded.iter().map(|recorded| {
+            let mut call = Call::new(&self.names(recorded.settlement.account));
+            call.arg(recorded.grants.len());
+            for (place, entry) in &recorded.grants {
+                call.arg(place).arg(record::entry_field(*entry).as_slice());
+            }
+            Self::settle_arguments(&recorded.settlement, &mut call);
+            call
+        });
+        self.run(&RECORD, RECORD_LUA, calls.collect()).await?;
+        Ok(())
+    }
+
+    /// Sets something aside that cannot be recorded, so that the queue goes on: it moves to a
+    /// stream of its own, for people to look at.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: it may stand in both streams.
+    pub async fn set_aside(&self, bucket: u8, place: &str) -> Result<(), Unavailable> {
+        let queue = self.queue(bucket);
+        let mut read = cmd("XRANGE");
+        read.arg(&queue).arg(place).arg(place);
+        let answer = self.query(vec![read]).await?.pop();
+        let entries: Option<Vec<(String, HashMap<String, Value>)>> = answer
+            .and_then(Result::ok)
+            .and_then(|entries| redis::from_redis_value(entries).ok());
+        let mut keep = cmd("XADD");
+        keep.arg(format!("{}aside", prefix(self.ledger, bucket)));
+        keep.arg("*").arg("place").arg(place);
+        for (field, value) in entries.into_iter().flatten().flat_map(|(_, fields)| fields) {
+            if let Value::BulkString(bytes) = value {
+                keep.arg(field).arg(bytes);
+            }
+        }
+        self.query(vec![keep]).await?;
+        let mut remove = cmd("XDEL");
+        remove.arg(&queue).arg(place);
+        self.query(vec![remove]).await?;
+        Ok(())
+    }
+
+    /// An account's counter, what waits of it, and its bucket's queue.
+    fn names(&self, account: AccountId) -> [String; 3] {
+        let counter = self.name(account);
+        let waiting = waiting(&counter);
+        [counter, waiting, self.queue(account.bucket())]
+    }
+
+    fn queue(&self, bucket: u8) -> String {
+        format!("{}queue", prefix(self.ledger, bucket))
+    }
+}
+
+/// The name of what waits of an account, from its counter's.
+pub fn waiting(counter: &str) -> String {
+    format!("{counter}:waiting")
+}
+
+fn encode_grant(grant: &CountedGrant) -> String {
+    let record = GrantRecord {
+        account: grant.account.0,
+        policy: grant.policy.0,
+        policy_version: grant.policy_version,
+        subject: grant.subject.as_str().into(),
+        metadata: grant.metadata.as_ref().map(|json| json.as_str().into()),
+    };
+    serde_json::to_string(&record).expect("texts and numbers are JSON")
+}
+
+fn decode_counted(answer: Value) -> Option<Counted> {
+    let mut parts = Vec::<Value>::from_redis_value(answer).ok()?.into_iter();
+    let mut text = || String::from_redis_value(parts.next()?).ok();
+    match text()?.as_str() {
+        "granted" => Some(Counted::Granted(decode_used(parts)?)),
+        "denied" => {
+            let confirmed = text()?.parse().ok();
+            let confirmed_at = confirmed.and_then(DateTime::from_timestamp_millis);
+            Some(Counted::Denied(decode_used(parts)?, confirmed_at))
+        }
+        "queued" => {
+            let place = text()?;
+            decode_queued(&place, parts.next()?).map(Counted::Queued)
+        }
+        "ask" => Some(Counted::AskLedger),
+        _ => None,
+    }
+}
+
+fn decode_used(parts: impl Iterator<Item = Value>) -> Option<Vec<u64>> {
+    parts
+        .map(|part| String::from_redis_value(part).ok()?.parse().ok())
+        .collect()
+}
+
+fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
+    let fields = Vec::<Vec<u8>>::from_redis_value(fields).ok()?;
+    let field = |name: &str| {
+        let mut pairs = fields.chunks_exact(2);
+        let found = pairs.find(|pair| pair[0] == name.as_bytes());
+        found.map(|pair| pair[1].as_slice())
+    };
+    let text = |name| std::str::from_utf8(field(name)?).ok();
+    let id = |bytes: &[u8]| Uuid::from_slice(bytes.get(1..)?).ok();
+    let key = field("key")?;
+    let record: GrantRecord<'_> = serde_json::from_str(text("grant")?).ok()?;
+    let used: Result<Vec<u64>, _> = text("used")?.split(' ').map(str::parse).collect();
+    Some(QueuedGrant {
+        place: place.to_owned(),
+        grant: CountedGrant {
+            account: AccountId(record.account),
+            entry: EntryId(id(field("id")?)?),
+            key: match key.is_empty() {
+                true => None,
+                false => Some(KeyId(id(key)?)),
+            },
+            policy: PolicyId(record.policy),
+            policy_version: record.policy_version,
+            subject: Subject::new(&record.subject).ok()?,
+            units: Units::new(text("units")?.parse().ok()?).ok()?,
+            metadata: record
+                .metadata
+                .map(|json| Metadata::from_stored(json.into_owned())),
+        },
+        used: used.ok()?,
+    })
+}

@@ -1,0 +1,374 @@
+//! Redis decides alone: for policies whose grants are counted, and for those whose owner chose
+//! so for the time that the ledger does not answer.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::mpsc::{Receiver, WeakSender};
+
+use super::ask::CONFIRMED;
+use super::batch::in_batches;
+use super::drain::DrainSignal;
+use super::health::Watch;
+use super::metrics::{Metrics, Stage};
+use super::pending::{Outcome, Pending, Undecided, send};
+use super::policies::Policies;
+use super::settle::SettleQueue;
+use crate::clock::Clock;
+use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
+use crate::domain::account::{Refusal, Sums, refuse, totals_at};
+use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
+use crate::faults::reach;
+use crate::ledger::{Ledger, LedgerError, Look};
+
+const LANES: u32 = 4;
+const BATCH_MOST: usize = 128;
+/// How often the ledger is asked about a claim.
+const ASKS_MOST: u32 = 8;
+
+/// Lets Redis decide claims.
+pub struct Counting {
+    /// Where they are counted.
+    pub counters: Counters,
+    /// For what the counters cannot tell.
+    pub ledger: Ledger,
+    /// The source of time.
+    pub clock: Clock,
+    /// Whether they are fresh decides whether a counter may deny.
+    pub policies: Arc<Policies>,
+    /// Whether the ledger answers.
+    pub watch: Arc<Watch>,
+    /// Where a claim goes that Redis cannot decide.
+    pub append: WeakSender<Pending>,
+    /// Where last lines go that the ledger told.
+    pub settle: SettleQueue,
+    /// Who is told that grants wait.
+    pub drain: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
+}
+
+/// Takes claims off the queue, and lets Redis decide them.
+pub async fn count_all(counting: Arc<Counting>, queue: Receiver<Pending>) {
+    in_batches(queue, LANES, BATCH_MOST, move |claims| {
+        let counting = counting.clone();
+        async move { counting.decide(claims).await }
+    })
+    .await;
+}
+
+/// What the ledger told of a claim's account.
+enum Told {
+    /// The claim's key stands there already.
+    Repeated(Entry),
+    /// The totals as of the account's last line.
+    Totals(LedgerWord, Vec<Total>),
+}
+
+impl Counting {
+    async fn decide(&self, mut claims: Vec<Pending>) {
+        let now = self.clock.now();
+        let word = self.first_word();
+        // Only the ledger can tell whether what must be refused was granted before.
+        let refused = |claim: &mut Pending| refuse(&claim.policy, claim.units, now).is_some();
+        claims
+            .extract_if(.., refused)
+            .for_each(|claim| self.give_up(claim));
+        let counts = claims.iter().map(|claim| {
+            let totals = totals_unknown(&claim.policy, now);
+            count_of(claim, totals, word, now)
+        });
+        let Ok(answers) = self.count(&counts.collect::<Vec<_>>()).await else {
+            return claims.into_iter().for_each(|claim| self.give_up(claim));
+        };
+        let mut unsure = Vec::new();
+        for (claim, answer) in claims.into_iter().zip(answers) {
+            let confirmed = |at: Option<DateTime<Utc>>| {
+                at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
+            };
+            match answer {
+                Some(Counted::AskLedger) if word == LedgerWord::NotAsked => unsure.push(claim),
+                Some(Counted::Denied(_, at)) if word == LedgerWord::NotAsked && !confirmed(at) => {
+                    unsure.push(claim);
+                }
+                answer => self.end(claim, answer, now),
+            }
+        }
+        self.decide_with_ledger(unsure).await;
+    }
+
+    /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
+    /// several times where grants come into the ledger meanwhile.
+    async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
+        for _ in 0..ASKS_MOST {
+            if claims.is_empty() {
+                return;
+            }
+            claims = self.decide_on_its_word(claims).await;
+        }
+        claims.into_iter().for_each(|claim| self.give_up(claim));
+    }
+
+    /// Returns the claims whose accounts went on meanwhile.
+    async fn decide_on_its_word(&self, claims: Vec<Pending>) -> Vec<Pending> {
+        let now = self.clock.now();
+        let mut counts = Vec::with_capacity(claims.len());
+        let mut open = Vec::with_capacity(claims.len());
+        let told = self.ask_ledger(&claims, now).await;
+        for (claim, told) in claims.into_iter().zip(told) {
+            let count = match told {
+                Ok(Told::Repeated(entry)) => {
+                    let outcome = claim.repeats(entry);
+                    claim.end(Ok(outcome));
+                    continue;
+                }
+                Ok(Told::Totals(word, totals)) => count_of(&claim, totals, word, now),
+                Err(_) => {
+                    let totals = totals_unknown(&claim.policy, now);
+                    count_of(&claim, totals, LedgerWord::Silent, now)
+                }
+            };
+            counts.push(count);
+            open.push(claim);
+        }
+        let Ok(answers) = self.count(&counts).await else {
+            open.into_iter().for_each(|claim| self.give_up(claim));
+            return Vec::new();
+        };
+        let mut unsure = Vec::new();
+        for ((claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
+            match (answer, count.ledger) {
+                (Some(Counted::AskLedger), LedgerWord::Line(_)) => unsure.push(claim),
+                (answer, _) => self.end(claim, answer, now),
+            }
+        }
+        unsure
+    }
+
+    /// What the ledger tells of each claim's account; its counter learns it too.
+    async fn ask_ledger(
+        &self,
+        claims: &[Pending],
+        now: DateTime<Utc>,
+    ) -> Vec<Result<Told, Arc<LedgerError>>> {
+        let look = Look {
+            accounts: claims.iter().map(|claim| claim.account).collect(),
+            keys: claims.iter().filter_map(|claim| claim.key).collect(),
+            entries: Vec::new(),
+        };
+        let seen = match self.ledger.look(&look).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                let error = Arc::new(error);
+                return claims.iter().map(|_| Err(error.clone())).collect();
+            }
+        };
+        let mut told = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let is_repeated = |entry: &&Entry| claim.key.is_some() && entry.key == claim.key;
+            let last = seen.lines.get(&claim.account);
+            told.push(match seen.entries.iter().find(is_repeated) {
+                Some(entry) => Ok(Told::Repeated(entry.clone())),
+                None => {
+                    if let Some(line) = last {
+                        self.settle.confirm(claim.account, line, now);
+                    }
+                    let totals = self.totals(&claim.policy, claim.account, last, now).await;
+                    match totals {
+                        Ok(totals) => Ok(Told::Totals(word_of(last), totals)),
+                        Err(error) => Err(Arc::new(error)),
+                    }
+                }
+            });
+        }
+        told
+    }
+
+    async fn totals(
+        &self,
+        policy: &Policy,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Total>, LedgerError> {
+        let mut sums = Sums::default();
+        loop {
+            match totals_at(policy, last, &sums, now) {
+                Ok(totals) => return Ok(totals),
+                Err(windows) => sums = self.ledger.sums(account, last, &windows).await?,
+            }
+        }
+    }
+
+    fn end(&self, claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
+        match answer {
+            Some(Counted::Granted(used)) => {
+                self.drain.grants_wait(claim.account);
+                let totals = with_used(totals_unknown(&claim.policy, now), used);
+                let entry = entry_of(grant_of(&claim, now), totals);
+                claim.end(Ok(Outcome::Granted(entry)));
+            }
+            Some(Counted::Queued(queued)) => {
+                self.drain.grants_wait(claim.account);
+                let unknown = totals_unknown(&claim.policy, queued.grant.entry.at());
+                let entry = entry_of(queued.grant, with_used(unknown, queued.used));
+                let outcome = claim.repeats(entry);
+                claim.end(Ok(outcome));
+            }
+            // It may stand in the ledger: only that can tell.
+            Some(Counted::Denied(..)) if claim.sent.is_some() => self.give_up(claim),
+            Some(Counted::Denied(used, _)) => {
+                let totals = with_used(totals_unknown(&claim.policy, now), used);
+                let policy = claim.policy.clone();
+                claim.end(Ok(Outcome::Refused(policy, Refusal::Denied(totals))));
+            }
+            Some(Counted::AskLedger) | None => self.give_up(claim),
+        }
+    }
+
+    /// Leaves a claim to the ledger.
+    fn give_up(&self, mut claim: Pending) {
+        claim.may_be_counted = false;
+        match self.append.upgrade() {
+            Some(append) => send(&append, claim),
+            None => claim.end(Err(Undecided::Ending)),
+        }
+    }
+
+    /// An account's totals now, with the units that wait for the ledger; `None` when Redis
+    /// cannot tell.
+    ///
+    /// # Errors
+    /// [`LedgerError`], where the ledger must be asked.
+    pub async fn look(
+        &self,
+        policy: &Policy,
+        account: AccountId,
+    ) -> Result<Option<Vec<Total>>, LedgerError> {
+        let now = self.clock.now();
+        let mut count = Count {
+            account,
+            policy_version: policy.version,
+            totals: totals_unknown(policy, now),
+            ledger: self.first_word(),
+            grant: None,
+        };
+        let mut answer = self.count_one(&count).await;
+        if answer == Some(Counted::AskLedger) && count.ledger == LedgerWord::NotAsked {
+            let look = Look {
+                accounts: vec![account],
+                ..Look::default()
+            };
+            let seen = self.ledger.look(&look).await?;
+            let last = seen.lines.get(&account);
+            count.ledger = word_of(last);
+            count.totals = self.totals(policy, account, last, now).await?;
+            answer = self.count_one(&count).await;
+        }
+        Ok(match answer {
+            Some(Counted::Granted(used) | Counted::Denied(used, _)) => {
+                Some(with_used(count.totals, used))
+            }
+            Some(Counted::Queued(_) | Counted::AskLedger) | None => None,
+        })
+    }
+
+    /// Whether Redis decides a policy's claims just now.
+    pub fn decides(&self, policy: &Policy) -> bool {
+        let rule = &policy.rule;
+        let counts = rule.durability == Durability::Counted
+            || rule.on_ledger_outage == OnLedgerOutage::Count && self.watch.ledger_is_silent();
+        counts && self.counters.is_available()
+    }
+
+    async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
+        reach("count.begun");
+        let counting = self.counters.count(counts);
+        let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
+        let answers = timed.await;
+        reach("count.ended");
+        answers
+    }
+
+    async fn count_one(&self, count: &Count) -> Option<Counted> {
+        let answers = self.count(std::slice::from_ref(count)).await;
+        answers.ok()?.pop()?
+    }
+
+    /// What the ledger says before it is asked.
+    fn first_word(&self) -> LedgerWord {
+        match self.watch.ledger_is_silent() {
+            true => LedgerWord::Silent,
+            false => LedgerWord::NotAsked,
+        }
+    }
+}
+
+fn word_of(last: Option<&Line>) -> LedgerWord {
+    LedgerWord::Line(last.map_or(0, |line| line.number))
+}
+
+fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
+    let limits = policy.rule.limits.iter();
+    let total = |limit: &Limit| Total {
+        per: limit.per,
+        max: limit.max,
+        used: 0,
+        window: policy.rule.calendar.window(limit.per, now),
+    };
+    limits.map(total).collect()
+}
+
+fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
+    for (total, used) in totals.iter_mut().zip(used) {
+        total.used = used;
+    }
+    totals
+}
+
+fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTime<Utc>) -> Count {
+    Count {
+        account: claim.account,
+        policy_version: claim.policy.version,
+        totals,
+        ledger,
+        grant: Some(grant_of(claim, now)),
+    }
+}
+
+fn grant_of(claim: &Pending, now: DateTime<Utc>) -> CountedGrant {
+    CountedGrant {
+        account: claim.account,
+        // Under the id that the ledger may know it by.
+        entry: claim
+            .sent
+            .unwrap_or_else(|| EntryId::new(now, 0, claim.nonce)),
+        key: claim.key,
+        policy: claim.policy.id,
+        policy_version: claim.policy.version,
+        subject: claim.subject.clone(),
+        units: claim.units,
+        metadata: claim.metadata.clone(),
+    }
+}
+
+/// A grant as it is answered before the ledger has it: its number is still to come.
+fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
+    Entry {
+        account: grant.account,
+        id: grant.entry,
+        kind: EntryKind::Grant,
+        units: grant.units,
+        key: grant.key,
+        metadata: grant.metadata,
+        provisional: Some(Provisional::Within),
+        line: Line {
+            number: 0,
+            at: grant.entry.at(),
+            policy_version: grant.policy_version,
+            totals,
+        },
+    }
+}

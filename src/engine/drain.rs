@@ -1,0 +1,397 @@
+//! The queue of grants that Redis alone decided goes into the ledger, in order, each at its own
+//! instant: over the limit if it must be, and marked so.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::metrics::{Metrics, Stage};
+use super::policies::Policies;
+use super::settle::useful_for;
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::counter::{
+    CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, SettledKeys, Settlement,
+    Unavailable,
+};
+use crate::domain::account::{Recorded, Sums, record};
+use crate::domain::grant::{Entry, EntryKind, Line};
+use crate::domain::identity::{AccountId, KeyId};
+use crate::domain::policy::Policy;
+use crate::faults::reach;
+use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
+
+/// How often every queue is looked at, also those that other instances left.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// How many queues are read at once, and how many grants of each.
+const BUCKETS_MOST: usize = 64;
+const OF_BUCKET_MOST: usize = 64;
+/// How long to wait before an unreachable ledger or Redis is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Which queues hold grants, as far as is known here.
+#[derive(Clone, Default)]
+pub struct DrainSignal(Arc<Signal>);
+
+#[derive(Default)]
+struct Signal {
+    buckets: Mutex<HashSet<u8>>,
+    changed: Notify,
+}
+
+impl DrainSignal {
+    /// Tells that grants of an account wait.
+    pub fn grants_wait(&self, account: AccountId) {
+        self.wake([account.bucket()]);
+    }
+
+    fn wake(&self, buckets: impl IntoIterator<Item = u8>) {
+        let mut waiting = self
+            .0
+            .buckets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.extend(buckets);
+        drop(waiting);
+        self.0.changed.notify_one();
+    }
+
+    fn take(&self) -> Vec<u8> {
+        let mut waiting = self
+            .0
+            .buckets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.drain().collect()
+    }
+}
+
+/// Brings queued grants into the ledger.
+pub struct Drainer {
+    /// Where they wait.
+    pub counters: Counters,
+    /// Where they go.
+    pub ledger: Ledger,
+    /// The source of time.
+    pub clock: Clock,
+    /// Their policies.
+    pub policies: Arc<Policies>,
+    /// Which queues to look at.
+    pub signal: DrainSignal,
+    /// What is measured.
+    pub metrics: Metrics,
+}
+
+/// Why a round got no further. What it had not done waits for the next one.
+#[derive(Debug, thiserror::Error)]
+enum Stuck {
+    #[error("the ledger did not take queued grants")]
+    Ledger(#[from] LedgerError),
+    #[error("the queues cannot be read")]
+    Counters,
+}
+
+impl From<Unavailable> for Stuck {
+    fn from(Unavailable: Unavailable) -> Self {
+        Self::Counters
+    }
+}
+
+/// What one account's queued grants become.
+struct Batch {
+    account: AccountId,
+    /// The line that the entries go on from.
+    after: Option<Line>,
+    policy: Arc<Policy>,
+    entries: Vec<Entry>,
+    /// The grants that the ledger holds once the entries stand: their places and entries.
+    settled: Vec<QueuedGrant>,
+}
+
+impl Drainer {
+    /// Drains the queues, for ever.
+    pub async fn run(self) {
+        let mut sweeps = interval(SWEEP_EVERY);
+        sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_stuck = false;
+        loop {
+            tokio::select! {
+                () = self.signal.0.changed.notified() => {}
+                _ = sweeps.tick() => self.sweep().await,
+            }
+            let buckets = self.signal.take();
+            for buckets in buckets.chunks(BUCKETS_MOST) {
+                match self.drain(buckets).await {
+                    Ok(()) => was_stuck = false,
+                    Err(error) => {
+                        // While Redis is away nothing is known to wait.
+                        if !was_stuck && matches!(error, Stuck::Ledger(_)) {
+                            tracing::warn!(error = %Chain(&error), "trying again");
+                        }
+                        was_stuck = true;
+                        self.signal.wake(buckets.iter().copied());
+                        sleep(RETRY).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts what waits, also what other instances left.
+    async fn sweep(&self) {
+        let buckets: Vec<u8> = (0..=u8::MAX).collect();
+        let Ok(lengths) = self.counters.queue_lengths(&buckets).await else {
+            return;
+        };
+        self.metrics.provisional_queue(lengths.iter().sum());
+        let waiting = buckets.into_iter().zip(lengths);
+        let waiting = waiting.filter(|(_, length)| *length > 0);
+        self.signal.wake(waiting.map(|(bucket, _)| bucket));
+    }
+
+    /// Drains some buckets' queues until they are empty.
+    async fn drain(&self, buckets: &[u8]) -> Result<(), Stuck> {
+        loop {
+            let queued = self.counters.queued(buckets, OF_BUCKET_MOST).await?;
+            if queued.is_empty() {
+                return Ok(());
+            }
+            if !self.policies.are_fresh() {
+                self.policies.refresh(&self.ledger).await?;
+            }
+            let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
+            for queued in queued {
+                match queued {
+                    Queued::Unreadable(bucket, place) => self.set_aside(bucket, &place).await?,
+                    // No perdiem queued it: policies are never forgotten.
+                    Queued::Grant(queued)
+                        if self.policies.with_id(queued.grant.policy).is_none() =>
+                    {
+                        self.set_aside(queued.grant.account.bucket(), &queued.place)
+                            .await?;
+                    }
+                    Queued::Grant(queued) => {
+                        let account = queued.grant.account;
+                        accounts.entry(account).or_default().push(queued);
+                    }
+                }
+            }
+            let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
+            match self.record(&accounts).await {
+                Err(Stuck::Ledger(LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
+                    self.record_one_by_one(&accounts).await?;
+                }
+                result => result?,
+            }
+        }
+    }
+
+    /// Finds the grant that the ledger refuses, and lets the others through.
+    ///
+    /// # Errors
+    /// Also where an account cannot be read: its grants go on to wait.
+    async fn record_one_by_one(&self, accounts: &[Vec<QueuedGrant>]) -> Result<(), Stuck> {
+        let mut unreadable = None;
+        for queued in accounts.iter().flatten() {
+            let one = [vec![queued.clone()]];
+            match self.record(&one).await {
+                Err(Stuck::Ledger(error @ LedgerError::Refused(_))) => {
+                    tracing::error!(error = %Chain(&error), "the ledger refuses a queued grant");
+                    let bucket = queued.grant.account.bucket();
+                    self.set_aside(bucket, &queued.place).await?;
+                }
+                Err(Stuck::Ledger(error @ LedgerError::Corrupt(_))) => unreadable = Some(error),
+                result => result?,
+            }
+        }
+        unreadable.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    async fn set_aside(&self, bucket: u8, place: &str) -> Result<(), Stuck> {
+        self.metrics.set_aside();
+        tracing::error!(
+            bucket,
+            place,
+            "a queued grant cannot be recorded and was set aside"
+        );
+        Ok(self.counters.set_aside(bucket, place).await?)
+    }
+
+    /// Appends queued grants in one transaction, and takes off their queues what the ledger
+    /// holds then. An account that another writer was quicker at waits for the next round.
+    async fn record(&self, accounts: &[Vec<QueuedGrant>]) -> Result<(), Stuck> {
+        // After the queue was read: what is in it no more stands in the ledger.
+        let queued = || accounts.iter().flatten();
+        let look = Look {
+            accounts: accounts
+                .iter()
+                .map(|queued| queued[0].grant.account)
+                .collect(),
+            keys: queued().filter_map(|queued| queued.grant.key).collect(),
+            entries: queued().map(|queued| queued.grant.entry).collect(),
+        };
+        reach("drain.begun");
+        let seen = self.ledger.look(&look).await?;
+        let mut taken = HashSet::new();
+        let mut batches = Vec::with_capacity(accounts.len());
+        for queued in accounts {
+            batches.push(self.batch(queued, &seen, &mut taken).await?);
+        }
+        let drafts: Vec<Draft> = batches.iter().filter_map(Batch::draft).collect();
+        let appended = match drafts.is_empty() {
+            true => HashSet::new(),
+            false => match self.append(&drafts).await {
+                Err(LedgerError::Conflict) => HashSet::new(),
+                result => result?,
+            },
+        };
+        reach("drain.appended");
+        let now = self.clock.now();
+        let stands = |batch: &Batch| batch.entries.is_empty() || appended.contains(&batch.account);
+        let recorded: Vec<RecordedGrants> = batches
+            .iter()
+            .filter(|batch| stands(batch))
+            .filter_map(|batch| batch.recorded(now))
+            .collect();
+        self.counters.record(&recorded).await?;
+        for batch in batches.iter().filter(|batch| stands(batch)) {
+            for entry in &batch.entries {
+                entry
+                    .provisional
+                    .into_iter()
+                    .for_each(|how| self.metrics.recorded(how));
+            }
+            let repeated = batch.settled.len() - batch.entries.len();
+            (0..repeated).for_each(|_| self.metrics.repeated());
+        }
+        Ok(())
+    }
+
+    async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        let appending = self.ledger.append(drafts);
+        self.metrics.timed(Stage::Record, entries, appending).await
+    }
+
+    /// What becomes of an account's queued grants. `taken` holds the keys of this round.
+    async fn batch(
+        &self,
+        queued: &[QueuedGrant],
+        seen: &Seen,
+        taken: &mut HashSet<KeyId>,
+    ) -> Result<Batch, LedgerError> {
+        let first = &queued[0].grant;
+        let mut policy = self.policies.with_id(first.policy).ok_or_else(|| {
+            LedgerError::Corrupt(format!("a queued grant of policy {}", first.policy.0))
+        })?;
+        let last = seen.lines.get(&first.account);
+        let mut batch = Batch {
+            account: first.account,
+            after: last.cloned(),
+            policy: policy.clone(),
+            entries: Vec::new(),
+            settled: Vec::new(),
+        };
+        let mut sums = Sums::default();
+        'grants: for queued in queued {
+            let grant = &queued.grant;
+            let mut key = grant.key;
+            if let Some(standing) = standing(grant, seen) {
+                if standing.id == grant.entry || is_same_claim(standing, grant) {
+                    batch.settled.push(queued.clone());
+                    continue;
+                }
+                // Another claim has the key. This grant was given, and is recorded without.
+                key = None;
+            }
+            if key.is_some_and(|key| !taken.insert(key)) {
+                // Another account of this round has it: the next round sees what it is.
+                break;
+            }
+            let (line, provisional) = loop {
+                let line = batch.entries.last().map(|entry| &entry.line).or(last);
+                match record(&policy, grant.units, line, &sums, grant.entry.at()) {
+                    Recorded::Line(line, provisional) => break (line, provisional),
+                    Recorded::OutdatedPolicy => {
+                        policy = self.policies.newer(&policy, &self.ledger).await?;
+                        batch.policy = policy.clone();
+                    }
+                    // The ledger's sums lack the entries of this batch.
+                    Recorded::NeedsSums(_) if !batch.entries.is_empty() => break 'grants,
+                    Recorded::NeedsSums(windows) => {
+                        sums = self.ledger.sums(grant.account, last, &windows).await?;
+                    }
+                }
+            };
+            sums = Sums::default();
+            batch.entries.push(Entry {
+                account: grant.account,
+                id: grant.entry,
+                kind: EntryKind::Grant,
+                units: grant.units,
+                key,
+                metadata: grant.metadata.clone(),
+                provisional: Some(provisional),
+                line,
+            });
+            batch.settled.push(queued.clone());
+        }
+        Ok(batch)
+    }
+}
+
+/// The entry that bears a queued grant's id, or else its key.
+fn standing<'a>(grant: &CountedGrant, seen: &'a Seen) -> Option<&'a Entry> {
+    let by_id = seen.entries.iter().find(|entry| entry.id == grant.entry);
+    by_id.or_else(|| {
+        let mut entries = seen.entries.iter();
+        entries.find(|entry| grant.key.is_some() && entry.key == grant.key)
+    })
+}
+
+fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
+    entry.account == grant.account && entry.units == grant.units && entry.metadata == grant.metadata
+}
+
+impl Batch {
+    fn draft(&self) -> Option<Draft> {
+        let subject = self.settled.first()?.grant.subject.clone();
+        let draft = Draft {
+            account: self.account,
+            policy: self.policy.id,
+            subject,
+            after: self.after.clone(),
+            entries: self.entries.clone(),
+        };
+        (!draft.entries.is_empty()).then_some(draft)
+    }
+
+    /// What to take off the queue once the entries stand.
+    fn recorded(&self, now: DateTime<Utc>) -> Option<RecordedGrants> {
+        let appended = self.entries.last().map(|entry| &entry.line);
+        let line = appended.or(self.after.as_ref())?;
+        let keys = self.entries.iter().filter_map(|entry| entry.key).collect();
+        let settlement = Settlement {
+            account: self.account,
+            line: line.clone(),
+            confirmed_at: now,
+            seen: None,
+            keys: match &self.after {
+                None => SettledKeys::All(keys),
+                Some(after) => SettledKeys::After(after.clone(), keys),
+            },
+            ttl: useful_for(line, true, now),
+        };
+        let grants = self.settled.iter();
+        Some(RecordedGrants {
+            settlement,
+            grants: grants
+                .map(|queued| (queued.place.clone(), queued.grant.entry))
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! What is measured, in the terms of Prometheus. Labels are bounded: no subject, no policy, no
+//! key is one.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::Instant;
+
+use super::Engine;
+use super::claim::ClaimFailure;
+use super::pending::{Outcome, Undecided};
+use crate::domain::account::Refusal;
+use crate::domain::grant::Provisional;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+}
+
+/// A step of a claim's way, or of what comes after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The counters are asked.
+    Ask,
+    /// Redis decides alone.
+    Count,
+    /// The ledger is looked at.
+    Look,
+    /// The ledger takes a batch.
+    Append,
+    /// Counters are settled.
+    Settle,
+    /// The ledger takes what Redis decided.
+    Record,
+}
+
+impl Stage {
+    fn label(self) -> ByStage {
+        let stage = match self {
+            Self::Ask => "ask",
+            Self::Count => "count",
+            Self::Look => "look",
+            Self::Append => "append",
+            Self::Settle => "settle",
+            Self::Record => "record",
+        };
+        ByStage { stage }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStage {
+    stage: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStanding {
+    standing: &'static str,
+}
+
+/// The measures of one instance. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    claims: Family<ByOutcome, Counter>,
+    claim_seconds: Histogram,
+    stage_seconds: Family<ByStage, Histogram>,
+    stage_failures: Family<ByStage, Counter>,
+    batch_items: Family<ByStage, Histogram>,
+    conflicts: Counter,
+    recorded: Family<ByStanding, Counter>,
+    claims_under_way: Gauge,
+    waiting: Family<ByStage, Gauge>,
+    counters_available: Gauge,
+    ledger_answers: Gauge,
+    clock_offset: Gauge<f64, AtomicU64>,
+    provisional_queue: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Arc::default(),
+            claims: Family::default(),
+            claim_seconds: seconds(),
+            stage_seconds: Family::new_with_constructor(seconds),
+            stage_failures: Family::default(),
+            batch_items: Family::new_with_constructor(items),
+            conflicts: Counter::default(),
+            recorded: Family::default(),
+            claims_under_way: Gauge::default(),
+            waiting: Family::default(),
+            counters_available: Gauge::default(),
+            ledger_answers: Gauge::default(),
+            clock_offset: Gauge::default(),
+            provisional_queue: Gauge::default(),
+        };
+        metrics.registry = Arc::new(metrics.register());
+        metrics
+    }
+}
+
+/// From 100 µs to 6.5 s, each bucket twice the one before.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 2.0, 17))
+}
+
+/// From 1 to 1024.
+fn items() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 11))
+}
+
+impl Metrics {
+    fn register(&self) -> Registry {
+        let mut registry = Registry::with_prefix("perdiem");
+        registry.register(
+            "claims",
+            "Claims by what became of them",
+            self.claims.clone(),
+        );
+        registry.register_with_unit(
+            "claim",
+            "From a claim's arrival to its decision",
+            Unit::Seconds,
+            self.claim_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "stage",
+            "How long a batch took in a stage",
+            Unit::Seconds,
+            self.stage_seconds.clone(),
+        );
+        registry.register(
+            "stage_failures",
+            "Batches that failed in a stage and were tried again or elsewhere",
+            self.stage_failures.clone(),
+        );
+        registry.register(
+            "batch_items",
+            "Claims, settlements or grants in a batch",
+            self.batch_items.clone(),
+        );
+        registry.register(
+            "conflicts",
+            "Accounts at which another instance was quicker, in a batch",
+            self.conflicts.clone(),
+        );
+        registry.register(
+            "recorded",
+            "Grants that Redis decided and the ledger took, by how they stand there",
+            self.recorded.clone(),
+        );
+        registry.register(
+            "claims_under_way",
+            "Claims that are not decided yet",
+            self.claims_under_way.clone(),
+        );
+        registry.register(
+            "waiting",
+            "Claims, or settlements, that wait for a stage",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "counters_available",
+            "1 while Redis serves, 0 while the breaker is open or there is no Redis",
+            self.counters_available.clone(),
+        );
+        registry.register(
+            "ledger_answers",
+            "1 while the ledger answers, 0 while it does not",
+            self.ledger_answers.clone(),
+        );
+        registry.register_with_unit(
+            "clock_offset",
+            "How far the clock is ahead of the ledger's, as last seen",
+            Unit::Seconds,
+            self.clock_offset.clone(),
+        );
+        registry.register(
+            "provisional_queue",
+            "Grants that Redis decided and that wait for the ledger, as last counted",
+            self.provisional_queue.clone(),
+        );
+        registry
+    }
+
+    /// Notes what became of a claim, and when it came.
+    pub fn claim_ended(&self, result: &Result<Outcome, ClaimFailure>, came: Instant) {
+        let outcome = outcome_of(result);
+        self.claims.get_or_create(&ByOutcome { outcome }).inc();
+        self.claim_seconds.observe(came.elapsed().as_secs_f64());
+    }
+
+    /// Runs a stage for a batch and notes how long it took.
+    pub async fn timed<T, E>(
+        &self,
+        stage: Stage,
+        items: usize,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let result = work.await;
+        self.note(stage, items, began.elapsed());
+        if result.is_err() {
+            self.stage_failures.get_or_create(&stage.label()).inc();
+        }
+        result
+    }
+
+    fn note(&self, stage: Stage, items: usize, time: Duration) {
+        let stage = stage.label();
+        let seconds = self.stage_seconds.get_or_create(&stage);
+        seconds.observe(time.as_secs_f64());
+        // No two locks of families at once.
+        drop(seconds);
+        self.batch_items.get_or_create(&stage).observe(items as f64);
+    }
+
+    /// Notes accounts at which another instance was quicker.
+    pub fn conflicts(&self, accounts: usize) {
+        self.conflicts.inc_by(accounts as u64);
+    }
+
+    /// Notes a grant of Redis' that the ledger took.
+    pub fn recorded(&self, provisional: Provisional) {
+        self.note_standing(match provisional {
+            Provisional::Within => "within",
+            Provisional::Over => "over",
+        });
+    }
+
+    /// Notes a grant of Redis' that the ledger had already.
+    pub fn repeated(&self) {
+        self.note_standing("repeated");
+    }
+
+    /// Notes a grant of Redis' that the ledger cannot take.
+    pub fn set_aside(&self) {
+        self.note_standing("set_aside");
+    }
+
+    fn note_standing(&self, standing: &'static str) {
+        self.recorded.get_or_create(&ByStanding { standing }).inc();
+    }
+
+    /// Notes how many grants wait for the ledger.
+    pub fn provisional_queue(&self, length: u64) {
+        self.provisional_queue.set(length.cast_signed());
+    }
+
+    /// Notes how far the clock is ahead of the ledger's.
+    pub fn clock_offset(&self, seconds: f64) {
+        self.clock_offset.set(seconds);
+    }
+
+    fn waiting(&self, stage: Stage, items: usize) {
+        let gauge = self.waiting.get_or_create(&stage.label());
+        gauge.set(items.cast_signed() as i64);
+    }
+}
+
+impl Engine {
+    /// The measures of this instance, in the text format of OpenMetrics 1.0.
+    pub fn metrics(&self) -> String {
+        let metrics = &self.metrics;
+        let under_way = self.claims_most - self.claims_under_way.available_permits();
+        metrics.claims_under_way.set(under_way.cast_signed() as i64);
+        let queues = [
+            (Stage::Ask, &self.queues.ask),
+            (Stage::Count, &self.queues.count),
+            (Stage::Append, &self.queues.append),
+        ];
+        for (stage, queue) in queues {
+            metrics.waiting(stage, queue.max_capacity() - queue.capacity());
+        }
+        metrics.waiting(Stage::Settle, self.queues.settle.waiting());
+        let counters = self.counters.as_ref();
+        let available = counters.is_some_and(|counters| counters.is_available());
+        metrics.counters_available.set(available.into());
+        let answers = !self.watch.ledger_is_silent();
+        metrics.ledger_answers.set(answers.into());
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry).expect("a text takes everything");
+        text
+    }
+}
+
+/// What became of a claim, as a label.
+fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
+    match result {
+        Ok(Outcome::Granted(entry)) => match entry.provisional {
+            None => "granted",
+            Some(_) => "provisional",
+        },
+        Ok(Outcome::Replayed(_)) => "replayed",
+        Ok(Outcome::KeyReused) => "key_reused",
+        Ok(Outcome::WouldGrant(..)) => "granted",
+        Ok(Outcome::Refused(_, refusal)) => match refusal {
+            Refusal::Archived => "unknown_policy",
+            Refusal::Inactive(_) => "inactive",
+            Refusal::NeverFits { .. } => "never_fits",
+            Refusal::Denied(_) => "denied",
+        },
+        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
+        Err(ClaimFailure::InProgress) => "in_progress",
+        Err(ClaimFailure::Undecided(undecided)) => match undecided {
+            Undecided::Deadline => "deadline",
+            Undecided::Overloaded => "overloaded",
+            Undecided::Clock => "clock",
+            Undecided::Ending => "ending",
+            Undecided::Ledger(_) => "failed",
+        },
+    }
+}

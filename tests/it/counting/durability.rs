@@ -1,0 +1,234 @@
+//! Policies whose grants are counted: decided by Redis, recorded in the ledger steadily.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::app::{Answer, App, Ground, Stack, eventually};
+use crate::support::books::Books;
+
+const STACKS: [Stack; 2] = [Stack::RedisAndSqlite, Stack::RedisAndPostgres];
+
+fn counted(max: u64) -> Value {
+    json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": max, "per": "day" }, { "max": 2 * max, "per": "month" }],
+        "durability": "counted",
+        "reason": "a test",
+    })
+}
+
+/// The grants that a filter chooses.
+async fn list(app: &App, filter: &str) -> Vec<Value> {
+    let answer = app.get(&format!("/v1/grants?{filter}")).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    answer.json()["items"].as_array().expect("items").clone()
+}
+
+/// Many claims at once, at two instances: as many are granted as fit, and all of those come
+/// into the ledger as they were answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_fit_and_all_of_them_are_recorded() {
+    for stack in STACKS {
+        let ground = Ground::new(stack);
+        let one = App::start(&ground).await;
+        let other = match stack {
+            Stack::RedisAndPostgres => Some(App::start(&ground).await),
+            _ => None,
+        };
+        assert_eq!(
+            one.put_policy("benefit", counted(7)).await.status,
+            StatusCode::CREATED
+        );
+        let other = other.as_ref().unwrap_or(&one);
+        eventually("the other instance knows the policy", || async {
+            let usage = other.get("/v1/policies/benefit/subjects/nobody").await;
+            usage.status == StatusCode::OK
+        })
+        .await;
+        let claims = (0..60).map(|number| {
+            let app = if number % 2 == 0 { &one } else { other };
+            let subject = format!("member-{}", number % 3);
+            async move { app.claim(&subject, None).await }
+        });
+        let answers = join_all(claims).await;
+        let granted: Vec<&Answer> = answers
+            .iter()
+            .filter(|answer| answer.status == StatusCode::CREATED)
+            .collect();
+        assert_eq!(granted.len(), 21, "{answers:?}");
+        let denied = |answer: &&Answer| answer.status == StatusCode::TOO_MANY_REQUESTS;
+        assert_eq!(answers.iter().filter(denied).count(), 39, "{answers:?}");
+        let mut ids = HashSet::new();
+        for answer in granted {
+            let body = answer.json();
+            assert_eq!(body["provisional"], true, "{body}");
+            assert_eq!(body["grant"]["provisional"], true, "{body}");
+            ids.insert(body["grant"]["id"].as_str().expect("an id").to_owned());
+        }
+        assert_eq!(ids.len(), 21);
+        eventually("every grant is recorded", || async {
+            list(&one, "provisional=true").await.len() == 21
+        })
+        .await;
+        for grant in list(&one, "policy=benefit").await {
+            assert!(ids.remove(grant["id"].as_str().expect("an id")), "{grant}");
+            assert!(grant.get("over").is_none(), "{grant}");
+        }
+        assert!(ids.is_empty());
+        assert!(list(&one, "over=true").await.is_empty());
+        let books = Books::open(&ground).await;
+        assert_eq!(books.audit().await.len(), 3);
+        books.counters_follow().await;
+        let usage = one
+            .get("/v1/policies/benefit/subjects/member-1")
+            .await
+            .json();
+        assert_eq!(usage["limits"][0]["used"], 7);
+        assert_eq!(usage["limits"][1]["remaining"], 7);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded() {
+    for stack in STACKS {
+        let app = App::on(stack).await;
+        app.put_policy("benefit", counted(2)).await;
+        let body = json!({ "subject": "member-42", "metadata": { "order": "A-17" } });
+        let first = app.claim_body(body.clone(), Some("order-17")).await;
+        assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+        let first = first.json();
+        let again = async || {
+            let again = app.claim_body(body.clone(), Some("order-17")).await;
+            assert_eq!(again.status, StatusCode::OK, "{again:?}");
+            assert_eq!(again.header("Idempotent-Replayed"), Some("true"));
+            let again = again.json();
+            assert_eq!(again, first);
+            let other = app.claim("member-42", Some("order-17")).await;
+            assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
+            assert!(other.text.contains("idempotency-key-reused"), "{other:?}");
+        };
+        again().await;
+        let id = first["grant"]["id"].as_str().expect("an id");
+        let path = format!("/v1/grants/{id}");
+        eventually("it is recorded", || async {
+            app.get(&path).await.status == StatusCode::OK
+        })
+        .await;
+        assert_eq!(app.get(&path).await.json(), first["grant"]);
+        again().await;
+        // One of two is left, and a denial is not remembered.
+        assert_eq!(
+            app.claim("member-42", Some("b")).await.status,
+            StatusCode::CREATED
+        );
+        for _ in 0..2 {
+            let denied = app.claim("member-42", Some("c")).await;
+            assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+            assert_eq!(denied.json()["limits"][0]["used"], 2);
+        }
+        app.put_policy("benefit", counted(3)).await;
+        let raised = app.claim("member-42", Some("c")).await;
+        assert_eq!(raised.status, StatusCode::CREATED, "{raised:?}");
+    }
+}
+
+/// A policy that was recorded and becomes counted goes on from the ledger's totals, and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_ledger_holds_counts() {
+    for stack in STACKS {
+        let ground = Ground::new(stack);
+        let app = App::start(&ground).await;
+        app.benefit(5, "UTC").await;
+        for _ in 0..2 {
+            assert_eq!(
+                app.claim("member-42", None).await.status,
+                StatusCode::CREATED
+            );
+        }
+        app.put_policy("benefit", counted(4)).await;
+        let dry = json!({ "subject": "member-42", "units": 2, "dry_run": true });
+        let answer = app.claim_body(dry.clone(), None).await;
+        assert_eq!(answer.json()["outcome"], "granted", "{answer:?}");
+        let third = app.claim("member-42", None).await.json();
+        assert_eq!(third["limits"][0]["used"], 3, "{third}");
+        let answer = app.claim_body(dry, None).await;
+        assert_eq!(answer.json()["outcome"], "denied", "{answer:?}");
+        assert_eq!(answer.json()["limits"][0]["used"], 3);
+        assert_eq!(
+            app.claim("member-42", None).await.status,
+            StatusCode::CREATED
+        );
+        let fifth = app.claim("member-42", None).await;
+        assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS, "{fifth:?}");
+        eventually("all are recorded", || async {
+            list(&app, "policy=benefit").await.len() == 4
+        })
+        .await;
+        let mut recorded = counted(5);
+        recorded["durability"] = json!("recorded");
+        app.put_policy("benefit", recorded).await;
+        let fifth = app.claim("member-42", None).await.json();
+        assert_eq!(fifth["limits"][0]["used"], 5, "{fifth}");
+        assert!(fifth["grant"].get("provisional").is_none());
+        assert!(fifth.get("provisional").is_none());
+        let sixth = app.claim("member-42", None).await;
+        assert_eq!(sixth.status, StatusCode::TOO_MANY_REQUESTS);
+        Books::open(&ground).await.audit().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_policy_grants_nothing_and_repeats_what_it_granted() {
+    let app = App::on(Stack::RedisAndSqlite).await;
+    app.put_policy("benefit", counted(4)).await;
+    let first = app.claim("member-42", Some("a")).await.json();
+    let mut paused = counted(4);
+    paused["paused"] = json!(true);
+    app.put_policy("benefit", paused).await;
+    let denied = app.claim("member-42", None).await;
+    assert_eq!(denied.status, StatusCode::CONFLICT, "{denied:?}");
+    eventually("it is recorded", || async {
+        list(&app, "provisional=true").await.len() == 1
+    })
+    .await;
+    let again = app.claim("member-42", Some("a")).await;
+    assert_eq!(again.status, StatusCode::OK, "{again:?}");
+    assert_eq!(again.json()["grant"], first["grant"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_input_is_told() {
+    let app = App::on(Stack::Sqlite).await;
+    let mut body = counted(3);
+    body["on_ledger_outage"] = json!("count");
+    let answer = app.put_policy("benefit", body.clone()).await;
+    assert_eq!(
+        answer.status,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "{answer:?}"
+    );
+    for pointer in ["/durability", "/on_ledger_outage", "REDIS_URL"] {
+        assert!(answer.text.contains(pointer), "{answer:?}");
+    }
+    body["durability"] = json!("counting");
+    let answer = app.put_policy("benefit", body).await;
+    assert!(answer.text.contains("recorded or counted"), "{answer:?}");
+    for query in ["provisional=false", "over=1"] {
+        let answer = app.get(&format!("/v1/grants?{query}")).await;
+        assert_eq!(
+            answer.status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{answer:?}"
+        );
+        assert!(answer.text.contains("write true"), "{answer:?}");
+    }
+    let answer =
+        Answer::of(app.request(Method::GET, "/v1/grants/export?format=csv&over=true")).await;
+    assert!(
+        answer.text.ends_with("metadata,provisional,over\r\n"),
+        "{answer:?}"
+    );
+}

@@ -1,0 +1,6 @@
+//! Redis decides alone: the script against the domain's rule, and the way of its grants into the
+//! ledger.
+
+mod durability;
+mod outage;
+mod script;

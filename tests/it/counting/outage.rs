@@ -1,0 +1,222 @@
+//! Policies whose claims Redis decides while the ledger does not answer.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::app::{App, Ground, Stack, eventually};
+use crate::support::books::Books;
+use crate::support::servers::{Postgres, Redis};
+
+/// An application on a PostgreSQL and a Redis of its own, both to be hurt.
+struct Site {
+    app: App,
+    ground: Ground,
+    postgres: Postgres,
+    redis: Redis,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let (postgres, redis) = (Postgres::start(), Redis::start());
+        let mut ground = Ground::new(Stack::Sqlite);
+        ground.database_url = postgres.create_database();
+        ground.redis_url = Some(redis.url());
+        let app = App::start_with(&ground, |options| {
+            options.claim_deadline = Duration::from_secs(4);
+            options.redis_timeout = Duration::from_millis(500);
+        })
+        .await;
+        Self {
+            app,
+            ground,
+            postgres,
+            redis,
+        }
+    }
+
+    async fn redis(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.redis.url()).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        connection.expect("a connection")
+    }
+
+    /// Claims until there is a decision: an instance takes a while to know what is gone.
+    async fn decided(&self, policy: &str, subject: &str, key: &str) -> (StatusCode, Value) {
+        loop {
+            let body = json!({ "subject": subject });
+            let answer = self.app.claim_under(policy, body, Some(key)).await;
+            match answer.status {
+                // The claim before it, which got no answer in time, may not have ended yet.
+                StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT => {}
+                status => return (status, answer.json()),
+            }
+        }
+    }
+
+    async fn recorded(&self, filter: &str) -> Vec<Value> {
+        let answer = self.app.get(&format!("/v1/grants?{filter}")).await;
+        match answer.status {
+            StatusCode::OK => answer.json()["items"].as_array().expect("items").clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn policy(on_ledger_outage: &str) -> Value {
+    json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": 3, "per": "day" }],
+        "on_ledger_outage": on_ledger_outage,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_decides_until_the_ledger_is_back() {
+    let mut site = Site::new().await;
+    site.app.put_policy("sms", policy("count")).await;
+    site.app.put_policy("money", policy("refuse")).await;
+    let first = site
+        .app
+        .claim_under("sms", json!({ "subject": "a" }), Some("1"))
+        .await;
+    assert!(first.json().get("provisional").is_none(), "{first:?}");
+    eventually("the counter is settled", || async {
+        let mut redis = site.redis().await;
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg("*")
+            .query_async(&mut redis)
+            .await
+            .expect("names");
+        names.len() == 1
+    })
+    .await;
+
+    site.postgres.kill();
+    let (status, second) = site.decided("sms", "a", "2").await;
+    assert_eq!(status, StatusCode::CREATED, "{second}");
+    assert_eq!(second["provisional"], true);
+    assert_eq!(second["limits"][0]["used"], 2);
+    let refused = site
+        .app
+        .claim_under("money", json!({ "subject": "a" }), None)
+        .await;
+    assert_eq!(
+        refused.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "{refused:?}"
+    );
+    assert!(refused.header("Retry-After").is_some());
+    let (status, third) = site.decided("sms", "a", "3").await;
+    assert_eq!(
+        (status, &third["limits"][0]["used"]),
+        (StatusCode::CREATED, &json!(3))
+    );
+    let (status, denied) = site.decided("sms", "a", "4").await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{denied}");
+    let (status, again) = site.decided("sms", "a", "2").await;
+    assert_eq!((status, &again), (StatusCode::OK, &second));
+    // This key's grant stands in the ledger alone, which does not answer.
+    let known = site
+        .app
+        .claim_under("sms", json!({ "subject": "a" }), Some("1"))
+        .await;
+    assert_eq!(known.status, StatusCode::SERVICE_UNAVAILABLE, "{known:?}");
+    // Somebody new counts from zero.
+    let (status, other) = site.decided("sms", "b", "5").await;
+    assert_eq!(
+        (status, &other["limits"][0]["used"]),
+        (StatusCode::CREATED, &json!(1))
+    );
+
+    site.postgres.restart();
+    eventually("what waited is recorded", || async {
+        site.recorded("provisional=true").await.len() == 3
+    })
+    .await;
+    assert!(site.recorded("over=true").await.is_empty());
+    let (status, again) = site.decided("sms", "a", "2").await;
+    assert_eq!(
+        (status, &again["grant"]),
+        (StatusCode::OK, &second["grant"])
+    );
+    let (status, denied) = site.decided("sms", "a", "4").await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{denied}");
+    let (status, exact) = site.decided("sms", "b", "6").await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(exact["limits"][0]["used"], 2);
+    let books = Books::open(&site.ground).await;
+    books.audit().await;
+    books.counters_follow().await;
+}
+
+/// Redis forgot what was used: it counts from zero, and the ledger tells what went over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_went_over_is_marked() {
+    let mut site = Site::new().await;
+    site.app.put_policy("sms", policy("count")).await;
+    for key in ["1", "2"] {
+        let (status, _) = site.decided("sms", "a", key).await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    site.postgres.kill();
+    redis::cmd("FLUSHALL")
+        .exec_async(&mut site.redis().await)
+        .await
+        .expect("flushed");
+    let mut ids = Vec::new();
+    for key in ["3", "4", "5"] {
+        let (status, body) = site.decided("sms", "a", key).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        ids.push(body["grant"]["id"].clone());
+    }
+    // A key that Redis forgot: the ledger knows its grant, and it is counted once.
+    let (status, _) = site.decided("sms", "b", "1").await;
+    assert_eq!(status, StatusCode::CREATED);
+    site.postgres.restart();
+    eventually("what waited is recorded", || async {
+        site.recorded("provisional=true").await.len() == 4
+    })
+    .await;
+    let over = site.recorded("over=true").await;
+    let over: Vec<&Value> = over.iter().map(|grant| &grant["id"]).collect();
+    assert_eq!(over, [&ids[2], &ids[1]]);
+    let usage = site.app.get("/v1/policies/sms/subjects/a").await.json();
+    assert_eq!(usage["limits"][0]["used"], 5, "{usage}");
+    assert_eq!(usage["limits"][0]["remaining"], 0);
+    let books = Books::open(&site.ground).await;
+    books.audit().await;
+    books.counters_follow().await;
+}
+
+/// Neither answers: nothing is decided, and nothing is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_both_there_is_no_decision() {
+    let mut site = Site::new().await;
+    site.app.put_policy("sms", policy("count")).await;
+    site.postgres.kill();
+    site.redis.kill();
+    let refused = site
+        .app
+        .claim_under("sms", json!({ "subject": "a" }), Some("1"))
+        .await;
+    assert_eq!(
+        refused.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "{refused:?}"
+    );
+    site.redis.restart();
+    let (status, body) = site.decided("sms", "a", "1").await;
+    assert_eq!(
+        (status, &body["provisional"]),
+        (StatusCode::CREATED, &json!(true))
+    );
+    site.postgres.restart();
+    eventually("it is recorded", || async {
+        site.recorded("policy=sms").await.len() == 1
+    })
+    .await;
+    Books::open(&site.ground).await.audit().await;
+}

@@ -1,0 +1,414 @@
+//! The script that counts, against the plain model.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::counter::{
+    Count, Counted, CountedGrant, Counters, LedgerWord, Queued, QueuedGrant, RecordedGrants,
+    SettledKeys, Settlement,
+};
+use perdiem::domain::claim::{Metadata, Subject, Units};
+use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::policy::PolicyId;
+use perdiem::domain::window::{Per, Window};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use uuid::Uuid;
+
+use crate::support::app::{NOON, instant};
+use crate::support::servers;
+
+/// An account of a ledger that nobody else has.
+struct Bench {
+    counters: Counters,
+    account: AccountId,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let url = servers::redis().url();
+        let counters = Counters::open(&url, Uuid::new_v4(), Duration::from_secs(10)).await;
+        Self {
+            counters: counters.expect("counters"),
+            account: AccountId(Uuid::new_v4()),
+        }
+    }
+
+    fn grant(&self, number: u64, key: Option<u64>, units: u64, at: DateTime<Utc>) -> CountedGrant {
+        CountedGrant {
+            account: self.account,
+            entry: EntryId::new(at, 0, number),
+            key: key.map(|key| KeyId(Uuid::from_u64_pair(7, key))),
+            policy: PolicyId(5),
+            policy_version: 3,
+            subject: Subject::new("member-42").expect("a subject"),
+            units: Units::new(units.into()).expect("units"),
+            metadata: Some(Metadata::from_stored(
+                r#"{"order":"A\u0022-17"}"#.to_owned(),
+            )),
+        }
+    }
+
+    async fn count(
+        &self,
+        grant: Option<CountedGrant>,
+        totals: &[Total],
+        ledger: LedgerWord,
+    ) -> Counted {
+        let count = Count {
+            account: self.account,
+            policy_version: 3,
+            totals: totals.to_vec(),
+            ledger,
+            grant,
+        };
+        let answers = self.counters.count(&[count]).await.expect("an answer");
+        let answer = answers.into_iter().next().expect("one answer");
+        answer.expect("a decision")
+    }
+
+    async fn queued(&self) -> Vec<QueuedGrant> {
+        let queued = self.counters.queued(&[self.account.bucket()], 1000).await;
+        let queued = queued.expect("the queue").into_iter();
+        queued
+            .map(|queued| match queued {
+                Queued::Grant(grant) => grant,
+                Queued::Unreadable(..) => panic!("it can be read"),
+            })
+            .collect()
+    }
+
+    fn settlement(&self, line: Line) -> Settlement {
+        Settlement {
+            account: self.account,
+            line,
+            confirmed_at: instant(NOON),
+            seen: None,
+            keys: SettledKeys::All(Vec::new()),
+            ttl: Duration::from_secs(3600),
+        }
+    }
+
+    async fn settle(&self, line: Line) {
+        let settled = self.counters.settle(&[self.settlement(line)]).await;
+        settled.expect("it is settled");
+    }
+}
+
+fn hour(at: DateTime<Utc>) -> Window {
+    let start = at.timestamp().div_euclid(3600) * 3600;
+    let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
+    Window {
+        start: at(start),
+        end: at(start + 3600),
+    }
+}
+
+fn day(at: DateTime<Utc>) -> Window {
+    let start = at.timestamp().div_euclid(86_400) * 86_400;
+    let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
+    Window {
+        start: at(start),
+        end: at(start + 86_400),
+    }
+}
+
+fn totals(at: DateTime<Utc>, max: [u64; 2], used: [u64; 2]) -> Vec<Total> {
+    let total = |per, max, used, window| Total {
+        per,
+        max,
+        used,
+        window,
+    };
+    vec![
+        total(Per::Hour, max[0], used[0], hour(at)),
+        total(Per::Day, max[1], used[1], day(at)),
+    ]
+}
+
+fn line(number: u64, at: DateTime<Utc>, totals: Vec<Total>) -> Line {
+    Line {
+        number,
+        at,
+        policy_version: 3,
+        totals,
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Minutes pass.
+    Wait(i64),
+    /// A claim of so many units, told what the ledger says.
+    Claim(u64, bool),
+    /// The ledger takes so many of the queued grants.
+    Drain(usize),
+    /// The counter is lost.
+    Forget,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (1i64..40).prop_map(Step::Wait),
+        8 => (1u64..4, any::<bool>()).prop_map(|(units, asks)| Step::Claim(units, asks)),
+        2 => (1usize..4).prop_map(Step::Drain),
+        1 => Just(Step::Forget),
+    ]
+}
+
+const MAX: [u64; 2] = [5, 12];
+
+/// The same random history through the script and through a list of grants that is summed anew
+/// for each decision.
+#[test]
+fn it_decides_as_the_sums_do() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut runner = TestRunner::new(Config {
+        cases: 60,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let steps = proptest::collection::vec(step(), 1..40);
+    let result = runner.run(&steps, |steps| runtime.block_on(follow(steps)));
+    result.expect("the script decides as the model does");
+}
+
+async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let bench = Bench::new().await;
+    let mut now = instant(NOON);
+    // Instants and units, in the order of the queue; the first of them stand in the ledger.
+    let mut grants: Vec<(DateTime<Utc>, u64)> = Vec::new();
+    let mut recorded = 0;
+    let mut lost = true;
+    for (number, step) in (1u64..).zip(steps) {
+        let sum = |grants: &[(DateTime<Utc>, u64)], window: Window| -> u64 {
+            let inside = grants.iter().filter(|(at, _)| window.contains(*at));
+            inside.map(|(_, units)| units).sum()
+        };
+        match step {
+            Step::Wait(minutes) => now += TimeDelta::minutes(minutes),
+            Step::Claim(units, asks) => {
+                let used = [sum(&grants, hour(now)), sum(&grants, day(now))];
+                let by_ledger = &grants[..recorded];
+                let by_ledger = [sum(by_ledger, hour(now)), sum(by_ledger, day(now))];
+                let word = LedgerWord::Line(recorded as u64);
+                let (word, told) = match asks {
+                    true => (word, by_ledger),
+                    false => (LedgerWord::NotAsked, [0, 0]),
+                };
+                let grant = bench.grant(number, None, units, now);
+                let answer = bench
+                    .count(Some(grant), &totals(now, MAX, told), word)
+                    .await;
+                let fits = (0..2).all(|index| used[index] + units <= MAX[index]);
+                match answer {
+                    Counted::Granted(after) => {
+                        prop_assert!(fits, "{after:?}");
+                        prop_assert_eq!(after, used.map(|used| used + units).to_vec());
+                        grants.push((now, units));
+                    }
+                    Counted::Denied(before, _) => {
+                        prop_assert!(!fits, "{before:?}");
+                        prop_assert_eq!(before, used.to_vec());
+                    }
+                    // Without a counter only the ledger can tell.
+                    Counted::AskLedger => prop_assert!(!asks && lost),
+                    Counted::Queued(_) => panic!("nothing is repeated"),
+                }
+            }
+            Step::Drain(count) => {
+                let queued = bench.queued().await;
+                let taken: Vec<_> = queued.into_iter().take(count).collect();
+                recorded += taken.len();
+                let Some(last) = recorded.checked_sub(1).map(|index| grants[index].0) else {
+                    continue;
+                };
+                let used = &grants[..recorded];
+                let used = [sum(used, hour(last)), sum(used, day(last))];
+                let line = line(recorded as u64, last, totals(last, MAX, used));
+                let record = RecordedGrants {
+                    settlement: bench.settlement(line),
+                    grants: taken
+                        .iter()
+                        .map(|queued| (queued.place.clone(), queued.grant.entry))
+                        .collect(),
+                };
+                // Twice: a client library may send it again.
+                let records = [record.clone(), record];
+                bench
+                    .counters
+                    .record(&records)
+                    .await
+                    .expect("it is recorded");
+                lost = false;
+            }
+            Step::Forget => {
+                let client = redis::Client::open(servers::redis().url()).expect("a URL");
+                let connection = client.get_multiplexed_async_connection().await;
+                let mut connection = connection.expect("a connection");
+                let pattern = format!("perdiem:*:{}", bench.account.0.simple());
+                let names: Vec<String> = redis::cmd("KEYS")
+                    .arg(pattern)
+                    .query_async(&mut connection)
+                    .await
+                    .expect("names");
+                for name in names {
+                    let deleted = redis::cmd("DEL")
+                        .arg(name)
+                        .exec_async(&mut connection)
+                        .await;
+                    deleted.expect("it is deleted");
+                }
+                lost = true;
+            }
+        }
+    }
+    prop_assert_eq!(bench.queued().await.len(), grants.len() - recorded);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_is_sent_twice_is_counted_once() {
+    let bench = Bench::new().await;
+    let now = instant(NOON);
+    let totals = totals(now, MAX, [0, 0]);
+    let new = LedgerWord::Line(0);
+    let first = bench.grant(1, Some(17), 2, now);
+    let answer = bench.count(Some(first.clone()), &totals, new).await;
+    assert_eq!(answer, Counted::Granted(vec![2, 2]));
+    // By its entry's id; by its key, whatever else it says; and not at all another one.
+    for again in [first.clone(), bench.grant(2, Some(17), 3, now)] {
+        let Counted::Queued(queued) = bench.count(Some(again), &totals, new).await else {
+            panic!("it waits already")
+        };
+        assert_eq!((queued.grant, queued.used), (first.clone(), vec![2, 2]));
+    }
+    let other = bench.grant(3, None, 1, now);
+    let answer = bench.count(Some(other), &totals, new).await;
+    assert_eq!(answer, Counted::Granted(vec![3, 3]));
+    assert_eq!(bench.queued().await.len(), 2);
+}
+
+#[tokio::test]
+async fn what_only_the_ledger_can_tell_is_not_guessed() {
+    let bench = Bench::new().await;
+    let now = instant(NOON);
+    let claim = |number, key| bench.grant(number, key, 1, now);
+    let ask = async |grant, word| {
+        let totals = totals(now, MAX, [0, 0]);
+        bench.count(Some(grant), &totals, word).await
+    };
+    // No counter, no line.
+    let answer = ask(claim(1, None), LedgerWord::NotAsked).await;
+    assert_eq!(answer, Counted::AskLedger);
+    // A counter that does not hold every key cannot tell that a key is new.
+    let incomplete = Settlement {
+        keys: SettledKeys::After(line(9, now, Vec::new()), Vec::new()),
+        ..bench.settlement(line(4, now, totals(now, MAX, [1, 1])))
+    };
+    bench.counters.settle(&[incomplete]).await.expect("settled");
+    let answer = ask(claim(2, Some(1)), LedgerWord::NotAsked).await;
+    assert_eq!(answer, Counted::AskLedger);
+    let answer = ask(claim(3, None), LedgerWord::NotAsked).await;
+    assert_eq!(answer, Counted::Granted(vec![2, 2]));
+    // The ledger's word about a line that is not the last one any more.
+    let answer = ask(claim(4, None), LedgerWord::Line(3)).await;
+    assert_eq!(answer, Counted::AskLedger);
+    // Nor is a denial while the ledger does not answer: the key's grant may stand there.
+    for (number, key, denied) in [(7, Some(2), false), (8, None, true)] {
+        let full = totals(now, [0, 0], [0, 0]);
+        let grant = claim(number, key);
+        let answer = bench.count(Some(grant), &full, LedgerWord::Silent).await;
+        assert_eq!(answer != Counted::AskLedger, denied);
+    }
+    // A key whose grant stands in the ledger.
+    let known = Settlement {
+        keys: SettledKeys::All(vec![KeyId(Uuid::from_u64_pair(7, 5))]),
+        ..bench.settlement(line(5, now, totals(now, MAX, [1, 1])))
+    };
+    bench.counters.settle(&[known]).await.expect("settled");
+    for word in [LedgerWord::NotAsked, LedgerWord::Silent] {
+        assert_eq!(ask(claim(5, Some(5)), word).await, Counted::AskLedger);
+    }
+    // Windows that the line does not tell, though it came after their beginning.
+    bench
+        .settle(line(6, now, totals(now - TimeDelta::days(1), MAX, [1, 1])))
+        .await;
+    let answer = ask(claim(6, None), LedgerWord::NotAsked).await;
+    assert_eq!(answer, Counted::AskLedger);
+    let answer = ask(claim(6, None), LedgerWord::Silent).await;
+    assert_eq!(answer, Counted::Granted(vec![2, 2]));
+}
+
+#[tokio::test]
+async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
+    let bench = Bench::new().await;
+    let now = instant(NOON);
+    let most = (1 << 53) - 1;
+    let totals = totals(now, [most, most], [0, 0]);
+    let new = LedgerWord::Line(0);
+    let nearly = bench.grant(1, None, most - 1, now);
+    let answer = bench.count(Some(nearly), &totals, new).await;
+    assert_eq!(answer, Counted::Granted(vec![most - 1; 2]));
+    for _ in 0..2 {
+        let answer = bench.count(None, &totals, new).await;
+        assert_eq!(answer, Counted::Granted(vec![most - 1; 2]));
+    }
+    let two = bench.grant(2, None, 2, now);
+    let answer = bench.count(Some(two), &totals, new).await;
+    assert_eq!(answer, Counted::Denied(vec![most - 1; 2], None));
+    let one = bench.grant(3, None, 1, now);
+    let answer = bench.count(Some(one), &totals, new).await;
+    assert_eq!(answer, Counted::Granted(vec![most; 2]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
+    let bench = Bench::new().await;
+    let now = instant(NOON);
+    let grant = bench.grant(1, None, 1, now);
+    let totals = totals(now, MAX, [0, 0]);
+    let answer = bench.count(Some(grant), &totals, LedgerWord::Silent).await;
+    assert_eq!(answer, Counted::Granted(vec![1, 1]));
+    let client = redis::Client::open(servers::redis().url()).expect("a URL");
+    let connection = client.get_multiplexed_async_connection().await;
+    let mut redis = connection.expect("a connection");
+    let pattern = format!("perdiem:*:{}:waiting", bench.account.0.simple());
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg(pattern)
+        .query_async(&mut redis)
+        .await
+        .expect("names");
+    let queue = names[0].replace(&format!("{}:waiting", bench.account.0.simple()), "queue");
+    let add = redis::cmd("XADD")
+        .arg(&queue)
+        .arg("*")
+        .arg("grant")
+        .arg("junk")
+        .exec_async(&mut redis)
+        .await;
+    add.expect("it is added");
+    let bucket = bench.account.bucket();
+    let queued = bench
+        .counters
+        .queued(&[bucket], 10)
+        .await
+        .expect("the queue");
+    let [Queued::Grant(_), Queued::Unreadable(of, place)] = queued.as_slice() else {
+        panic!("{queued:?}")
+    };
+    bench
+        .counters
+        .set_aside(*of, place)
+        .await
+        .expect("it is set aside");
+    assert_eq!(bench.queued().await.len(), 1);
+    let aside = queue.replace(":queue", ":aside");
+    let length: u64 = redis::cmd("XLEN")
+        .arg(aside)
+        .query_async(&mut redis)
+        .await
+        .expect("a length");
+    assert_eq!(length, 1);
+}

@@ -1,0 +1,198 @@
+//! An instance dies, stops in its tracks, loses its clients, or is asked to end.
+
+use super::load::Habits;
+use super::trial::{Setup, Trial};
+use crate::support::servers::{Redis, postgres};
+
+fn setup(redis: &Redis) -> Setup {
+    Setup::plain(postgres().create_database(), redis.url())
+}
+
+/// `kill -9` at random, twenty times, at either instance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_is_killed_twenty_times() {
+    let redis = Redis::start();
+    let mut trial = Trial::begin("an_instance_is_killed_twenty_times", setup(&redis)).await;
+    trial.mark("the first dies");
+    for _ in 0..20 {
+        trial.pause(0, 400).await;
+        let victim = trial.dice.below(2);
+        trial.instances[victim].process.kill();
+        trial.pause(0, 200).await;
+        trial.instances[victim].start_again(&[]);
+    }
+    trial.mark("the last is back");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+/// The points at which a claim's way is interrupted, and how often each is passed before.
+#[cfg(feature = "faults")]
+const STEPS: [(&str, u32); 11] = [
+    ("claim.received", 200),
+    ("ask.begun", 100),
+    ("ask.answered", 100),
+    ("append.begun", 40),
+    ("append.turn", 0),
+    ("append.looked", 10),
+    ("append.decided", 20),
+    ("append.committed", 20),
+    ("append.answered", 20),
+    ("settle.begun", 20),
+    ("settle.ended", 20),
+];
+
+/// An instance aborts at each step of a claim, one after the other; the other goes on.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_aborts_at_each_step() {
+    let redis = Redis::start();
+    let mut trial = Trial::begin("an_instance_aborts_at_each_step", setup(&redis)).await;
+    trial.instances[0].process.kill();
+    for (step, most) in STEPS {
+        let passes = trial.dice.between(0, most.into());
+        let points = format!("{step}={passes}*off->return");
+        trial.instances[0].start_again(&[("FAILPOINTS", &points)]);
+        trial.mark(step);
+        trial.instance_dies(0, step).await;
+    }
+    trial.instances[0].start_again(&[]);
+    trial.mark("it is back");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+/// An instance stops in mid-commit, at each step of it, and wakes up after its statements'
+/// timeouts; the other goes on meanwhile.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_pauses_in_mid_commit() {
+    let redis = Redis::start();
+    let mut trial = Trial::begin("an_instance_pauses_in_mid_commit", setup(&redis)).await;
+    for step in [
+        "append.turn",
+        "append.decided",
+        "append.committed",
+        "settle.begun",
+    ] {
+        let passes = trial.dice.between(0, 5);
+        let points = format!("{step}={passes}*off->1*return(stop)->off");
+        trial.instances[0].process.kill();
+        trial.instances[0].start_again(&[("FAILPOINTS", &points)]);
+        let is_stopped = || trial.instances[0].process.is_stopped();
+        trial.until(step, is_stopped).await;
+        trial.mark(step);
+        trial.instance_grants(1, 20).await;
+        trial.pause(2000, 2500).await;
+        trial.instances[0].process.resume();
+        trial.mark("it wakes up");
+        trial.instance_grants(0, 10).await;
+    }
+    trial.end().await;
+}
+
+/// Connections are reset in the midst of requests, and the claims sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_reset_in_mid_request() {
+    let redis = Redis::start();
+    let mut setup = setup(&redis);
+    setup.habits.resets = 40;
+    let trial = Trial::begin("clients_reset_in_mid_request", setup).await;
+    trial.mark("four of ten requests are reset");
+    trial.everybody_grants(150).await;
+    trial.end().await;
+}
+
+/// SIGTERM under load, at one instance after the other: each finishes what is in flight, and
+/// ends well; who retries once sees no failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_restart_in_turn() {
+    let redis = Redis::start();
+    let mut setup = setup(&redis);
+    setup.habits = Habits {
+        hasty: 0,
+        keyless: 0,
+        ..setup.habits
+    };
+    let mut trial = Trial::begin("instances_restart_in_turn", setup).await;
+    for round in 0..4 {
+        let turn = round % 2;
+        trial.everybody_grants(20).await;
+        trial.mark(if turn == 0 {
+            "one ends"
+        } else {
+            "the other ends"
+        });
+        trial.instances[turn].process.terminate();
+        let status = trial.instances[turn].process.wait();
+        assert!(status.success(), "{status}");
+        trial.instances[turn].start_again(&[]);
+    }
+    trial.mark("both are new");
+    trial.everybody_grants(20).await;
+    let judge = trial.judge().await;
+    judge.nobody_failed_twice();
+    judge.logs_lack("still under way");
+    judge.finds_nothing().await;
+}
+
+/// An instance stops for half a minute, at random and in mid-commit, and Redis does: all three
+/// at once, since everybody waits most of the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pauses_of_half_a_minute() {
+    tokio::join!(an_instance_pauses(), a_commit_pauses(), redis_pauses());
+}
+
+fn unhurried(redis: &Redis) -> Setup {
+    let mut setup = setup(redis);
+    setup.habits.pause = (50, 200);
+    setup
+}
+
+async fn an_instance_pauses() {
+    let redis = Redis::start();
+    let name = "pauses_of_half_a_minute (an instance)";
+    let mut trial = Trial::begin(name, unhurried(&redis)).await;
+    trial.pause(0, 500).await;
+    trial.instances[0].process.pause();
+    trial.mark("it stops");
+    trial.pause(30_000, 30_500).await;
+    trial.instances[0].process.resume();
+    trial.mark("it wakes up");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+async fn a_commit_pauses() {
+    let redis = Redis::start();
+    let name = "pauses_of_half_a_minute (a commit)";
+    let mut trial = Trial::begin(name, unhurried(&redis)).await;
+    trial.instances[0].process.kill();
+    let points = "append.decided=7*off->1*return(stop)->off";
+    trial.instances[0].start_again(&[("FAILPOINTS", points)]);
+    if cfg!(not(feature = "faults")) {
+        trial.instances[0].process.pause();
+    }
+    trial
+        .until("it stops", || trial.instances[0].process.is_stopped())
+        .await;
+    trial.mark("it stops");
+    trial.pause(30_000, 30_500).await;
+    trial.instances[0].process.resume();
+    trial.mark("it wakes up");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+async fn redis_pauses() {
+    let redis = Redis::start();
+    let name = "pauses_of_half_a_minute (Redis)";
+    let mut trial = Trial::begin(name, unhurried(&redis)).await;
+    redis.pause();
+    trial.mark("Redis stops");
+    trial.pause(30_000, 30_500).await;
+    redis.resume();
+    trial.mark("it wakes up");
+    trial.everybody_grants(40).await;
+    trial.end().await;
+}

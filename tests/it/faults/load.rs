@@ -1,0 +1,473 @@
+//! Sixteen clients on few subjects with small limits, who retry what ended unknown.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::history::{Attempt, History, Mark, Outcome, Told, Why, Wish};
+use crate::support::app::{KEY, client};
+use crate::support::dice::Dice;
+
+pub const CLIENTS: usize = 16;
+/// The subjects that are claimed for at a time.
+const SLOTS: usize = 8;
+/// So many denials, and another subject takes a slot.
+const DENIALS: u32 = 6;
+/// How far back a client goes for a subject that had its share.
+const GENERATIONS: usize = 12;
+/// How long a client waits for an answer: longer than perdiem's own deadline.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a client goes elsewhere after an instance did not answer.
+const SHUNNED: Duration = Duration::from_secs(1);
+/// After how long a client turns to other claims, and comes back to this one later.
+const LEFT_AFTER: Duration = Duration::from_secs(1);
+/// How long it may take, with all servers up again, until every claim is decided.
+const DECIDED_WITHIN: Duration = Duration::from_secs(60);
+
+/// How clients behave.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// Milliseconds between a client's claims.
+    pub pause: (u64, u64),
+    /// How many of a hundred claims have no key, and so are never sent again.
+    pub keyless: u64,
+    /// How many are sent to two instances at once.
+    pub hasty: u64,
+    /// How many are claims granted before, sent again.
+    pub repeats: u64,
+    /// How many attempts the client ends by a reset in their midst.
+    pub resets: u64,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            pause: (5, 40),
+            keyless: 8,
+            hasty: 4,
+            repeats: 5,
+            resets: 0,
+        }
+    }
+}
+
+/// The clients.
+pub struct Load {
+    shared: Arc<Shared>,
+    clients: JoinSet<()>,
+}
+
+/// Where clients claim, and how.
+pub struct Desk {
+    /// Tells this load's keys and subjects from another's.
+    pub name: String,
+    /// The instances.
+    pub urls: Vec<String>,
+    pub policies: Vec<String>,
+    pub habits: Habits,
+}
+
+/// What the clients share.
+struct Shared {
+    desk: Desk,
+    began: Instant,
+    history: Mutex<History>,
+    slots: Mutex<Vec<Slot>>,
+    stopping: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    generation: usize,
+    denials: u32,
+}
+
+impl Load {
+    /// Starts the clients.
+    pub fn start(desk: Desk, seed: u64) -> Self {
+        let shared = Arc::new(Shared {
+            began: Instant::now(),
+            history: Mutex::default(),
+            desk,
+            slots: Mutex::new(vec![Slot::default(); SLOTS]),
+            stopping: AtomicBool::new(false),
+        });
+        let mut clients = JoinSet::new();
+        for number in 0..CLIENTS {
+            let person = Person {
+                shared: shared.clone(),
+                http: client(),
+                dice: Dice::of(seed, number),
+                home: number,
+                shunned_until: None,
+                open: Vec::new(),
+            };
+            clients.spawn(person.claim_on_and_on());
+        }
+        Self { shared, clients }
+    }
+
+    /// Notes what is done to the servers.
+    pub fn mark(&self, what: &str) {
+        let at = self.shared.began.elapsed();
+        let what = what.to_owned();
+        self.shared.history().marks.push(Mark { at, what });
+    }
+
+    /// From now on what Redis alone decided may be lost.
+    pub fn redis_lost_data(&self) {
+        self.shared.history().redis_lost_data = true;
+    }
+
+    /// How many grants were answered that Redis alone decided.
+    pub fn provisional_grants(&self) -> usize {
+        let history = self.shared.history();
+        let grants = history.attempts.iter().filter(
+            |attempt| matches!(&attempt.outcome, Outcome::Granted(told) if told.provisional),
+        );
+        grants.count()
+    }
+
+    /// How many grants each instance has answered.
+    pub fn grants(&self) -> Vec<usize> {
+        let mut grants = vec![0; self.shared.urls.len()];
+        for attempt in &self.shared.history().attempts {
+            if let Outcome::Granted(_) = attempt.outcome {
+                grants[attempt.instance] += 1;
+            }
+        }
+        grants
+    }
+
+    /// Lets the clients end: each retries until its last claim is decided.
+    pub async fn end(mut self) -> Closing {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.expect("no client panics");
+        }
+        Closing {
+            person: Person {
+                shared: self.shared.clone(),
+                http: client(),
+                dice: Dice::new(0),
+                home: 0,
+                shunned_until: None,
+                open: Vec::new(),
+            },
+        }
+    }
+}
+
+/// One more client, when the others have ended: it puts the last questions.
+pub struct Closing {
+    person: Person,
+}
+
+impl Closing {
+    /// A copy of all that happened.
+    pub fn history(&self) -> History {
+        self.person.shared.history().clone()
+    }
+
+    /// Notes that nothing of before is under way.
+    pub fn all_is_quiet(&self) {
+        let now = self.person.shared.began.elapsed();
+        self.person.shared.history().quiet_since = Some(now);
+    }
+
+    /// Sends a claim once more.
+    pub async fn repeat(&mut self, wish: usize) {
+        self.person.decide(wish).await;
+    }
+
+    /// Claims one unit more, as new.
+    pub async fn claim(&mut self, policy: &str, subject: &str) {
+        let wish = Wish {
+            policy: policy.to_owned(),
+            subject: subject.to_owned(),
+            units: 1,
+            has_key: true,
+        };
+        let wish = self.person.shared.add(wish);
+        self.person.decide(wish).await;
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Desk;
+
+    fn deref(&self) -> &Desk {
+        &self.desk
+    }
+}
+
+impl Shared {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().expect("no client panics")
+    }
+
+    fn add(&self, wish: Wish) -> usize {
+        let mut history = self.history();
+        history.wishes.push(wish);
+        history.wishes.len() - 1
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// A slot's subject that clients claim for just now, or had before.
+    fn subject(&self, slot: usize, back: usize) -> String {
+        let generation = self.slots.lock().expect("no panic")[slot].generation;
+        let generation = generation.saturating_sub(back);
+        format!("{}-{slot}-{generation}", self.name)
+    }
+
+    fn note_denial(&self, slot: usize) {
+        let mut slots = self.slots.lock().expect("no panic");
+        let slot = &mut slots[slot];
+        slot.denials += 1;
+        if slot.denials >= DENIALS {
+            slot.denials = 0;
+            slot.generation += 1;
+        }
+    }
+}
+
+struct Person {
+    shared: Arc<Shared>,
+    http: Client,
+    dice: Dice,
+    /// The instance that it goes to.
+    home: usize,
+    /// Until when it goes elsewhere, since that one did not answer.
+    shunned_until: Option<Instant>,
+    /// The claims that it has left for later.
+    open: Vec<usize>,
+}
+
+impl Person {
+    async fn claim_on_and_on(mut self) {
+        while !self.shared.is_stopping() {
+            let (least, most) = self.shared.habits.pause;
+            sleep(Duration::from_millis(self.dice.between(least, most))).await;
+            if !self.open.is_empty() && self.dice.percent(15) {
+                let wish = self.open.swap_remove(self.dice.below(self.open.len()));
+                let instance = self.dice.below(self.shared.urls.len());
+                if !self.attempt(wish, instance).await.is_known() {
+                    self.open.push(wish);
+                }
+                continue;
+            }
+            if self.dice.percent(self.shared.habits.repeats) {
+                if let Some(wish) = self.granted_before() {
+                    self.decide(wish).await;
+                }
+                continue;
+            }
+            let slot = self.dice.below(SLOTS);
+            let is_current = !self.dice.percent(20);
+            let back = if is_current {
+                0
+            } else {
+                self.dice.below(GENERATIONS)
+            };
+            let policies = &self.shared.policies;
+            let wish = self.shared.add(Wish {
+                policy: policies[slot % policies.len()].clone(),
+                subject: self.shared.subject(slot, back),
+                units: if self.dice.percent(15) { 2 } else { 1 },
+                has_key: !self.dice.percent(self.shared.habits.keyless),
+            });
+            if self.decide(wish).await == Outcome::Denied && is_current {
+                self.shared.note_denial(slot);
+            }
+        }
+        for wish in std::mem::take(&mut self.open) {
+            self.decide(wish).await;
+        }
+    }
+
+    /// One of the latest granted claims that may be sent again.
+    fn granted_before(&mut self) -> Option<usize> {
+        let history = self.shared.history();
+        let granted = history.attempts.iter().rev().take(400).filter(|attempt| {
+            attempt.outcome.told().is_some() && history.wishes[attempt.wish].has_key
+        });
+        let granted: Vec<usize> = granted.map(|attempt| attempt.wish).collect();
+        drop(history);
+        match granted.len() {
+            0 => None,
+            count => Some(granted[self.dice.below(count)]),
+        }
+    }
+
+    /// Sends a claim until it is decided, or this client loses its patience and leaves it for
+    /// later. One without a key is sent once.
+    async fn decide(&mut self, wish: usize) -> Outcome {
+        let has_key = self.shared.history().wishes[wish].has_key;
+        let count = self.shared.urls.len();
+        let home = self.home % count;
+        let is_shunned = self
+            .shunned_until
+            .is_some_and(|until| Instant::now() < until);
+        let mut instance = (home + usize::from(is_shunned)) % count;
+        if has_key && self.dice.percent(self.shared.habits.hasty) {
+            let (one, other) = tokio::join!(
+                self.attempt(wish, instance),
+                self.attempt(wish, (instance + 1) % count)
+            );
+            for outcome in [one, other] {
+                if outcome.is_known() {
+                    return outcome;
+                }
+            }
+        }
+        let began = Instant::now();
+        loop {
+            let outcome = match self.dice.percent(self.shared.habits.resets) {
+                true => self.give_up_midway(wish, instance).await,
+                false => self.attempt(wish, instance).await,
+            };
+            if outcome.is_known() || !has_key {
+                return outcome;
+            }
+            let is_stopping = self.shared.is_stopping();
+            if is_stopping && began.elapsed() > DECIDED_WITHIN {
+                return outcome;
+            }
+            if !is_stopping && began.elapsed() > LEFT_AFTER {
+                self.open.push(wish);
+                return outcome;
+            }
+            let is_down = matches!(outcome, Outcome::Unknown(Why::Silence | Why::Broken));
+            if is_down && instance == home {
+                self.shunned_until = Some(Instant::now() + SHUNNED);
+            }
+            instance = (instance + 1) % count;
+            sleep(Duration::from_millis(self.dice.between(10, 100))).await;
+        }
+    }
+
+    async fn attempt(&self, wish: usize, instance: usize) -> Outcome {
+        let began = self.shared.began.elapsed();
+        let outcome = match self.request(wish, instance).send().await {
+            Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
+            Err(_) => Outcome::Unknown(Why::Broken),
+            Ok(response) => {
+                let status = response.status();
+                match response.text().await {
+                    Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
+                    Err(_) => Outcome::Unknown(Why::Broken),
+                    Ok(text) => judge(status, &text),
+                }
+            }
+        };
+        self.note(wish, instance, began, outcome)
+    }
+
+    /// Sends some or all of a request, and resets the connection (SO_LINGER 0) before the
+    /// answer, after it, or in its midst.
+    async fn give_up_midway(&mut self, wish: usize, instance: usize) -> Outcome {
+        let began = self.shared.began.elapsed();
+        let request = self.request(wish, instance).build().expect("a request");
+        let address = self.shared.urls[instance].trim_start_matches("http://");
+        let mut text = format!(
+            "POST {} HTTP/1.1\r\nhost: {address}\r\n",
+            request.url().path()
+        );
+        let body = request.body().and_then(reqwest::Body::as_bytes);
+        let body = body.expect("a body in memory");
+        for (name, value) in request.headers() {
+            let value = value.to_str().expect("a text");
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(body);
+        if self.dice.percent(25) {
+            bytes.truncate(self.dice.below(bytes.len()));
+        }
+        let pause = Duration::from_micros(self.dice.between(0, 6000));
+        if let Ok(mut stream) = TcpStream::connect(address).await {
+            // Whatever comes of it is not known to this client.
+            let _ = stream.write_all(&bytes).await;
+            sleep(pause).await;
+            let _ = stream.set_zero_linger();
+        }
+        self.note(wish, instance, began, Outcome::Unknown(Why::Broken))
+    }
+
+    fn request(&self, wish: usize, instance: usize) -> reqwest::RequestBuilder {
+        let Wish {
+            policy,
+            subject,
+            units,
+            has_key,
+        } = self.shared.history().wishes[wish].clone();
+        let url = format!("{}/v1/policies/{policy}/claims", self.shared.urls[instance]);
+        let metadata = json!({ "wish": wish });
+        let body = json!({ "subject": subject, "units": units, "metadata": metadata });
+        let request = self
+            .http
+            .post(url)
+            .bearer_auth(KEY)
+            .timeout(PATIENCE)
+            .json(&body);
+        match has_key {
+            true => request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name)),
+            false => request,
+        }
+    }
+
+    fn note(&self, wish: usize, instance: usize, began: Duration, outcome: Outcome) -> Outcome {
+        let mut history = self.shared.history();
+        history.attempts.push(Attempt {
+            wish,
+            instance,
+            began,
+            ended: self.shared.began.elapsed(),
+            outcome: outcome.clone(),
+        });
+        outcome
+    }
+}
+
+/// What an answer means.
+fn judge(status: StatusCode, text: &str) -> Outcome {
+    let wrong = || Outcome::Wrong(format!("{status} {text}"));
+    let told = || read(&serde_json::from_str(text).ok()?);
+    match status {
+        StatusCode::CREATED => told().map_or_else(wrong, Outcome::Granted),
+        StatusCode::OK => told().map_or_else(wrong, Outcome::Repeated),
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Denied,
+        StatusCode::SERVICE_UNAVAILABLE => Outcome::Unknown(Why::Undecided),
+        // To an instance that wakes up the request has come slowly.
+        StatusCode::REQUEST_TIMEOUT => Outcome::Unknown(Why::Broken),
+        StatusCode::CONFLICT if text.contains("claim-in-progress") => {
+            Outcome::Unknown(Why::InProgress)
+        }
+        _ => wrong(),
+    }
+}
+
+fn read(answer: &Value) -> Option<Told> {
+    let limits = answer["limits"].as_array()?.iter();
+    Some(Told {
+        id: answer["grant"]["id"].as_str()?.parse().ok()?,
+        provisional: answer["provisional"] == true,
+        limits: limits
+            .map(|limit| {
+                let per = limit["per"].as_str()?.to_owned();
+                Some((per, limit["max"].as_u64()?, limit["used"].as_u64()?))
+            })
+            .collect::<Option<_>>()?,
+    })
+}

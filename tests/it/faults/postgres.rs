@@ -1,0 +1,156 @@
+//! PostgreSQL dies, is locked, fills up and fails over. Meanwhile nothing is decided.
+
+use super::trial::{Setup, Trial};
+use crate::support::disk::Disk;
+use crate::support::proxy::Proxy;
+use crate::support::servers::{Postgres, Redis, postgres};
+
+/// The name in a database's URL.
+fn name_of(database_url: &str) -> String {
+    let name = database_url.rsplit('/').next();
+    name.expect("a name").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_dies_and_comes_back() {
+    let (mut postgres, redis) = (Postgres::start(), Redis::start());
+    let setup = Setup::plain(postgres.create_database(), redis.url());
+    let mut trial = Trial::begin("the_ledger_dies_and_comes_back", setup).await;
+    for _ in 0..3 {
+        postgres.kill();
+        trial.mark("PostgreSQL dies");
+        trial.pause(100, 3000).await;
+        postgres.restart();
+        trial.mark("it is back");
+        trial.everybody_grants(25).await;
+    }
+    trial.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_are_terminated() {
+    let redis = Redis::start();
+    let database_url = postgres().create_database();
+    let database = name_of(&database_url);
+    let setup = Setup::plain(database_url, redis.url());
+    let mut trial = Trial::begin("all_connections_are_terminated", setup).await;
+    for _ in 0..8 {
+        let sql = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+        );
+        let count: usize = postgres()
+            .execute(&database, &sql)
+            .parse()
+            .expect("a number");
+        trial.mark("connections are terminated");
+        assert!(count > 0);
+        trial.everybody_grants(10).await;
+        trial.pause(0, 300).await;
+    }
+    trial.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_table_is_locked_for_five_seconds() {
+    let redis = Redis::start();
+    let database_url = postgres().create_database();
+    let database = name_of(&database_url);
+    let setup = Setup::plain(database_url, redis.url());
+    let trial = Trial::begin("the_table_is_locked_for_five_seconds", setup).await;
+    let sql = "BEGIN; LOCK TABLE entries; SELECT pg_sleep(5); COMMIT";
+    trial.mark("the table is locked");
+    let locked = tokio::task::spawn_blocking(move || postgres().execute(&database, sql));
+    locked.await.expect("it was locked");
+    trial.mark("it is free");
+    trial.everybody_grants(40).await;
+    trial.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_disk_of_the_ledger_is_full() {
+    let Some(disk) = Disk::mount(160) else { return };
+    let (mut postgres, redis) = (Postgres::start_in(disk.folder()), Redis::start());
+    let setup = Setup::plain(postgres.create_database(), redis.url());
+    let mut trial = Trial::begin("the_disk_of_the_ledger_is_full", setup).await;
+    for _ in 0..2 {
+        disk.fill();
+        trial.mark("the disk is full");
+        trial.pause(3000, 4000).await;
+        disk.empty();
+        // Without room for its log PostgreSQL gives up; whoever supervises it starts it again.
+        if !postgres.answers() {
+            postgres.restart();
+        }
+        trial.mark("there is room");
+        trial.everybody_grants(40).await;
+    }
+    trial.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_stores_die_and_come_back_in_either_order() {
+    let (mut postgres, mut redis) = (Postgres::start(), Redis::start());
+    let setup = Setup::plain(postgres.create_database(), redis.url());
+    let name = "both_stores_die_and_come_back_in_either_order";
+    let mut trial = Trial::begin(name, setup).await;
+    for ledger_first in [true, false] {
+        postgres.kill();
+        redis.kill();
+        trial.mark("both die");
+        trial.pause(200, 1500).await;
+        if ledger_first {
+            postgres.restart();
+            trial.mark("the ledger is back");
+            trial.everybody_grants(20).await;
+            redis.restart();
+            trial.mark("Redis is back, empty");
+        } else {
+            redis.restart();
+            trial.mark("Redis is back, empty");
+            trial.pause(200, 1500).await;
+            postgres.restart();
+            trial.mark("the ledger is back");
+        }
+        trial.everybody_grants(20).await;
+    }
+    trial.end().await;
+}
+
+/// The primary dies, and its synchronous standby becomes the primary: what was answered is
+/// there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_fails_over() {
+    let (mut primary, redis) = (Postgres::start(), Redis::start());
+    let database_url = primary.create_database();
+    let standby = primary.start_standby();
+    for sql in [
+        "ALTER SYSTEM SET synchronous_standby_names = '*'",
+        "SELECT pg_reload_conf()",
+    ] {
+        primary.execute("postgres", sql);
+    }
+    let proxy = Proxy::before(primary.port()).await;
+    let by_proxy = format!(":{}/", proxy.port);
+    let by = |port: u16| database_url.replace(&format!(":{port}/"), &by_proxy);
+    let mut setup = Setup::plain(by(primary.port()), redis.url());
+    setup.database_url = standby.url(&name_of(&database_url));
+    let mut trial = Trial::begin("the_ledger_fails_over", setup).await;
+    let is_synchronous = || {
+        let sql = "SELECT sync_state FROM pg_stat_replication";
+        primary.execute("postgres", sql) == "sync"
+    };
+    trial
+        .until("the standby is synchronous", is_synchronous)
+        .await;
+    trial.everybody_grants(40).await;
+    trial.pause(0, 500).await;
+    primary.kill();
+    trial.mark("the primary dies");
+    trial.pause(0, 1000).await;
+    standby.execute("postgres", "SELECT pg_promote()");
+    proxy.lead_to(standby.port());
+    trial.mark("the standby is the primary");
+    trial.everybody_grants(40).await;
+    trial.end().await;
+}

@@ -1,0 +1,100 @@
+//! What is measured.
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+use crate::support::app::{Answer, App, Ground, Stack, eventually, on_every_stack, serve_options};
+
+on_every_stack!(claims_are_counted_by_what_became_of_them);
+
+/// The value of a line, by all that stands before it.
+fn value(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+async fn claims_are_counted_by_what_became_of_them(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(2, "UTC").await;
+    for key in ["a", "b", "b", "c"] {
+        app.claim("member-42", Some(key)).await;
+    }
+    app.claim_under("no-such-policy", json!({ "subject": "x" }), None)
+        .await;
+    let answer = app.get("/metrics").await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let kind = answer.header("content-type").expect("a type");
+    assert!(
+        kind.starts_with("application/openmetrics-text; version=1.0.0"),
+        "{kind}"
+    );
+    let text = &answer.text;
+    for (outcome, count) in [
+        ("granted", 2.0),
+        ("replayed", 1.0),
+        ("denied", 1.0),
+        ("unknown_policy", 1.0),
+    ] {
+        let name = format!("perdiem_claims_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(value(text, &name), Some(count), "{outcome}: {text}");
+    }
+    assert_eq!(
+        value(text, "perdiem_claim_seconds_count"),
+        Some(5.0),
+        "{text}"
+    );
+    let appends = value(text, "perdiem_stage_seconds_count{stage=\"append\"}");
+    assert_eq!(appends, Some(2.0), "{text}");
+    assert_eq!(value(text, "perdiem_claims_under_way"), Some(0.0), "{text}");
+    assert_eq!(value(text, "perdiem_ledger_answers"), Some(1.0), "{text}");
+    let has_redis = matches!(stack, Stack::RedisAndSqlite | Stack::RedisAndPostgres);
+    let available = value(text, "perdiem_counters_available");
+    assert_eq!(available, Some(f64::from(u8::from(has_redis))), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    for secret in ["member-42", "benefit"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    let metrics = text.lines().filter(|line| !line.starts_with('#'));
+    for line in metrics {
+        let (name, number) = line.rsplit_once(' ').expect("a name and a value");
+        assert!(name.starts_with("perdiem_"), "{line}");
+        assert!(number.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_opens_them_or_a_setting() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start(&ground).await;
+    let bare = Answer::of(app.bare_request(Method::GET, "/metrics")).await;
+    assert_eq!(bare.status, StatusCode::UNAUTHORIZED, "{bare:?}");
+    drop(app);
+    let mut serve = serve_options();
+    serve.open_metrics = true;
+    let app = App::try_serve(&ground, serve, |_| {}).await;
+    let app = app.expect("the application starts");
+    let bare = Answer::of(app.bare_request(Method::GET, "/metrics")).await;
+    assert_eq!(bare.status, StatusCode::OK, "{bare:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_redis_decided_is_counted_too() {
+    let app = App::on(Stack::RedisAndPostgres).await;
+    let body = json!({
+        "time_zone": "UTC",
+        "limits": [{ "max": 3, "per": "day" }],
+        "durability": "counted",
+    });
+    app.put_policy("benefit", body).await;
+    for _ in 0..4 {
+        app.claim("member-42", None).await;
+    }
+    eventually("all are recorded", || async {
+        let text = app.get("/metrics").await.text;
+        value(&text, "perdiem_recorded_total{standing=\"within\"}") == Some(3.0)
+            && value(&text, "perdiem_claims_total{outcome=\"provisional\"}") == Some(3.0)
+            && value(&text, "perdiem_claims_total{outcome=\"denied\"}") == Some(1.0)
+            && value(&text, "perdiem_provisional_queue") == Some(0.0)
+    })
+    .await;
+}
