@@ -393,7 +393,7 @@ counting_breaks! {
     a_drain_that_lowers_what_was_not_queued_loses_units:
         crashes, lowers_what_was_queued, "counters follow the ledger";
     a_drain_that_settles_an_older_line_loses_units:
-        crashes, settles_what_it_takes, "counters follow the ledger";
+        crashes, takes_what_its_line_counts, "counters follow the ledger";
     a_grant_that_leaves_the_queue_before_the_line_is_settled_is_not_counted:
         crashes, records_in_one_step, "counters follow the ledger";
     a_claim_that_goes_past_the_queue_grants_a_key_twice:

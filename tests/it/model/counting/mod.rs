@@ -2,6 +2,10 @@
 //! `src/engine/drain.rs`, `src/counter/lua/count.lua` and `record.lua`.
 //!
 //! One account, one window, one unit a claim: so a line's number is also what it has used.
+//!
+//! Three parts of [`Protocol`] are not built: `waits_before_denial`, `remembers_ids` and
+//! `leaves_unknown`. Counted grants do not fall under the promises that these would keep; the
+//! searches without them tell what can happen instead.
 
 pub mod scenes;
 mod scripts;
@@ -42,9 +46,9 @@ pub struct Protocol {
     pub looks_before_append: bool,
     /// Whether pending units are lowered only for grants that were still queued.
     pub lowers_what_was_queued: bool,
-    /// Whether a drain settles a line that counts all the grants which it takes off the queue,
-    /// even if it read the last line before one of them was appended.
-    pub settles_what_it_takes: bool,
+    /// Whether a drain leaves a grant queued that was appended after it read the last line, since
+    /// that line, which it settles, does not count it.
+    pub takes_what_its_line_counts: bool,
     /// Whether the grant leaves the queue and the line is settled in one step.
     pub records_in_one_step: bool,
     /// Whether a claim that the counter cannot decide on what the ledger said asks the ledger

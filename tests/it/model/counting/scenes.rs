@@ -5,7 +5,7 @@ use super::{Counting, Most, Protocol};
 const PROTOCOL: Protocol = Protocol {
     looks_before_append: true,
     lowers_what_was_queued: true,
-    settles_what_it_takes: true,
+    takes_what_its_line_counts: true,
     records_in_one_step: true,
     asks_again: true,
     waits_before_denial: true,

@@ -17,16 +17,15 @@ impl Counting {
             },
         };
         for claim in read {
-            batch.record.taken.push(*claim);
             match self.standing(state, *claim) {
                 Some(number) if self.protocol.looks_before_append => {
-                    if self.protocol.settles_what_it_takes && number > batch.record.number {
-                        batch.record.number = number;
-                        batch.record.after = number;
+                    if self.protocol.takes_what_its_line_counts && number > last {
+                        break;
                     }
                 }
                 Some(_) | None => batch.entries.push(*claim),
             }
+            batch.record.taken.push(*claim);
         }
         if !batch.entries.is_empty() {
             batch.record.number = last + u8::try_from(batch.entries.len()).expect("few");
@@ -251,7 +250,8 @@ impl Counting {
                 if let Drain::Looked(read, last) = drain {
                     let batch = self.batch(state, read, *last);
                     state.drains[usize::from(instance)] = match batch {
-                        // Nothing of the account is known yet: the next round sees it.
+                        // The next round sees more.
+                        Batch { record, .. } if record.taken.is_empty() => Drain::Idle,
                         Batch {
                             record: Record { number: 0, .. },
                             ..
