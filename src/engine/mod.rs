@@ -369,6 +369,7 @@ impl Parts<'_> {
         let (ask, to_ask) = mpsc::channel(self.claims_most);
         let asker = Asker {
             counters: counters.clone(),
+            ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             append: append.clone(),

@@ -10,6 +10,7 @@ mod faults;
 mod house;
 mod http;
 mod ledger;
+mod model;
 mod readiness;
 mod reconciliation;
 mod specification;

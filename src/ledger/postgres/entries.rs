@@ -74,7 +74,10 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
         let (lines, entries) = self
             .in_time(async |connection| {
-                let lines = last_lines(connection, &look.accounts).await?;
+                let lines = match look.accounts.is_empty() {
+                    true => Vec::new(),
+                    false => last_lines(connection, &look.accounts).await?,
+                };
                 let entries = match look.keys.is_empty() && look.entries.is_empty() {
                     true => Vec::new(),
                     false => entries(connection, look).await?,

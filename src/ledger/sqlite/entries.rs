@@ -73,8 +73,10 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
         let mut connection = self.readers.acquire().await?;
         let mut seen = Seen::default();
-        for row in last_lines(&mut connection, &look.accounts).await? {
-            seen.lines.insert(AccountId(row.account), row.decode()?);
+        if !look.accounts.is_empty() {
+            for row in last_lines(&mut connection, &look.accounts).await? {
+                seen.lines.insert(AccountId(row.account), row.decode()?);
+            }
         }
         if !look.keys.is_empty() || !look.entries.is_empty() {
             for row in entries(&mut connection, look).await? {
