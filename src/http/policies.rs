@@ -8,7 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
+    Body, Caller, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine,
+    parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
@@ -29,8 +30,8 @@ pub struct PolicyBody {
     #[schema(example = "Asia/Shanghai")]
     time_zone: String,
     /// One or more, no two with the same `per`.
-    #[schema(min_items = 1, max_items = 6)]
-    limits: Vec<LimitBody>,
+    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
+    limits: Vec<Object<LimitBody>>,
     /// When a day begins, as `HH:MM`; midnight when absent.
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     day_starts_at: Option<String>,
@@ -174,7 +175,7 @@ impl PolicyBody {
         }
         let reason = self.reason.as_deref().map_or(Ok(()), check_text);
         faults.body("/reason", reason);
-        let limits = self.limits.into_iter().map(|limit| LimitDraft {
+        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
             per: limit.per,
         });

@@ -69,6 +69,7 @@ async fn unknown_fields_and_wrong_types_are_named() {
         (rule("time_zone", Value::Null), "time_zone"),
         (rule("limits", json!({})), "limits"),
         (rule("limits", json!([3])), "limits[0]"),
+        (rule("limits", json!([[3, "day"]])), "limits[0]"),
         (rule("limits", json!([{ "max": 3 }])), "per"),
         (rule("limits", json!([{ "per": "day" }])), "max"),
         (
