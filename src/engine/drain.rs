@@ -302,6 +302,11 @@ impl Drainer {
             let mut key = grant.key;
             if let Some(standing) = standing(grant, seen) {
                 if standing.id == grant.entry || is_same_claim(standing, grant) {
+                    if last.is_none_or(|last| last.number < standing.line.number) {
+                        // It came after the last line was read, which does not count it: the
+                        // next round sees a line that does.
+                        break;
+                    }
                     batch.settled.push(queued.clone());
                     continue;
                 }

@@ -283,7 +283,7 @@ pub struct PageQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
-    cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// The policies that are not archived, by name.
@@ -306,7 +306,11 @@ pub async fn list(
     }))
 }
 
-fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
+/// The `limit` of a list.
+///
+/// # Errors
+/// [`ApiError::Invalid`].
+pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     let mut faults = Faults::default();
     let limit = faults.limit(query.limit.as_ref());
     faults.or(Some(limit))

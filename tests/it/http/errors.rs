@@ -34,6 +34,7 @@ async fn a_body_that_is_no_json_is_malformed() {
         br#"{"subject": "a", "units": NaN}"#.to_vec(),
         b"null".to_vec(),
         b"[]".to_vec(),
+        br#" ["member-42", 1, null, false, null]"#.to_vec(),
         b"\"a\"".to_vec(),
         deep.clone().into_bytes(),
         deep_metadata.into_bytes(),
