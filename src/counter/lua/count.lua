@@ -25,6 +25,8 @@
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
+-- Without a queue nothing waits, whatever the hash says.
+local is_queue = redis.call('EXISTS', queue) == 1
 
 for _, field in ipairs({id, key}) do
   local place = field ~= '' and redis.call('HGET', waiting, field)
@@ -81,7 +83,9 @@ for index = 7, #ARGV, 5 do
   if not before then
     return {'ask'}
   end
-  before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
+  if is_queue then
+    before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
+  end
   denied = denied or units > tonumber(ARGV[index + 1]) - before
   names[#names + 1] = name
   used[#used + 1] = before

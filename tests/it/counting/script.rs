@@ -395,20 +395,38 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
         .queued(&[bucket], 10)
         .await
         .expect("the queue");
-    let [Queued::Grant(_), Queued::Unreadable(of, place)] = queued.as_slice() else {
+    let [grant @ Queued::Grant(_), junk @ Queued::Unreadable(..)] = queued.as_slice() else {
         panic!("{queued:?}")
     };
-    bench
-        .counters
-        .set_aside(*of, place)
-        .await
-        .expect("it is set aside");
+    for _ in 0..2 {
+        bench
+            .counters
+            .set_aside(junk)
+            .await
+            .expect("it is set aside");
+    }
     assert_eq!(bench.queued().await.len(), 1);
     let aside = queue.replace(":queue", ":aside");
     let length: u64 = redis::cmd("XLEN")
-        .arg(aside)
+        .arg(&aside)
         .query_async(&mut redis)
         .await
         .expect("a length");
     assert_eq!(length, 1);
+    // A grant that the ledger refuses takes its units along.
+    let two = bench.grant(2, None, 1, now);
+    let answer = bench.count(Some(two), &totals, LedgerWord::Silent).await;
+    assert_eq!(answer, Counted::Granted(vec![2, 2]));
+    bench
+        .counters
+        .set_aside(grant)
+        .await
+        .expect("it is set aside");
+    let answer = bench.count(None, &totals, LedgerWord::Silent).await;
+    assert_eq!(answer, Counted::Granted(vec![1, 1]));
+    // What somebody deletes with its queue waits no more.
+    let deleted = redis::cmd("DEL").arg(&queue).exec_async(&mut redis).await;
+    deleted.expect("it is deleted");
+    let answer = bench.count(None, &totals, LedgerWord::Silent).await;
+    assert_eq!(answer, Counted::Granted(vec![0, 0]));
 }
