@@ -84,8 +84,8 @@ pub enum Counted {
     Denied(Vec<u64>, Option<DateTime<Utc>>),
     /// The claim, or one with its key, waits in the queue already.
     Queued(QueuedGrant),
-    /// The ledger can tell what the counter cannot.
-    AskLedger,
+    /// The ledger can tell what the counter cannot, which bears this number if there is one.
+    AskLedger(Option<u64>),
 }
 
 /// A grant in its queue.
@@ -296,7 +296,7 @@ fn decode_counted(answer: Value) -> Option<Counted> {
             let place = text()?;
             decode_queued(&place, parts.next()?).map(Counted::Queued)
         }
-        "ask" => Some(Counted::AskLedger),
+        "ask" => Some(Counted::AskLedger(text()?.parse().ok())),
         _ => None,
     }
 }
