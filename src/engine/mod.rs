@@ -27,7 +27,7 @@ use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -231,11 +231,11 @@ impl Engine {
         self.clock.now()
     }
 
-    /// Waits, at most so long, for the claims under way, and closes the stores. Nothing may
+    /// Waits until then at most for the claims under way, and closes the stores. Nothing may
     /// call the engine afterwards.
-    pub async fn close(&self, patience: Duration) {
+    pub async fn close(&self, deadline: Instant) {
         let all = u32::try_from(self.claims_most).unwrap_or(u32::MAX);
-        if timeout(patience, self.claims_under_way.acquire_many(all))
+        if timeout_at(deadline, self.claims_under_way.acquire_many(all))
             .await
             .is_err()
         {
@@ -244,7 +244,7 @@ impl Engine {
         for task in &self.background {
             task.abort();
         }
-        if timeout(patience, self.ledger.close()).await.is_err() {
+        if timeout_at(deadline, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");
         }
     }

@@ -15,9 +15,15 @@ pub const FRESH: Duration = Duration::from_secs(1);
 
 /// Every policy's newest version, archived ones too.
 pub struct Policies {
-    known: ArcSwap<HashMap<PolicyName, Arc<Policy>>>,
+    known: ArcSwap<Known>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    by_name: HashMap<PolicyName, Arc<Policy>>,
+    by_id: HashMap<PolicyId, Arc<Policy>>,
 }
 
 struct Progress {
@@ -47,18 +53,17 @@ impl Policies {
 
     /// A policy's newest known version.
     pub fn get(&self, name: &PolicyName) -> Option<Arc<Policy>> {
-        self.known.load().get(name).cloned()
+        self.known.load().by_name.get(name).cloned()
     }
 
     /// The newest known version of the policy with an id.
     pub fn with_id(&self, id: PolicyId) -> Option<Arc<Policy>> {
-        let known = self.known.load();
-        known.values().find(|policy| policy.id == id).cloned()
+        self.known.load().by_id.get(&id).cloned()
     }
 
     /// Every policy.
     pub fn all(&self) -> Vec<Arc<Policy>> {
-        self.known.load().values().cloned().collect()
+        self.known.load().by_name.values().cloned().collect()
     }
 
     /// Whether every change older than [`FRESH`] is known.
@@ -107,13 +112,15 @@ impl Policies {
     pub fn learn(&self, versions: Vec<Policy>) {
         let versions: Vec<Arc<Policy>> = versions.into_iter().map(Arc::new).collect();
         self.known.rcu(|known| {
-            let mut next = HashMap::clone(known);
+            let mut next = Known::clone(known);
             for policy in &versions {
                 let newer = next
-                    .get(&policy.name)
+                    .by_id
+                    .get(&policy.id)
                     .is_none_or(|known| known.version < policy.version);
                 if newer {
-                    next.insert(policy.name.clone(), policy.clone());
+                    next.by_name.insert(policy.name.clone(), policy.clone());
+                    next.by_id.insert(policy.id, policy.clone());
                 }
             }
             next

@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix_web::middleware::from_fn;
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
+use tokio::time::Instant;
 
 use super::extract::BODY_MAX_BYTES;
 use super::{request_id, routes};
@@ -114,15 +115,17 @@ impl Application {
         .run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
+        let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
         tokio::select! {
             ended = &mut server => ended?,
             () = stop => {
+                deadline = Instant::now() + self.options.drain_time;
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }
         }
-        self.engine.close(self.options.drain_time).await;
+        self.engine.close(deadline).await;
         Ok(())
     }
 }
