@@ -221,7 +221,7 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
                 attempt
                     .outcome
                     .told()
-                    .is_some_and(|told| told.id == entry.id)
+                    .is_some_and(|told| told.id == entry.id || told.provisional)
                     || !attempt.outcome.is_known()
             });
             if !excused {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::redis::tamper;
 use super::trial::{Setup, Trial, by_the_minute, daily};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, postgres};
@@ -14,7 +15,7 @@ fn with(mut rule: Value, field: &str, value: &str) -> Value {
 
 /// Three policies: one for the ledger alone, one that Redis decides in an outage, and one that
 /// it always decides.
-fn setup(database_url: String, redis: &Redis) -> Setup {
+pub fn setup(database_url: String, redis: &Redis) -> Setup {
     let mut setup = Setup::plain(database_url, redis.url());
     // While the ledger is down clients should not wait long for what it alone decides.
     setup.set("PERDIEM_CLAIM_DEADLINE_MS", "700");
@@ -65,6 +66,23 @@ async fn instances_and_redis_die_while_it_counts() {
     }
     assert!(trial.provisional_grants() > 0);
     trial.mark("all are back");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+/// Counters are no truth where Redis decides, either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_are_tampered_with_while_redis_counts() {
+    let redis = Redis::start();
+    let setup = setup(postgres().create_database(), &redis);
+    let mut trial = Trial::begin("counters_are_tampered_with_while_redis_counts", setup).await;
+    trial.mark("tampering begins");
+    for _ in 0..6 {
+        tamper(&redis, &mut trial.dice);
+        trial.everybody_grants(8).await;
+        trial.pause(0, 200).await;
+    }
+    trial.mark("tampering ends");
     trial.everybody_grants(20).await;
     trial.end().await;
 }
