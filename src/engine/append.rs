@@ -322,10 +322,7 @@ impl Appender {
             self.policies.refresh(&self.ledger).await?;
         }
         for claim in groups.iter_mut().flat_map(|group| &mut group.claims) {
-            let newest = self.policies.get(&claim.policy.name);
-            if let Some(newest) = newest.filter(|newest| newest.version > claim.policy.version) {
-                claim.policy = newest;
-            }
+            self.policies.renew(&mut claim.policy);
         }
         Ok(())
     }

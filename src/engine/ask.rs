@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 use crate::faults::reach;
+use crate::ledger::{Ledger, Look};
 
 /// A counter may deny for so long after the ledger confirmed it.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -28,6 +29,8 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 pub struct Asker {
     /// The counters.
     pub counters: Counters,
+    /// Which keys have their grants.
+    pub ledger: Ledger,
     /// The source of time.
     pub clock: Clock,
     /// Whether they are fresh decides whether a counter may deny.
@@ -68,26 +71,32 @@ impl Asker {
         match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
                 reach("ask.answered");
+                let mut denied = Vec::new();
                 for (claim, answer) in claims.into_iter().zip(answers) {
                     match answer.grants_wait && claim.may_be_counted {
                         true => self.wait_for_ledger(claim),
-                        false => self.judge(claim, answer.counter),
+                        false => denied.extend(self.judge(claim, answer.counter)),
                     }
                 }
+                self.deny(denied).await;
             }
             // The ledger decides alone.
             Err(Unavailable) => claims.into_iter().for_each(|claim| self.send_on(claim)),
         }
     }
 
-    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
+    /// Sends a claim on, or returns it with its denial.
+    fn judge(&self, mut claim: Pending, counter: Option<Counter>) -> Option<(Pending, Refusal)> {
+        // It may have come while a change was not known here yet.
+        self.policies.renew(&mut claim.policy);
         let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
                 hint: Some(Hint::NoEntries),
                 wants_keys: claim.key.is_some(),
             };
-            return self.send_on(claim);
+            self.send_on(claim);
+            return None;
         };
         let now = self.clock.now();
         let line = Some(&counter.line);
@@ -101,8 +110,7 @@ impl Asker {
             Verdict::Refused(refusal @ Refusal::Denied(_))
                 if self.may_deny(&claim, &counter, now) =>
             {
-                let policy = claim.policy.clone();
-                return claim.end(Ok(Outcome::Refused(policy, refusal)));
+                return Some((claim, refusal));
             }
             Verdict::Granted(_) if !counter.knows_key => {
                 claim.asked.hint = Some(Hint::Line(counter.line));
@@ -114,6 +122,41 @@ impl Asker {
             | Verdict::OutdatedPolicy => {}
         }
         self.send_on(claim);
+        None
+    }
+
+    /// Ends the claims that their counters deny. Those with a key only if it has no grant: that
+    /// no counter can tell, since after its line there may have been room again.
+    async fn deny(&self, denied: Vec<(Pending, Refusal)>) {
+        let (keyed, others): (Vec<_>, Vec<_>) = denied
+            .into_iter()
+            .partition(|(claim, _)| claim.key.is_some());
+        others
+            .into_iter()
+            .for_each(|(claim, refusal)| refuse(claim, refusal));
+        if keyed.is_empty() {
+            return;
+        }
+        let look = Look {
+            keys: keyed.iter().filter_map(|(claim, _)| claim.key).collect(),
+            ..Look::default()
+        };
+        match self.ledger.look(&look).await {
+            Ok(seen) => {
+                for (claim, refusal) in keyed {
+                    let mut entries = seen.entries.iter();
+                    match entries.find(|entry| entry.key == claim.key).cloned() {
+                        Some(entry) => {
+                            let outcome = claim.repeats(entry);
+                            claim.end(Ok(outcome));
+                        }
+                        None => refuse(claim, refusal),
+                    }
+                }
+            }
+            // Whoever appends tries again until the claim's deadline.
+            Err(_) => keyed.into_iter().for_each(|(claim, _)| self.send_on(claim)),
+        }
     }
 
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
@@ -137,17 +180,19 @@ impl Asker {
         send(&self.append, claim);
     }
 
-    /// Whether a counter's denial stands without the ledger's word.
-    ///
-    /// A claim with a key may be the retry of a grant. If that grant is in the line or
-    /// before it, a counter with all keys knows the key. If it came after the line, its units
-    /// had room after the line, and have it still, as long as the policy is the line's.
+    /// Whether a counter may deny. A claim with a key that it knows, or might have to know, is
+    /// more likely a retry: then the ledger is asked at once.
     fn may_deny(&self, claim: &Pending, counter: &Counter, now: DateTime<Utc>) -> bool {
         let confirmed = (now - counter.confirmed_at).abs() <= CONFIRMED;
-        let cannot_be_a_retry = claim.key.is_none()
+        let is_hardly_a_retry = claim.key.is_none()
             || counter.holds_all_keys
                 && !counter.knows_key
                 && counter.line.policy_version == claim.policy.version;
-        confirmed && cannot_be_a_retry && self.policies.are_fresh()
+        confirmed && is_hardly_a_retry && self.policies.are_fresh()
     }
+}
+
+fn refuse(claim: Pending, refusal: Refusal) {
+    let policy = claim.policy.clone();
+    claim.end(Ok(Outcome::Refused(policy, refusal)));
 }

@@ -61,6 +61,14 @@ impl Policies {
         self.known.load().by_id.get(&id).cloned()
     }
 
+    /// Takes the newest known version, if it is newer.
+    pub fn renew(&self, policy: &mut Arc<Policy>) {
+        let newest = self.get(&policy.name);
+        if let Some(newest) = newest.filter(|newest| newest.version > policy.version) {
+            *policy = newest;
+        }
+    }
+
     /// Every policy.
     pub fn all(&self) -> Vec<Arc<Policy>> {
         self.known.load().by_name.values().cloned().collect()

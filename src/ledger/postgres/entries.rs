@@ -21,8 +21,8 @@ use crate::ledger::{Draft, LedgerError, Look, Seen};
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
 
 #[derive(sqlx::FromRow)]
-struct LineRow {
-    account: Uuid,
+pub struct LineRow {
+    pub account: Uuid,
     number: i64,
     at: DateTime<Utc>,
     policy_version: i32,
@@ -30,7 +30,7 @@ struct LineRow {
 }
 
 impl LineRow {
-    fn decode(self) -> Result<Line, LedgerError> {
+    pub fn decode(self) -> Result<Line, LedgerError> {
         Ok(Line {
             number: unsigned(self.number)?,
             at: self.at,
@@ -74,7 +74,10 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
         let (lines, entries) = self
             .in_time(async |connection| {
-                let lines = last_lines(connection, &look.accounts).await?;
+                let lines = match look.accounts.is_empty() {
+                    true => Vec::new(),
+                    false => last_lines(connection, &look.accounts).await?,
+                };
                 let entries = match look.keys.is_empty() && look.entries.is_empty() {
                     true => Vec::new(),
                     false => entries(connection, look).await?,
@@ -180,7 +183,7 @@ impl Store {
     }
 }
 
-async fn last_lines(
+pub async fn last_lines(
     connection: &mut PgConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {

@@ -20,8 +20,8 @@ use crate::ledger::record::{
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 #[derive(sqlx::FromRow)]
-struct LineRow {
-    account: Uuid,
+pub struct LineRow {
+    pub account: Uuid,
     number: i64,
     at: i64,
     policy_version: i64,
@@ -29,7 +29,7 @@ struct LineRow {
 }
 
 impl LineRow {
-    fn decode(self) -> Result<Line, LedgerError> {
+    pub fn decode(self) -> Result<Line, LedgerError> {
         Ok(Line {
             number: unsigned(self.number)?,
             at: decode_instant(self.at)?,
@@ -73,8 +73,10 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
         let mut connection = self.readers.acquire().await?;
         let mut seen = Seen::default();
-        for row in last_lines(&mut connection, &look.accounts).await? {
-            seen.lines.insert(AccountId(row.account), row.decode()?);
+        if !look.accounts.is_empty() {
+            for row in last_lines(&mut connection, &look.accounts).await? {
+                seen.lines.insert(AccountId(row.account), row.decode()?);
+            }
         }
         if !look.keys.is_empty() || !look.entries.is_empty() {
             for row in entries(&mut connection, look).await? {
@@ -150,7 +152,7 @@ impl Store {
     }
 }
 
-async fn last_lines(
+pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {

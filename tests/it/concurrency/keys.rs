@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::support::app::{Answer, App, KEY, NOON, Stack, instant, on_every_stack};
+use crate::support::app::{Answer, App, Ground, KEY, NOON, Stack, instant, on_every_stack};
 use crate::support::books::Books;
 use crate::support::crowd::{Fleet, all_at_once, count};
 
@@ -16,6 +16,7 @@ on_every_stack!(
     keys_race_for_the_last_units,
     a_key_at_two_subjects_makes_one_grant,
     a_client_that_hangs_up_changes_nothing,
+    a_retry_gets_its_grant_whatever_a_counter_says,
 );
 
 /// Claims with a key until the answer is no "in progress".
@@ -175,4 +176,79 @@ fn send_and_hang_up(app: &App, subject: &str, key: &str) {
     );
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(request.as_bytes()).expect("it is sent");
+}
+
+/// A grant of the new day, retried at an instance whose clock has not struck midnight, on a
+/// counter that lags: full, confirmed just now, and complete as of its line.
+async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
+    let fleet = Fleet::start(stack, instant("2026-11-21T23:59:59Z")).await;
+    fleet.put("UTC", json!([{ "max": 1, "per": "day" }])).await;
+    let books = Books::open(&fleet.ground).await;
+    let app = fleet.app(0);
+    let first = app.claim("member-42", Some("order-1")).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+    books.counters_follow().await;
+    let lagging = Dump::take(&fleet.ground, &books).await;
+
+    fleet.clock.set(instant("2026-11-22T00:00:00Z"));
+    let second = app.claim("member-42", Some("order-2")).await;
+    assert_eq!(second.status, StatusCode::CREATED, "{second:?}");
+    books.counters_follow().await;
+
+    fleet.clock.set(instant("2026-11-21T23:59:59.5Z"));
+    lagging.bring_back(&fleet.ground).await;
+    let retry = app.claim("member-42", Some("order-2")).await;
+    assert_eq!(retry.status, StatusCode::OK, "{retry:?}");
+    assert_eq!(retry.json()["grant"]["id"], second.json()["grant"]["id"]);
+    let third = app.claim("member-42", Some("order-3")).await;
+    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS, "{third:?}");
+}
+
+/// A ledger's counters as they were once.
+struct Dump(Vec<(String, Vec<u8>)>);
+
+impl Dump {
+    async fn take(ground: &Ground, books: &Books) -> Self {
+        let Some(mut connection) = connect(ground).await else {
+            return Self(Vec::new());
+        };
+        let ledger = books.ledger.identity().id;
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg(format!("perdiem:{{{}:*", ledger.simple()))
+            .query_async(&mut connection)
+            .await
+            .expect("names");
+        let mut dump = Vec::new();
+        for name in names {
+            let mut command = redis::cmd("DUMP");
+            let bytes = command.arg(&name).query_async(&mut connection).await;
+            dump.push((name, bytes.expect("a dump")));
+        }
+        assert!(!dump.is_empty());
+        Self(dump)
+    }
+
+    async fn bring_back(&self, ground: &Ground) {
+        let Some(mut connection) = connect(ground).await else {
+            return;
+        };
+        for (name, bytes) in &self.0 {
+            let mut command = redis::cmd("RESTORE");
+            command
+                .arg(name)
+                .arg(0)
+                .arg(bytes.as_slice())
+                .arg("REPLACE");
+            let (): () = command
+                .query_async(&mut connection)
+                .await
+                .expect("an answer");
+        }
+    }
+}
+
+async fn connect(ground: &Ground) -> Option<redis::aio::MultiplexedConnection> {
+    let client = redis::Client::open(ground.redis_url.clone()?).expect("a URL");
+    let connection = client.get_multiplexed_async_connection().await;
+    Some(connection.expect("a connection"))
 }

@@ -1,0 +1,270 @@
+//! The domain's own rule, asked about lines that the states of a search name by small numbers.
+//!
+//! A search asks the same few questions again and again, so the answers are kept.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::account::{Refusal, Sums, Verdict, decide, instant_after, totals_at};
+use perdiem::domain::claim::Units;
+use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::window::Window;
+
+/// A line of some account; `NONE` before the first entry. Equal lines have equal ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId(u16);
+
+impl LineId {
+    pub const NONE: LineId = LineId(0);
+}
+
+/// What most questions about a line are about.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts {
+    pub number: u8,
+    /// Seconds after midnight.
+    pub at: i32,
+    pub version: u8,
+}
+
+/// What the rule says of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    Granted(LineId),
+    /// Some window lacks room.
+    Denied,
+    /// The units are more than a `max`.
+    NeverFits,
+    /// The line was decided under a newer version.
+    Outdated,
+}
+
+/// A claim as the rule sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Question {
+    pub version: u8,
+    pub units: u8,
+    pub last: LineId,
+    /// Seconds after midnight.
+    pub now: i32,
+}
+
+/// A policy's version: its zone, and `max` units `per` window.
+pub type Version = (&'static str, &'static [(u8, &'static str)]);
+
+#[derive(Clone)]
+enum Answer {
+    Said(Said),
+    Needs(Vec<Window>),
+}
+
+/// The rule, under the versions of one policy.
+pub struct Rule {
+    versions: Vec<Policy>,
+    lines: RefCell<Vec<(Line, Facts)>>,
+    answers: RefCell<HashMap<(Question, Vec<u64>), Answer>>,
+}
+
+impl Rule {
+    pub fn new(versions: &[Version]) -> Self {
+        let numbered = versions.iter().zip(1..);
+        Self {
+            versions: numbered.map(|(version, n)| policy(n, *version)).collect(),
+            lines: RefCell::default(),
+            answers: RefCell::default(),
+        }
+    }
+
+    /// How many versions there may be.
+    pub fn versions(&self) -> u8 {
+        u8::try_from(self.versions.len()).expect("few versions")
+    }
+
+    pub fn facts(&self, line: LineId) -> Facts {
+        match line {
+            LineId::NONE => Facts::default(),
+            LineId(id) => self.lines.borrow()[usize::from(id) - 1].1,
+        }
+    }
+
+    pub fn number(&self, line: LineId) -> u8 {
+        self.facts(line).number
+    }
+
+    pub fn totals(&self, line: LineId) -> Vec<Total> {
+        self.line(line).map_or_else(Vec::new, |line| line.totals)
+    }
+
+    /// Whether a counter would hold the same text for both: all but the number.
+    pub fn have_one_text(&self, one: LineId, other: LineId) -> bool {
+        match (self.line(one), self.line(other)) {
+            (Some(one), Some(mut other)) => {
+                other.number = one.number;
+                one == other
+            }
+            (one, other) => one == other,
+        }
+    }
+
+    /// Decides a claim. `sum` tells what the account's grants up to the last line took in a
+    /// window.
+    pub fn decide(&self, question: Question, sum: impl Fn(Window) -> u64) -> Said {
+        match self.ask(question, &[], &[]) {
+            Answer::Said(said) => said,
+            Answer::Needs(windows) => {
+                let sums: Vec<u64> = windows.iter().map(|window| sum(*window)).collect();
+                match self.ask(question, &windows, &sums) {
+                    Answer::Said(said) => said,
+                    Answer::Needs(_) => panic!("the rule asks twice for {windows:?}"),
+                }
+            }
+        }
+    }
+
+    /// Decides a claim on the line alone, if that is possible.
+    pub fn decide_on_line(&self, question: Question) -> Option<Said> {
+        match self.ask(question, &[], &[]) {
+            Answer::Said(said) => Some(said),
+            Answer::Needs(_) => None,
+        }
+    }
+
+    fn ask(&self, question: Question, windows: &[Window], sums: &[u64]) -> Answer {
+        let key = (question, sums.to_vec());
+        if let Some(answer) = self.answers.borrow().get(&key) {
+            return answer.clone();
+        }
+        let last = self.line(question.last);
+        let mut known = Sums::default();
+        for (window, units) in windows.iter().zip(sums) {
+            known.insert(*window, *units);
+        }
+        let units = Units::new(question.units.into()).expect("units");
+        let now = instant(question.now);
+        let verdict = decide(
+            self.policy(question.version),
+            units,
+            last.as_ref(),
+            &known,
+            now,
+        );
+        let answer = match verdict {
+            Verdict::Granted(line) => Answer::Said(Said::Granted(self.intern(line))),
+            Verdict::Refused(Refusal::Denied(_)) => Answer::Said(Said::Denied),
+            Verdict::Refused(Refusal::NeverFits { .. }) => Answer::Said(Said::NeverFits),
+            Verdict::Refused(other) => panic!("no version says {other:?}"),
+            Verdict::OutdatedPolicy => Answer::Said(Said::Outdated),
+            Verdict::NeedsSums(windows) => Answer::Needs(windows),
+        };
+        self.answers.borrow_mut().insert(key, answer.clone());
+        answer
+    }
+
+    /// The line that gives `units` of a grant back: it lowers every current window that
+    /// contains the grant's instant, and carries the others on.
+    pub fn give_back(
+        &self,
+        question: Question,
+        granted_at: i32,
+        sum: impl Fn(Window) -> u64,
+    ) -> LineId {
+        let policy = self.policy(question.version);
+        let last = self.line(question.last).expect("there is a grant");
+        let at = instant_after(Some(&last), instant(question.now));
+        let mut sums = Sums::default();
+        let mut totals = loop {
+            match totals_at(policy, Some(&last), &sums, at) {
+                Ok(totals) => break totals,
+                Err(windows) => {
+                    for window in windows {
+                        sums.insert(window, sum(window));
+                    }
+                }
+            }
+        };
+        for total in &mut totals {
+            if total.window.contains(instant(granted_at)) {
+                total.used -= u64::from(question.units);
+            }
+        }
+        self.intern(Line {
+            number: last.number + 1,
+            at,
+            policy_version: policy.version,
+            totals,
+        })
+    }
+
+    /// The same line, as if nothing were used.
+    pub fn with_nothing_used(&self, line: LineId) -> LineId {
+        let mut line = self.line(line).expect("a line");
+        for total in &mut line.totals {
+            total.used = 0;
+        }
+        self.intern(line)
+    }
+
+    /// The version's `max` for each of its limits.
+    pub fn maxima(&self, version: u8) -> Vec<u64> {
+        let limits = self.policy(version).rule.limits.iter();
+        limits.map(|limit| limit.max).collect()
+    }
+
+    fn policy(&self, version: u8) -> &Policy {
+        &self.versions[usize::from(version) - 1]
+    }
+
+    fn line(&self, line: LineId) -> Option<Line> {
+        let index = usize::from(line.0).checked_sub(1)?;
+        Some(self.lines.borrow()[index].0.clone())
+    }
+
+    fn intern(&self, line: Line) -> LineId {
+        let mut lines = self.lines.borrow_mut();
+        let known = lines.iter().position(|(known, _)| *known == line);
+        let index = known.unwrap_or_else(|| {
+            let facts = Facts {
+                number: u8::try_from(line.number).expect("few entries"),
+                at: i32::try_from((line.at - midnight()).num_seconds()).expect("near midnight"),
+                version: u8::try_from(line.policy_version).expect("few versions"),
+            };
+            lines.push((line, facts));
+            lines.len() - 1
+        });
+        LineId(u16::try_from(index + 1).expect("few lines"))
+    }
+}
+
+/// The midnight around which everything happens.
+fn midnight() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_795_219_200, 0).expect("2026-11-21T00:00:00Z")
+}
+
+/// An instant by its seconds after midnight.
+pub fn instant(seconds: i32) -> DateTime<Utc> {
+    midnight() + TimeDelta::seconds(seconds.into())
+}
+
+fn policy(version: u32, (time_zone, limits): Version) -> Policy {
+    let limits = limits.iter().map(|(max, per)| LimitDraft {
+        max: i128::from(*max),
+        per: (*per).to_owned(),
+    });
+    let draft = RuleDraft {
+        time_zone: time_zone.to_owned(),
+        limits: limits.collect(),
+        ..RuleDraft::default()
+    };
+    Policy {
+        id: PolicyId(1),
+        name: PolicyName::new("benefit").expect("a name"),
+        version,
+        rule: draft.check().expect("a rule"),
+        archived: false,
+        changed_at: midnight(),
+        changed_by: "model".to_owned(),
+        reason: None,
+    }
+}
