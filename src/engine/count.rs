@@ -15,7 +15,7 @@ use super::pending::{Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
+use crate::counter::{Ask, Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
 use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
@@ -102,13 +102,33 @@ impl Counting {
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
     /// several times where grants come into the ledger meanwhile.
     async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
-        for _ in 0..ASKS_MOST {
+        for round in 0..ASKS_MOST {
             if claims.is_empty() {
                 return;
+            }
+            if round > 0 {
+                self.note_counters(&mut claims).await;
             }
             claims = self.decide_on_its_word(claims).await;
         }
         claims.into_iter().for_each(|claim| self.give_up(claim));
+    }
+
+    /// Notes the numbers that the counters bear before the ledger is asked again: one that
+    /// stands too high, and still does afterwards, is put right.
+    async fn note_counters(&self, claims: &mut [Pending]) {
+        let asks = claims.iter().map(|claim| Ask {
+            account: claim.account,
+            key: None,
+            looks_at_queue: false,
+        });
+        let asks: Vec<Ask> = asks.collect();
+        let Ok(answers) = self.counters.ask(&asks).await else {
+            return;
+        };
+        for (claim, answer) in claims.iter_mut().zip(answers) {
+            claim.asked.seen = answer.counter.map(|counter| counter.line.number);
+        }
     }
 
     /// Returns the claims whose accounts went on meanwhile.
@@ -173,7 +193,8 @@ impl Counting {
                 Some(entry) => Ok(Told::Repeated(entry.clone())),
                 None => {
                     if let Some(line) = last {
-                        self.settle.confirm(claim.account, line, now);
+                        let seen = claim.asked.seen;
+                        self.settle.confirm(claim.account, line, seen, now);
                     }
                     let totals = self.totals(&claim.policy, claim.account, last, now).await;
                     match totals {

@@ -35,11 +35,11 @@ async fn redis_decides_while_the_ledger_is_down() {
     for _ in 0..2 {
         postgres.kill();
         trial.mark("PostgreSQL dies");
-        trial.everybody_grants(25).await;
+        trial.everybody_grants(15).await;
         trial.pause(0, 1000).await;
         postgres.restart();
         trial.mark("it is back");
-        trial.everybody_grants(25).await;
+        trial.everybody_grants(15).await;
     }
     trial.end().await;
 }
@@ -50,7 +50,7 @@ async fn instances_and_redis_die_while_it_counts() {
     let mut redis = Redis::start_with(&["--appendonly", "yes"]);
     let setup = setup(postgres().create_database(), &redis);
     let mut trial = Trial::begin("instances_and_redis_die_while_it_counts", setup).await;
-    for _ in 0..6 {
+    for _ in 0..4 {
         let victim = trial.dice.below(2);
         trial.instances[victim].process.kill();
         trial.mark("an instance dies");
@@ -135,7 +135,7 @@ async fn replies_of_the_ledger_are_lost_while_redis_counts() {
         ledger.set(mode);
         trial.mark(&format!("{mode:?}"));
         trial.everybody_grants(20).await;
-        trial.pause(0, 1500).await;
+        trial.pause(0, 800).await;
         ledger.set(Mode::Pass);
         trial.mark("the way is free");
         trial.everybody_grants(20).await;
@@ -151,7 +151,7 @@ async fn both_die_while_redis_counts() {
     let trial = Trial::begin("both_die_while_redis_counts", setup).await;
     postgres.kill();
     trial.mark("PostgreSQL dies");
-    trial.everybody_grants(25).await;
+    trial.everybody_grants(15).await;
     redis.kill();
     trial.redis_lost_data();
     redis.restart();

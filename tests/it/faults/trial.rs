@@ -1,8 +1,8 @@
 //! A trial: two instances under load, something that breaks, and a verdict.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perdiem::engine::EngineOptions;
@@ -120,23 +120,27 @@ impl Instance {
     }
 }
 
-fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &PathBuf) -> Process {
-    let log: File = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .expect("a log");
+/// Starts an instance, as often as it takes: for a moment another program's connection may
+/// have its port.
+fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &Path) -> Process {
     let bind = format!("127.0.0.1:{port}");
     let mut all = vec![("PERDIEM_BIND", bind.as_str())];
     if let Some(url) = &place.redis_url {
         all.push(("REDIS_URL", url));
     }
-    all.extend(
-        settings
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    Process::start_logging(&place.database_url, &all, log)
+    let settings = settings.iter();
+    all.extend(settings.map(|(name, value)| (name.as_str(), value.as_str())));
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let file = OpenOptions::new().create(true).append(true).open(log);
+        let file = file.expect("a log");
+        if let Some(process) = Process::try_start_logging(&place.database_url, &all, file) {
+            return process;
+        }
+        let text = || fs::read_to_string(log).unwrap_or_default();
+        assert!(Instant::now() < deadline, "it does not start: {}", text());
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Two instances under load.
