@@ -221,7 +221,7 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
                 attempt
                     .outcome
                     .told()
-                    .is_some_and(|told| told.id == entry.id)
+                    .is_some_and(|told| told.id == entry.id || told.provisional)
                     || !attempt.outcome.is_known()
             });
             if !excused {
@@ -256,9 +256,10 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
             breaches.push(Breach::TwoGrants { wish: number, ids });
         }
         // The first moment at which the grant was known, or stood for certain.
+        let is_kept = |told: &Told| !(told.provisional && history.redis_lost_data);
         let known = attempts
             .iter()
-            .filter(|attempt| attempt.outcome.told().is_some())
+            .filter(|attempt| attempt.outcome.told().is_some_and(is_kept))
             .map(|attempt| attempt.ended)
             .min();
         let stood = history.quiet_since.filter(|_| !entries.is_empty());

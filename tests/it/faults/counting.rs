@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::redis::tamper;
 use super::trial::{Setup, Trial, by_the_minute, daily};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, postgres};
@@ -14,7 +15,7 @@ fn with(mut rule: Value, field: &str, value: &str) -> Value {
 
 /// Three policies: one for the ledger alone, one that Redis decides in an outage, and one that
 /// it always decides.
-fn setup(database_url: String, redis: &Redis) -> Setup {
+pub fn setup(database_url: String, redis: &Redis) -> Setup {
     let mut setup = Setup::plain(database_url, redis.url());
     // While the ledger is down clients should not wait long for what it alone decides.
     setup.set("PERDIEM_CLAIM_DEADLINE_MS", "700");
@@ -34,11 +35,11 @@ async fn redis_decides_while_the_ledger_is_down() {
     for _ in 0..2 {
         postgres.kill();
         trial.mark("PostgreSQL dies");
-        trial.everybody_grants(25).await;
+        trial.everybody_grants(15).await;
         trial.pause(0, 1000).await;
         postgres.restart();
         trial.mark("it is back");
-        trial.everybody_grants(25).await;
+        trial.everybody_grants(15).await;
     }
     trial.end().await;
 }
@@ -49,7 +50,7 @@ async fn instances_and_redis_die_while_it_counts() {
     let mut redis = Redis::start_with(&["--appendonly", "yes"]);
     let setup = setup(postgres().create_database(), &redis);
     let mut trial = Trial::begin("instances_and_redis_die_while_it_counts", setup).await;
-    for _ in 0..6 {
+    for _ in 0..4 {
         let victim = trial.dice.below(2);
         trial.instances[victim].process.kill();
         trial.mark("an instance dies");
@@ -65,6 +66,23 @@ async fn instances_and_redis_die_while_it_counts() {
     }
     assert!(trial.provisional_grants() > 0);
     trial.mark("all are back");
+    trial.everybody_grants(20).await;
+    trial.end().await;
+}
+
+/// Counters are no truth where Redis decides, either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_are_tampered_with_while_redis_counts() {
+    let redis = Redis::start();
+    let setup = setup(postgres().create_database(), &redis);
+    let mut trial = Trial::begin("counters_are_tampered_with_while_redis_counts", setup).await;
+    trial.mark("tampering begins");
+    for _ in 0..6 {
+        tamper(&redis, &mut trial.dice);
+        trial.everybody_grants(8).await;
+        trial.pause(0, 200).await;
+    }
+    trial.mark("tampering ends");
     trial.everybody_grants(20).await;
     trial.end().await;
 }
@@ -117,7 +135,7 @@ async fn replies_of_the_ledger_are_lost_while_redis_counts() {
         ledger.set(mode);
         trial.mark(&format!("{mode:?}"));
         trial.everybody_grants(20).await;
-        trial.pause(0, 1500).await;
+        trial.pause(0, 800).await;
         ledger.set(Mode::Pass);
         trial.mark("the way is free");
         trial.everybody_grants(20).await;
@@ -133,7 +151,7 @@ async fn both_die_while_redis_counts() {
     let trial = Trial::begin("both_die_while_redis_counts", setup).await;
     postgres.kill();
     trial.mark("PostgreSQL dies");
-    trial.everybody_grants(25).await;
+    trial.everybody_grants(15).await;
     redis.kill();
     trial.redis_lost_data();
     redis.restart();

@@ -18,8 +18,8 @@ use crate::support::dice::Dice;
 pub const CLIENTS: usize = 16;
 /// The subjects that are claimed for at a time.
 const SLOTS: usize = 8;
-/// So many denials, and another subject takes a slot.
-const DENIALS: u32 = 6;
+/// So many claims that come to nothing, and another subject takes a slot.
+const FAILURES: u32 = 6;
 /// How far back a client goes for a subject that had its share.
 const GENERATIONS: usize = 12;
 /// How long a client waits for an answer: longer than perdiem's own deadline.
@@ -86,7 +86,7 @@ struct Shared {
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     generation: usize,
-    denials: u32,
+    failures: u32,
 }
 
 impl Load {
@@ -230,12 +230,13 @@ impl Shared {
         format!("{}-{slot}-{generation}", self.name)
     }
 
-    fn note_denial(&self, slot: usize) {
+    /// A claim came to nothing: the subject had its share, or cannot be decided just now.
+    fn note_failure(&self, slot: usize) {
         let mut slots = self.slots.lock().expect("no panic");
         let slot = &mut slots[slot];
-        slot.denials += 1;
-        if slot.denials >= DENIALS {
-            slot.denials = 0;
+        slot.failures += 1;
+        if slot.failures >= FAILURES {
+            slot.failures = 0;
             slot.generation += 1;
         }
     }
@@ -286,8 +287,8 @@ impl Person {
                 units: if self.dice.percent(15) { 2 } else { 1 },
                 has_key: !self.dice.percent(self.shared.habits.keyless),
             });
-            if self.decide(wish).await == Outcome::Denied && is_current {
-                self.shared.note_denial(slot);
+            if self.decide(wish).await.told().is_none() && is_current {
+                self.shared.note_failure(slot);
             }
         }
         for wish in std::mem::take(&mut self.open) {

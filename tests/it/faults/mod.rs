@@ -14,4 +14,5 @@ mod redis;
 mod report;
 mod stores;
 mod time;
+mod torture;
 mod trial;

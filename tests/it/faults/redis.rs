@@ -1,6 +1,9 @@
 //! Redis dies, stops, forgets, errs and fills up. The ledger decides meanwhile.
 
+use uuid::Uuid;
+
 use super::trial::{Setup, Trial};
+use crate::support::dice::Dice;
 use crate::support::disk::Disk;
 use crate::support::servers::{Redis, postgres};
 
@@ -67,31 +70,37 @@ async fn counters_are_tampered_with() {
     let mut trial = Trial::begin("counters_are_tampered_with", setup(&redis)).await;
     trial.mark("tampering begins");
     for _ in 0..12 {
-        let mut names: Vec<String> = redis.command(&["KEYS", "perdiem:*"]);
-        names.sort();
-        for name in names {
-            match trial.dice.below(14) {
-                0 => redis.command::<()>(&["DEL", &name]),
-                1 => plant(&redis, &name, |number, used| {
-                    (number.saturating_sub(1).max(1), used - 1)
-                }),
-                2 => plant(&redis, &name, |number, used| (number, used - 1)),
-                3 => plant(&redis, &name, |number, used| (number, used + 1)),
-                4 => plant(&redis, &name, |number, used| (number + 5, used + 5)),
-                // It may be of another type by now.
-                5 => drop(redis.try_command::<()>(&["HDEL", &name, "line"])),
-                6 => drop(redis.try_command::<()>(&["HSET", &name, "number", "many"])),
-                7 => redis.command::<()>(&["SET", &name, "7"]),
-                8 => redis.command::<()>(&["PERSIST", &name]),
-                _ => {}
-            }
-        }
+        tamper(&redis, &mut trial.dice);
         trial.everybody_grants(8).await;
         trial.pause(0, 200).await;
     }
     trial.mark("tampering ends");
     trial.everybody_grants(30).await;
     trial.end().await;
+}
+
+/// Deletes some counters, and writes into others.
+pub fn tamper(redis: &Redis, dice: &mut Dice) {
+    let mut names: Vec<String> = redis.command(&["KEYS", "perdiem:*"]);
+    names.retain(|name| Uuid::try_parse(name.rsplit(':').next().unwrap_or_default()).is_ok());
+    names.sort();
+    for name in names {
+        match dice.below(14) {
+            0 => redis.command::<()>(&["DEL", &name]),
+            1 => plant(redis, &name, |number, used| {
+                (number.saturating_sub(1).max(1), used - 1)
+            }),
+            2 => plant(redis, &name, |number, used| (number, used - 1)),
+            3 => plant(redis, &name, |number, used| (number, used + 1)),
+            4 => plant(redis, &name, |number, used| (number + 5, used + 5)),
+            // It may be of another type by now.
+            5 => drop(redis.try_command::<()>(&["HDEL", &name, "line"])),
+            6 => drop(redis.try_command::<()>(&["HSET", &name, "number", "many"])),
+            7 => redis.command::<()>(&["SET", &name, "7"]),
+            8 => redis.command::<()>(&["PERSIST", &name]),
+            _ => {}
+        }
+    }
 }
 
 /// Writes another number, and other units used in the first window, into a counter.

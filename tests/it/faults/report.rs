@@ -5,12 +5,26 @@ use std::time::Duration;
 
 use super::history::{Attempt, History, Outcome, Why};
 
+/// The line of a trial with more marks tells none of them.
+const MARKS_MOST: usize = 16;
+
+/// What was done to the servers, and when.
+pub fn course(history: &History) -> String {
+    let lines = history.marks.iter();
+    let lines = lines.map(|mark| format!("{:9.3} s  {}\n", mark.at.as_secs_f64(), mark.what));
+    lines.collect()
+}
+
 /// One line: for each mark how long until the first grant that was asked for after it, at
 /// any instance and at the slowest, and the share of 5xx until the next mark; then the
 /// figures of the whole.
 pub fn line(name: &str, history: &History, instances: usize, healed: usize, seed: u64) -> String {
     let mut line = format!("faults: {name}");
-    for (index, mark) in history.marks.iter().enumerate() {
+    let shown = match history.marks.len() <= MARKS_MOST {
+        true => &history.marks[..],
+        false => &[],
+    };
+    for (index, mark) in shown.iter().enumerate() {
         let end = history.marks.get(index + 1).map(|next| next.at);
         let first = |instance: Option<usize>| {
             let grants = history.attempts.iter().filter(|attempt| {

@@ -1,8 +1,8 @@
 //! A trial: two instances under load, something that breaks, and a verdict.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perdiem::engine::EngineOptions;
@@ -120,23 +120,27 @@ impl Instance {
     }
 }
 
-fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &PathBuf) -> Process {
-    let log: File = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .expect("a log");
+/// Starts an instance, as often as it takes: for a moment another program's connection may
+/// have its port.
+fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &Path) -> Process {
     let bind = format!("127.0.0.1:{port}");
     let mut all = vec![("PERDIEM_BIND", bind.as_str())];
     if let Some(url) = &place.redis_url {
         all.push(("REDIS_URL", url));
     }
-    all.extend(
-        settings
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    Process::start_logging(&place.database_url, &all, log)
+    let settings = settings.iter();
+    all.extend(settings.map(|(name, value)| (name.as_str(), value.as_str())));
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let file = OpenOptions::new().create(true).append(true).open(log);
+        let file = file.expect("a log");
+        if let Some(process) = Process::try_start_logging(&place.database_url, &all, file) {
+            return process;
+        }
+        let text = || fs::read_to_string(log).unwrap_or_default();
+        assert!(Instant::now() < deadline, "it does not start: {}", text());
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Two instances under load.
@@ -156,7 +160,11 @@ pub struct Trial {
 impl Trial {
     /// Starts the instances and the load, and waits until both instances grant.
     pub async fn begin(name: &'static str, setup: Setup) -> Self {
-        let seed = Seed::choose(name);
+        Self::begin_seeded(Seed::choose(name), setup).await
+    }
+
+    /// As [`Trial::begin`], from a seed of one's own.
+    pub async fn begin_seeded(seed: Seed, setup: Setup) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let start = |(number, place): (usize, &Place)| {
             let log = folder.path().join(format!("{number}.log"));
@@ -269,6 +277,21 @@ impl Trial {
         }
     }
 
+    /// The ledger's database.
+    pub fn database(&self) -> &str {
+        let name = self.setup.database_url.rsplit('/').next();
+        name.expect("a name")
+    }
+
+    /// Puts a policy at an instance that may not be able to.
+    pub async fn try_put_policy(&self, instance: usize, policy: &str, mut body: Value) {
+        body["reason"] = "a trial".into();
+        let url = format!("{}/v1/policies/{policy}", self.urls[instance]);
+        let request = client().put(url).bearer_auth(KEY).timeout(DEADLINE);
+        // Whether it took place shows in the ledger.
+        let _ = request.json(&body).send().await;
+    }
+
     /// From now on what Redis alone decided may be lost.
     pub fn redis_lost_data(&self) {
         self.load.redis_lost_data();
@@ -352,6 +375,11 @@ impl Judge {
         check(&self.history, &read(&self.setup).await)
     }
 
+    /// How often anything was asked.
+    pub fn attempts(&self) -> usize {
+        self.history.attempts.len()
+    }
+
     /// Sees that each claim was decided at the second attempt at the latest.
     pub fn nobody_failed_twice(&self) {
         for attempts in self.history.by_wish() {
@@ -380,16 +408,17 @@ impl Judge {
             let panics = log.lines().filter(|line| line.contains("panicked"));
             breaches.extend(panics.map(str::to_owned));
         }
-        let Seed { name, number } = self.seed;
+        let (name, number) = (self.seed.name, self.seed.number);
         let count = self.setup.places.len();
         let line = report::line(name, &self.history, count, self.healed, number);
         // Past the capture of the test harness: the figures are wanted also when all is well.
         let _ = writeln!(std::io::stderr(), "{line}");
         assert!(
             breaches.is_empty(),
-            "{} breaches:\n{}",
+            "{} breaches:\n{}\n{}",
             breaches.len(),
-            breaches[..breaches.len().min(SHOWN_MOST)].join("\n")
+            breaches[..breaches.len().min(SHOWN_MOST)].join("\n"),
+            report::course(&self.history)
         );
     }
 }
@@ -502,8 +531,10 @@ fn explain(breach: &Breach, history: &History) -> String {
 
 /// What chance begins with. Says how to repeat a trial that failed.
 pub struct Seed {
-    name: &'static str,
+    pub name: &'static str,
     pub number: u64,
+    /// The command that repeats it.
+    pub again: String,
 }
 
 impl Seed {
@@ -514,7 +545,12 @@ impl Seed {
             |_| getrandom::u64().expect("the system has randomness") % 1_000_000_000,
             |text| text.parse().expect("PERDIEM_FAULTS_SEED is a number"),
         );
-        Self { name, number }
+        let filter = name.split(' ').next().unwrap_or_default();
+        Self {
+            name,
+            number,
+            again: format!("PERDIEM_FAULTS_SEED={number} scripts/test {filter}"),
+        }
     }
 }
 
@@ -523,10 +559,9 @@ impl Drop for Seed {
         if std::thread::panicking() {
             let _ = writeln!(
                 std::io::stderr(),
-                "run {} again: PERDIEM_FAULTS_SEED={} scripts/test {}",
+                "to run {} again: {}",
                 self.name,
-                self.number,
-                self.name.split(' ').next().unwrap_or_default()
+                self.again
             );
         }
     }

@@ -25,29 +25,35 @@ impl Process {
     /// nothing.
     pub fn start(database_url: &str, settings: &[(&str, &str)]) -> Self {
         let mut command = command(database_url, settings);
-        Self::launch(command.env("PERDIEM_LOG", "off"))
+        let process = Self::launch(command.env("PERDIEM_LOG", "off"));
+        process.expect("an address")
     }
 
-    /// As [`Process::start`], and it logs into a file.
-    pub fn start_logging(database_url: &str, settings: &[(&str, &str)], log: File) -> Self {
+    /// As [`Process::start`], and it logs into a file. `None` when it ended at once, since its
+    /// port was taken, say.
+    pub fn try_start_logging(
+        database_url: &str,
+        settings: &[(&str, &str)],
+        log: File,
+    ) -> Option<Self> {
         let mut command = command(database_url, settings);
         Self::launch(command.env("PERDIEM_LOG", "info,sqlx=off").stderr(log))
     }
 
-    fn launch(command: &mut Command) -> Self {
+    fn launch(command: &mut Command) -> Option<Self> {
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
         let rest = line.strip_prefix("perdiem listens on ");
         let url = rest.and_then(|rest| rest.split(' ').next());
-        Self {
-            url: url
-                .unwrap_or_else(|| panic!("an address: {line:?}"))
-                .to_owned(),
+        let process = Self {
+            url: url.unwrap_or_default().to_owned(),
             child,
             client: client(),
-        }
+        };
+        // Otherwise it is dropped, and ends.
+        (!process.url.is_empty()).then_some(process)
     }
 
     /// SIGKILL. Returns when it is gone.

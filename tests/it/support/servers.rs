@@ -19,7 +19,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -232,14 +232,26 @@ impl Postgres {
             .to_owned()
     }
 
+    /// Begins to run SQL in a database.
+    pub fn begin(&self, database: &str, sql: &str) -> Child {
+        let mut command = self.psql_command(database, sql);
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("psql should start")
+    }
+
     fn psql(&self, database: &str, sql: &str) -> Output {
-        Command::new(self.bin.join("psql"))
+        let output = self.psql_command(database, sql).output();
+        output.expect("psql should start: run scripts/install-test-tools")
+    }
+
+    fn psql_command(&self, database: &str, sql: &str) -> Command {
+        let mut command = Command::new(self.bin.join("psql"));
+        command
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
             .args(["--set=ON_ERROR_STOP=1", "--command", sql])
             .args(["--dbname", &self.url(database)])
-            .stdin(Stdio::null())
-            .output()
-            .expect("psql should start: run scripts/install-test-tools")
+            .stdin(Stdio::null());
+        command
     }
 }
 
