@@ -111,6 +111,7 @@ async fn instances_restart_in_turn() {
     let mut setup = setup(&redis);
     setup.habits = Habits {
         hasty: 0,
+        repeats: 0,
         keyless: 0,
         ..setup.habits
     };
