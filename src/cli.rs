@@ -1,6 +1,7 @@
 //! The command line.
 
 mod client;
+mod reconciliation;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,9 @@ enum Command {
     Claim(ClaimArgs),
     /// Show a subject's limits now
     Usage(UsageArgs),
+    /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
+    /// wrong
+    Reconcile(ReconcileArgs),
     /// List, show or put policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -93,6 +97,16 @@ struct UsageArgs {
 
     /// Whom it counts
     subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct ReconcileArgs {
+    /// Heal the counters that differ: the ledger is right
+    #[arg(long)]
+    apply: bool,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -185,6 +199,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         }
         Command::Claim(args) => client::claim(args).await,
         Command::Usage(args) => client::usage(args).await,
+        Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,

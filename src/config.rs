@@ -63,6 +63,11 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_CLOCK_TOLERANCE_SECONDS", default_value_t = 10)]
     pub clock_tolerance_seconds: u32,
 
+    /// How often counters are compared with the ledger, and healed, and the ledger is checked, in
+    /// seconds; 0 never does it
+    #[arg(long, env = "PERDIEM_RECONCILE_EVERY_SECONDS", default_value_t = 3600)]
+    pub reconcile_every_seconds: u32,
+
     /// How long a request's head may take to arrive, and its body again, in seconds
     #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -115,6 +120,7 @@ impl ServeArgs {
     /// What the engine is built from, on the machine's clock.
     pub fn engine_options(&self) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
+        let reconcile_every = Duration::from_secs(self.reconcile_every_seconds.into());
         EngineOptions {
             database_url: self.database.database_url.clone(),
             redis_url: self.redis_url.clone(),
@@ -123,6 +129,7 @@ impl ServeArgs {
             redis_timeout: Duration::from_millis(self.redis_timeout_ms),
             claims_most: self.claims_most as usize,
             clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
+            reconcile_every: Some(reconcile_every).filter(|every| !every.is_zero()),
             clock: Clock::system(),
         }
     }

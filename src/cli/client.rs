@@ -159,7 +159,7 @@ fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
     // Another part of the program may have chosen it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
@@ -180,7 +180,7 @@ async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
     Ok((status, answer))
 }
 
-async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
+pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
     let (status, answer) = send(request).await?;
     if !status.is_success() {
         bail!(describe(&answer));
@@ -201,7 +201,7 @@ fn describe(problem: &Value) -> String {
     words
 }
 
-fn text(value: &Value) -> &str {
+pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 

@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value, cmd};
 
 /// A connection. Cheap to clone; clones share it.
 #[derive(Clone)]
@@ -59,6 +59,39 @@ impl Link {
                 let answers = connection.clone().route_command(command, routing).await?;
                 let by_node: Vec<(String, T)> = redis::from_redis_value(answers)?;
                 Ok(by_node.into_iter().map(|(_, answer)| answer).collect())
+            }
+        }
+    }
+
+    /// The primaries' addresses.
+    ///
+    /// # Errors
+    /// When one of them does not answer.
+    pub async fn primaries(&self) -> RedisResult<Vec<String>> {
+        let Self::Cluster(connection) = self else {
+            return Ok(vec![String::new()]);
+        };
+        let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let answers = connection.clone().route_command(cmd("PING"), all).await?;
+        let by_node: Vec<(String, Value)> = redis::from_redis_value(answers)?;
+        Ok(by_node.into_iter().map(|(address, _)| address).collect())
+    }
+
+    /// Sends a command to the primary at an address that [`Link::primaries`] told.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub async fn ask_primary(&self, address: &str, command: Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Node(connection) => command.query_async(&mut connection.clone()).await,
+            Self::Cluster(connection) => {
+                let (host, port) = address.rsplit_once(':').unwrap_or_default();
+                let node = SingleNodeRoutingInfo::ByAddress {
+                    host: host.to_owned(),
+                    port: port.parse().unwrap_or_default(),
+                };
+                let routing = RoutingInfo::SingleNode(node);
+                connection.clone().route_command(command, routing).await
             }
         }
     }

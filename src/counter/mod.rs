@@ -9,6 +9,7 @@ mod breaker;
 mod link;
 mod queue;
 mod record;
+mod scan;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use breaker::Breaker;
 pub use breaker::CounterError;
 use link::first_failure;
 pub use queue::{Count, Counted, CountedGrant, LedgerWord, Queued, QueuedGrant, RecordedGrants};
+pub use scan::{Reading, Scan};
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger
 /// before it denies a claim that has a key.

@@ -205,7 +205,9 @@ pub fn totals_at(
     }
 }
 
-fn used_in(window: Window, last: Option<&Line>, sums: &Sums) -> Option<u64> {
+/// The units used in a window after the `last` line; `None` when the line does not tell and the
+/// sum is not known.
+pub(super) fn used_in(window: Window, last: Option<&Line>, sums: &Sums) -> Option<u64> {
     let Some(last) = last else { return Some(0) };
     let same = last.totals.iter().find(|total| total.window == window);
     match same {

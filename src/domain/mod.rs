@@ -3,10 +3,12 @@
 //! Each type is parsed once, at the edge, and cannot be wrong afterwards.
 
 pub mod account;
+pub mod audit;
 pub mod claim;
 pub mod grant;
 pub mod identity;
 pub mod policy;
+pub mod reconciliation;
 pub mod totals;
 pub mod window;
 pub mod zone;

@@ -84,7 +84,7 @@ impl Access {
 }
 
 /// A new UUIDv7.
-fn new_id(now: DateTime<Utc>) -> Uuid {
+pub fn new_id(now: DateTime<Utc>) -> Uuid {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the system has randomness");
     let millis = now.timestamp_millis().cast_unsigned();

@@ -21,7 +21,7 @@ use crate::counter::{
 use crate::domain::account::{Recorded, Sums, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::Policy;
+use crate::domain::policy::{Policy, PolicyId};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 
@@ -106,7 +106,7 @@ struct Batch {
     account: AccountId,
     /// The line that the entries go on from.
     after: Option<Line>,
-    policy: Arc<Policy>,
+    policy: PolicyId,
     entries: Vec<Entry>,
     /// The grants that the ledger holds once the entries stand: their places and entries.
     settled: Vec<QueuedGrant>,
@@ -285,14 +285,11 @@ impl Drainer {
         taken: &mut HashSet<KeyId>,
     ) -> Result<Batch, LedgerError> {
         let first = &queued[0].grant;
-        let mut policy = self.policies.with_id(first.policy).ok_or_else(|| {
-            LedgerError::Corrupt(format!("a queued grant of policy {}", first.policy.0))
-        })?;
         let last = seen.lines.get(&first.account);
         let mut batch = Batch {
             account: first.account,
             after: last.cloned(),
-            policy: policy.clone(),
+            policy: first.policy,
             entries: Vec::new(),
             settled: Vec::new(),
         };
@@ -317,13 +314,17 @@ impl Drainer {
                 // Another account of this round has it: the next round sees what it is.
                 break;
             }
+            let mut policy = self.policy_of(grant).await?;
             let (line, provisional) = loop {
                 let line = batch.entries.last().map(|entry| &entry.line).or(last);
                 match record(&policy, grant.units, line, &sums, grant.entry.at()) {
                     Recorded::Line(line, provisional) => break (line, provisional),
                     Recorded::OutdatedPolicy => {
-                        policy = self.policies.newer(&policy, &self.ledger).await?;
-                        batch.policy = policy.clone();
+                        let newest = self.newest(grant.policy)?;
+                        policy = match newest.version > policy.version {
+                            true => newest,
+                            false => self.policies.newer(&policy, &self.ledger).await?,
+                        };
                     }
                     // The ledger's sums lack the entries of this batch.
                     Recorded::NeedsSums(_) if !batch.entries.is_empty() => break 'grants,
@@ -349,6 +350,24 @@ impl Drainer {
     }
 }
 
+impl Drainer {
+    /// The policy in the version that a grant was decided under.
+    async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
+        let newest = self.newest(grant.policy)?;
+        if newest.version == grant.policy_version {
+            return Ok(newest);
+        }
+        let next = grant.policy_version.saturating_add(1);
+        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
+        Ok(version.pop().map_or(newest, Arc::new))
+    }
+
+    fn newest(&self, id: PolicyId) -> Result<Arc<Policy>, LedgerError> {
+        let newest = self.policies.with_id(id);
+        newest.ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))
+    }
+}
+
 /// The entry that bears a queued grant's id, or else its key.
 fn standing<'a>(grant: &CountedGrant, seen: &'a Seen) -> Option<&'a Entry> {
     let by_id = seen.entries.iter().find(|entry| entry.id == grant.entry);
@@ -367,7 +386,7 @@ impl Batch {
         let subject = self.settled.first()?.grant.subject.clone();
         let draft = Draft {
             account: self.account,
-            policy: self.policy.id,
+            policy: self.policy,
             subject,
             after: self.after.clone(),
             entries: self.entries.clone(),

@@ -54,6 +54,18 @@ pub enum Trouble {
          same tz database"
     )]
     ZoneRules(String),
+    /// The last reconciliation found the ledger at odds with itself.
+    #[error(
+        "the ledger is at odds with itself in {count} places: entries were changed or lost \
+         outside of perdiem; copy the database as it is, and see \
+         GET /v1/reconciliations/{reconciliation}"
+    )]
+    Alarms {
+        /// Its report.
+        reconciliation: Uuid,
+        /// How many alarms that has.
+        count: u64,
+    },
 }
 
 /// How an instance is.
@@ -78,6 +90,8 @@ pub struct Watch {
     clock_off: ArcSwap<Option<TimeDelta>>,
     /// The rules of time zones that other instances use.
     others_rules: ArcSwap<Vec<String>>,
+    /// The newest report of a reconciliation, and how many alarms it has.
+    alarms: ArcSwap<Option<(Uuid, u64)>>,
 }
 
 impl Watch {
@@ -87,7 +101,18 @@ impl Watch {
             ledger_trouble: ArcSwap::default(),
             clock_off: ArcSwap::default(),
             others_rules: ArcSwap::default(),
+            alarms: ArcSwap::default(),
         })
+    }
+
+    /// Notes how many alarms the newest report of a reconciliation has.
+    pub fn note_alarms(&self, reconciliation: Uuid, count: u64) {
+        self.alarms.store(Arc::new(Some((reconciliation, count))));
+    }
+
+    /// The newest report of a reconciliation, and how many alarms it has.
+    pub fn alarms(&self) -> Option<(Uuid, u64)> {
+        **self.alarms.load()
     }
 
     /// Whether the ledger did not answer when it was last looked at.
@@ -186,6 +211,9 @@ impl Watcher {
                 .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
                 .await?;
             self.watch.others_rules.store(Arc::new(others));
+            if let Some((reconciliation, count)) = self.ledger.alarms().await? {
+                self.watch.note_alarms(reconciliation, count);
+            }
         }
         Ok(())
     }
@@ -240,6 +268,12 @@ impl Engine {
         rules.dedup();
         if rules.len() > 1 {
             troubles.push(Trouble::ZoneRules(rules.join(", ")));
+        }
+        if let Some((reconciliation, count @ 1..)) = self.watch.alarms() {
+            troubles.push(Trouble::Alarms {
+                reconciliation,
+                count,
+            });
         }
         Health {
             is_ready,

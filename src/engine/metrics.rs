@@ -19,6 +19,7 @@ use super::claim::ClaimFailure;
 use super::pending::{Outcome, Undecided};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Provisional;
+use crate::domain::reconciliation::Tally;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -83,6 +84,9 @@ pub struct Metrics {
     ledger_answers: Gauge,
     clock_offset: Gauge<f64, AtomicU64>,
     provisional_queue: Gauge,
+    reconciliations: Counter,
+    drift: Gauge,
+    ledger_alarms: Gauge,
 }
 
 impl Default for Metrics {
@@ -102,6 +106,9 @@ impl Default for Metrics {
             ledger_answers: Gauge::default(),
             clock_offset: Gauge::default(),
             provisional_queue: Gauge::default(),
+            reconciliations: Counter::default(),
+            drift: Gauge::default(),
+            ledger_alarms: Gauge::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -189,6 +196,21 @@ impl Metrics {
             "Grants that Redis decided and that wait for the ledger, as last counted",
             self.provisional_queue.clone(),
         );
+        registry.register(
+            "reconciliations",
+            "Reconciliations that this instance finished",
+            self.reconciliations.clone(),
+        );
+        registry.register(
+            "drift",
+            "Counters that differed from the ledger in this instance's last reconciliation",
+            self.drift.clone(),
+        );
+        registry.register(
+            "ledger_alarms",
+            "Places where the newest reconciliation found the ledger at odds with itself",
+            self.ledger_alarms.clone(),
+        );
         registry
     }
 
@@ -256,6 +278,13 @@ impl Metrics {
         self.provisional_queue.set(length.cast_signed());
     }
 
+    /// Notes what a reconciliation came to.
+    pub fn reconciled(&self, tally: &Tally) {
+        self.reconciliations.inc();
+        let drift = tally.differences - tally.alarms;
+        self.drift.set(drift.cast_signed());
+    }
+
     /// Notes how far the clock is ahead of the ledger's.
     pub fn clock_offset(&self, seconds: f64) {
         self.clock_offset.set(seconds);
@@ -287,6 +316,8 @@ impl Engine {
         metrics.counters_available.set(available.into());
         let answers = !self.watch.ledger_is_silent();
         metrics.ledger_answers.set(answers.into());
+        let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
+        metrics.ledger_alarms.set(alarms.cast_signed());
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text

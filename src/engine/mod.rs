@@ -1,22 +1,27 @@
-//! The use cases: claim, read usage, edit a policy, list grants. It alone decides the order
-//! of writes.
+//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the
+//! order of writes.
 
 mod access;
 mod append;
 mod ask;
 mod batch;
 mod claim;
+mod compare;
 mod count;
 mod cursor;
 mod drain;
 mod edit;
+mod findings;
 mod grants;
 mod group;
 mod health;
 mod metrics;
+mod pace;
 mod pending;
 mod policies;
+mod reconcile;
 mod settle;
+mod walk;
 mod windows;
 
 use std::future::Future;
@@ -42,6 +47,7 @@ pub use edit::{EditError, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
 pub use pending::{Outcome, Undecided};
+pub use reconcile::ReconcileFailure;
 pub use windows::WindowQuery;
 
 use access::Access;
@@ -53,6 +59,7 @@ use health::{Watch, Watcher};
 use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
+use reconcile::Reconciler;
 use settle::SettleQueue;
 
 /// Transactions of claims at once: one on SQLite, which has one writer.
@@ -78,6 +85,8 @@ pub struct EngineOptions {
     pub claims_most: usize,
     /// How far the clock may be off the ledger's; `None` does not look.
     pub clock_tolerance: Option<TimeDelta>,
+    /// How often counters are compared with the ledger, and healed; `None` never does it.
+    pub reconcile_every: Option<Duration>,
     /// The source of time.
     pub clock: Clock,
 }
@@ -139,6 +148,7 @@ pub struct Engine {
     watch: Arc<Watch>,
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
+    reconciler: Arc<Reconciler>,
     keys_in_progress: KeysInProgress,
     queues: Queues,
     claims_under_way: Arc<Semaphore>,
@@ -185,6 +195,17 @@ impl Engine {
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let reconciler = Reconciler::new(
+            ledger.clone(),
+            counters.clone(),
+            clock.clone(),
+            watch.clone(),
+            metrics.clone(),
+        );
+        if let Some(every) = options.reconcile_every {
+            let now_and_then = reconciler.clone().run(every);
+            background.push(tokio::spawn(now_and_then).abort_handle());
+        }
         let parts = Parts {
             ledger: &ledger,
             counters: counters.as_ref(),
@@ -206,6 +227,7 @@ impl Engine {
             access,
             watch,
             background,
+            reconciler,
             keys_in_progress: KeysInProgress::default(),
             queues,
             claims_under_way: Arc::new(Semaphore::new(options.claims_most)),

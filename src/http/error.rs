@@ -10,7 +10,9 @@ use utoipa::ToSchema;
 use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
 use crate::domain::policy::{Fault, Inactive, PolicyName};
-use crate::engine::{ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, Undecided};
+use crate::engine::{
+    ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, ReconcileFailure, Undecided,
+};
 
 /// Where problem types are explained: the page of the documentation.
 const TYPES: &str = "/docs#";
@@ -47,6 +49,9 @@ pub enum ApiError {
     /// The same key is being decided.
     #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
     ClaimInProgress,
+    /// This instance is at another reconciliation.
+    #[error("a reconciliation is under way at this instance; wait for its report, and try again")]
+    ReconciliationInProgress,
     /// The policy grants nothing just now.
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
@@ -164,6 +169,9 @@ impl ApiError {
             Self::NotFound(_) => ("not-found", "Not found"),
             Self::MethodNotAllowed(_) => ("method-not-allowed", "Method not allowed"),
             Self::ClaimInProgress => ("claim-in-progress", "Claim in progress"),
+            Self::ReconciliationInProgress => {
+                ("reconciliation-in-progress", "Reconciliation in progress")
+            }
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
             Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
@@ -184,7 +192,9 @@ impl ResponseError for ApiError {
             Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ClaimInProgress | Self::PolicyInactive(..) => StatusCode::CONFLICT,
+            Self::ClaimInProgress | Self::ReconciliationInProgress | Self::PolicyInactive(..) => {
+                StatusCode::CONFLICT
+            }
             Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
@@ -226,6 +236,7 @@ impl ResponseError for ApiError {
                 headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
             }
             Self::ClaimInProgress
+            | Self::ReconciliationInProgress
             | Self::Undecided(_)
             | Self::Unavailable(_)
             | Self::Overloaded => {
@@ -316,6 +327,15 @@ impl From<ListFailure> for ApiError {
             ListFailure::Cursor(error) => error.into(),
             ListFailure::Overloaded => Self::Overloaded,
             ListFailure::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<ReconcileFailure> for ApiError {
+    fn from(failure: ReconcileFailure) -> Self {
+        match failure {
+            ReconcileFailure::InProgress => Self::ReconciliationInProgress,
+            ReconcileFailure::Failure(failure) => failure.into(),
         }
     }
 }

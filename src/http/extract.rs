@@ -1,6 +1,7 @@
 //! What handlers take from a request, parsed once, here.
 
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error as _, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
 use super::application::ServeOptions;
@@ -99,7 +101,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
+    let value = value.map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
         match error.classify() {
@@ -113,7 +116,31 @@ fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     deserializer
         .end()
         .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
-    Ok(value)
+    Ok(value.0)
+}
+
+/// A JSON object. serde takes an array, too, for a struct: its fields in their order.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields))
+    }
 }
 
 /// Two parts of a request, of which the first one's faults are told first. The parts of a

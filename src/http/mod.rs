@@ -11,6 +11,7 @@ mod health;
 mod limits;
 mod openapi;
 mod policies;
+mod reconciliations;
 mod request_id;
 
 use std::future::ready;
@@ -55,6 +56,12 @@ fn routes(service: &mut ServiceConfig) {
         read(r, grants::export)
     });
     at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
+    at("/v1/reconciliations", "GET, HEAD, POST", |r| {
+        read(r, reconciliations::list).post(reconciliations::post)
+    });
+    at("/v1/reconciliations/{id}", "GET, HEAD", |r| {
+        read(r, reconciliations::get)
+    });
     // Open to all; everything else takes a key.
     at("/livez", "GET, HEAD", |r| read(r, health::livez));
     at("/readyz", "GET, HEAD", |r| read(r, health::readyz));

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, grants, health, policies};
+use super::{claims, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -62,6 +62,9 @@ pub enum Faults5xx {
         grants::get,
         grants::list,
         grants::export,
+        reconciliations::post,
+        reconciliations::get,
+        reconciliations::list,
         health::livez,
         health::readyz,
         health::metrics,
@@ -73,6 +76,7 @@ pub enum Faults5xx {
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "operation", description = "How an instance is."),
     ),
     modifiers(&BearerKey),

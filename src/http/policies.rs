@@ -8,7 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
+    Body, Caller, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine,
+    parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
@@ -29,8 +30,8 @@ pub struct PolicyBody {
     #[schema(example = "Asia/Shanghai")]
     time_zone: String,
     /// One or more, no two with the same `per`.
-    #[schema(min_items = 1, max_items = 6)]
-    limits: Vec<LimitBody>,
+    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
+    limits: Vec<Object<LimitBody>>,
     /// When a day begins, as `HH:MM`; midnight when absent.
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     day_starts_at: Option<String>,
@@ -174,7 +175,7 @@ impl PolicyBody {
         }
         let reason = self.reason.as_deref().map_or(Ok(()), check_text);
         faults.body("/reason", reason);
-        let limits = self.limits.into_iter().map(|limit| LimitDraft {
+        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
             per: limit.per,
         });
@@ -283,7 +284,7 @@ pub struct PageQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
-    cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// The policies that are not archived, by name.
@@ -306,7 +307,11 @@ pub async fn list(
     }))
 }
 
-fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
+/// The `limit` of a list.
+///
+/// # Errors
+/// [`ApiError::Invalid`].
+pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     let mut faults = Faults::default();
     let limit = faults.limit(query.limit.as_ref());
     faults.or(Some(limit))

@@ -6,6 +6,7 @@
 mod error;
 mod postgres;
 mod record;
+mod report;
 mod schema;
 mod sqlite;
 
@@ -20,6 +21,9 @@ use crate::domain::claim::Subject;
 use crate::domain::grant::{Entry, Grant, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::reconciliation::{
+    Difference, Finished, KeptDifference, Reconciliation, Started,
+};
 use crate::domain::window::Window;
 
 pub use error::{LedgerError, OpenError};
@@ -138,6 +142,21 @@ pub enum Change {
         /// Why.
         reason: Option<String>,
     },
+}
+
+/// An entry under audit, as its row has it.
+#[derive(Debug)]
+pub struct Audited {
+    /// Its account.
+    pub account: AccountId,
+    /// Its number.
+    pub number: u64,
+    /// Its policy, if its account was opened for that policy.
+    pub policy: Option<PolicyName>,
+    /// Its account's subject; `None` also once it was erased.
+    pub subject: Option<String>,
+    /// The entry, or why it cannot be read.
+    pub entry: Result<Entry, LedgerError>,
 }
 
 /// A key that may use the API.
@@ -425,6 +444,100 @@ impl Ledger {
         forget: DateTime<Utc>,
     ) -> Result<Vec<String>, LedgerError> {
         store!(self, store => store.report_instance(id, zone_rules, now, forget).await)
+    }
+
+    /// Entries in the order of accounts and numbers, after one of them, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`], or [`LedgerError::Corrupt`] for a row whose account or
+    /// number cannot be read.
+    pub async fn audited(
+        &self,
+        after: Option<(AccountId, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Audited>, LedgerError> {
+        store!(self, store => store.audited(after, limit).await)
+    }
+
+    /// Accounts that were opened, in order, after one of them, at most `limit`; each with
+    /// whether it has an entry.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn opened(
+        &self,
+        after: Option<AccountId>,
+        limit: u32,
+    ) -> Result<Vec<(AccountId, bool)>, LedgerError> {
+        store!(self, store => store.opened(after, limit).await)
+    }
+
+    /// The last lines of accounts, read off the claims' way. An account without entries has
+    /// none.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`]; a line that cannot be read is an error in its place.
+    pub async fn last_lines(
+        &self,
+        accounts: &[AccountId],
+    ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
+        store!(self, store => store.last_lines(accounts).await)
+    }
+
+    /// Begins a report, unless one that heals began since `unless_since`. False when one did.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn begin_reconciliation(
+        &self,
+        started: &Started,
+        unless_since: Option<DateTime<Utc>>,
+    ) -> Result<bool, LedgerError> {
+        store!(self, store => store.begin_reconciliation(started, unless_since).await)
+    }
+
+    /// Ends a report.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn finish_reconciliation(
+        &self,
+        id: Uuid,
+        finished: &Finished,
+        differences: &[Difference],
+    ) -> Result<(), LedgerError> {
+        store!(self, store => store.finish_reconciliation(id, finished, differences).await)
+    }
+
+    /// Reports below an id, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn reconciliations(
+        &self,
+        before: Uuid,
+        limit: u32,
+    ) -> Result<Vec<Reconciliation>, LedgerError> {
+        store!(self, store => store.reconciliations(before, limit).await)
+    }
+
+    /// One report, with the differences that it keeps.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn reconciliation(
+        &self,
+        id: Uuid,
+    ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, LedgerError> {
+        store!(self, store => store.reconciliation(id).await)
+    }
+
+    /// The newest finished report's id and how many alarms it has.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn alarms(&self) -> Result<Option<(Uuid, u64)>, LedgerError> {
+        store!(self, store => store.alarms().await)
     }
 
     /// Closes its connections, after what is under way.

@@ -12,6 +12,7 @@ mod http;
 mod ledger;
 mod model;
 mod readiness;
+mod reconciliation;
 mod specification;
 mod support;
 mod windows;

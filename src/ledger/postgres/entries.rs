@@ -21,8 +21,8 @@ use crate::ledger::{Draft, LedgerError, Look, Seen};
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
 
 #[derive(sqlx::FromRow)]
-struct LineRow {
-    account: Uuid,
+pub struct LineRow {
+    pub account: Uuid,
     number: i64,
     at: DateTime<Utc>,
     policy_version: i32,
@@ -30,7 +30,7 @@ struct LineRow {
 }
 
 impl LineRow {
-    fn decode(self) -> Result<Line, LedgerError> {
+    pub fn decode(self) -> Result<Line, LedgerError> {
         Ok(Line {
             number: unsigned(self.number)?,
             at: self.at,
@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-async fn last_lines(
+pub async fn last_lines(
     connection: &mut PgConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {

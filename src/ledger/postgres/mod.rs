@@ -1,10 +1,12 @@
 //! The ledger on PostgreSQL.
 
+mod audit;
 mod entries;
 mod grants;
 mod instances;
 mod keys;
 mod policies;
+mod reconciliations;
 
 use std::io;
 use std::str::FromStr;

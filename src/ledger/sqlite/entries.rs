@@ -20,8 +20,8 @@ use crate::ledger::record::{
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 #[derive(sqlx::FromRow)]
-struct LineRow {
-    account: Uuid,
+pub struct LineRow {
+    pub account: Uuid,
     number: i64,
     at: i64,
     policy_version: i64,
@@ -29,7 +29,7 @@ struct LineRow {
 }
 
 impl LineRow {
-    fn decode(self) -> Result<Line, LedgerError> {
+    pub fn decode(self) -> Result<Line, LedgerError> {
         Ok(Line {
             number: unsigned(self.number)?,
             at: decode_instant(self.at)?,
@@ -152,7 +152,7 @@ impl Store {
     }
 }
 
-async fn last_lines(
+pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {

@@ -1,10 +1,12 @@
 //! The ledger on SQLite: embedded, one file, one process.
 
+mod audit;
 mod entries;
 mod grants;
 mod instances;
 mod keys;
 mod policies;
+mod reconciliations;
 
 use std::str::FromStr;
 use std::time::Duration;

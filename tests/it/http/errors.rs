@@ -34,6 +34,7 @@ async fn a_body_that_is_no_json_is_malformed() {
         br#"{"subject": "a", "units": NaN}"#.to_vec(),
         b"null".to_vec(),
         b"[]".to_vec(),
+        br#" ["member-42", 1, null, false, null]"#.to_vec(),
         b"\"a\"".to_vec(),
         deep.clone().into_bytes(),
         deep_metadata.into_bytes(),
@@ -68,6 +69,7 @@ async fn unknown_fields_and_wrong_types_are_named() {
         (rule("time_zone", Value::Null), "time_zone"),
         (rule("limits", json!({})), "limits"),
         (rule("limits", json!([3])), "limits[0]"),
+        (rule("limits", json!([[3, "day"]])), "limits[0]"),
         (rule("limits", json!([{ "max": 3 }])), "per"),
         (rule("limits", json!([{ "per": "day" }])), "max"),
         (

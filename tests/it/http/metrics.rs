@@ -98,3 +98,20 @@ async fn what_redis_decided_is_counted_too() {
     })
     .await;
 }
+
+/// What the last reconciliation found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drift_is_told() {
+    let app = App::on(Stack::Sqlite).await;
+    let reconcile = app.request(Method::POST, "/v1/reconciliations");
+    let answer = Answer::of(reconcile.json(&json!({}))).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    let text = app.get("/metrics").await.text;
+    for (name, expected) in [
+        ("perdiem_reconciliations_total", 1.0),
+        ("perdiem_drift", 0.0),
+        ("perdiem_ledger_alarms", 0.0),
+    ] {
+        assert_eq!(value(&text, name), Some(expected), "{text}");
+    }
+}

@@ -100,6 +100,7 @@ impl Ground {
             redis_timeout: Duration::from_secs(10),
             claims_most: 10_000,
             clock_tolerance: None,
+            reconcile_every: None,
             clock: Clock::system(),
         }
     }

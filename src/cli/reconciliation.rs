@@ -1,0 +1,93 @@
+//! The command that reconciles.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::ReconcileArgs;
+use super::client::{call, request, text};
+
+/// What a reconciliation exits with that leaves something wrong.
+const WRONG: u8 = 4;
+
+/// The longest that a reconciliation may take. A large ledger takes its time.
+const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Reconciles, and prints the report.
+pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
+    let request = request(&args.server, Method::POST, "/v1/reconciliations")?
+        .timeout(TIMEOUT)
+        .json(&json!({ "apply": args.apply }));
+    let report = call(request).await?;
+    if args.server.json {
+        println!("{report:#}");
+    } else {
+        print_report(&report);
+    }
+    Ok(match report["difference_count"] == report["healed_count"] {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(WRONG),
+    })
+}
+
+fn print_report(report: &Value) {
+    let differences = report["differences"].as_array();
+    let differences = differences.map_or(&[][..], Vec::as_slice);
+    differences.iter().for_each(print_difference);
+    let total = report["difference_count"].as_u64().unwrap_or_default();
+    let more = total.saturating_sub(differences.len() as u64);
+    if more > 0 {
+        println!("… and {more} more");
+    }
+    let note = match text(&report["counters"]) {
+        "absent" => " (there are none)",
+        "unavailable" => " (not all: Redis does not serve)",
+        _ => "",
+    };
+    println!("counters compared: {}{note}", report["counter_count"]);
+    println!(
+        "accounts checked: {}, entries: {}",
+        report["account_count"], report["entry_count"],
+    );
+    println!(
+        "differences: {total}, healed: {}, alarms: {}",
+        report["healed_count"], report["alarm_count"],
+    );
+}
+
+fn print_difference(difference: &Value) {
+    let state = match (&difference["alarm"], &difference["healed"]) {
+        (Value::Bool(true), _) => "ALARM",
+        (_, Value::Bool(true)) => "healed",
+        _ => "found",
+    };
+    let whose = match difference["subject"].as_str() {
+        Some(subject) => format!("{} {subject}", text(&difference["policy"])),
+        None => format!("account {}", text(&difference["account"])),
+    };
+    println!(
+        "{state:<7} {:<18} {whose}: number {}, expected {}",
+        text(&difference["kind"]),
+        number(&difference["found_number"]),
+        number(&difference["expected_number"]),
+    );
+    for window in difference["windows"].as_array().into_iter().flatten() {
+        println!(
+            "        {:<7} from {}: {} used, expected {}",
+            text(&window["per"]),
+            text(&window["window_start"]),
+            number(&window["found"]),
+            number(&window["expected"]),
+        );
+    }
+}
+
+/// A number, or that there is none.
+fn number(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        value => value.to_string(),
+    }
+}

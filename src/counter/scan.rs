@@ -1,0 +1,161 @@
+//! The counters one after the other, for who compares them all with the ledger.
+
+use std::sync::LazyLock;
+
+use redis::{FromRedisValue, RedisResult, Script, Value, cmd};
+use uuid::Uuid;
+
+use super::{Call, Counters, Unavailable, queue, record};
+use crate::domain::grant::Line;
+use crate::domain::identity::AccountId;
+
+/// How many of Redis' keys a step of a scan looks at.
+const STEP: u32 = 500;
+
+const FORGET_LUA: &str = include_str!("lua/forget.lua");
+
+static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(FORGET_LUA));
+
+/// A scan of all counters, and how far it is.
+#[derive(Debug)]
+pub struct Scan {
+    /// The primaries that are not done; the last one is next.
+    primaries: Vec<String>,
+    /// That one's own mark.
+    cursor: u64,
+}
+
+/// What is in the place of an account's counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing.
+    Absent,
+    /// A counter, or something else under its name.
+    Present {
+        /// Its number as it stands there; empty when it has none.
+        number: Vec<u8>,
+        /// Its line; `None` for something that is no counter.
+        line: Option<Line>,
+        /// Whether grants of the account wait for the ledger.
+        grants_wait: bool,
+    },
+}
+
+impl Counters {
+    /// Begins a scan.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn scan(&self) -> Result<Scan, Unavailable> {
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let primaries = link.primaries().await.map_err(|error| {
+            self.breaker.trip(&error);
+            Unavailable
+        })?;
+        Ok(Scan {
+            primaries,
+            cursor: 0,
+        })
+    }
+
+    /// A step of a scan: the accounts of some counters; `None` when there are no more. A
+    /// counter that is there all the time is found at least once.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn step(&self, scan: &mut Scan) -> Result<Option<Vec<AccountId>>, Unavailable> {
+        let Some(primary) = scan.primaries.last() else {
+            return Ok(None);
+        };
+        let link = self.breaker.link().ok_or(Unavailable)?;
+        let mut step = cmd("SCAN");
+        step.arg(scan.cursor)
+            .arg("MATCH")
+            .arg(format!("perdiem:{{{}:*}}:*", self.ledger.simple()))
+            .arg("COUNT")
+            .arg(STEP);
+        let answer = link.ask_primary(primary, step).await.map_err(|error| {
+            self.breaker.trip(&error);
+            Unavailable
+        })?;
+        let (cursor, names): (u64, Vec<Vec<u8>>) =
+            FromRedisValue::from_redis_value(answer).map_err(|_| Unavailable)?;
+        scan.cursor = cursor;
+        if cursor == 0 {
+            scan.primaries.pop();
+        }
+        let accounts = names.iter().filter_map(|name| self.account(name));
+        Ok(Some(accounts.collect()))
+    }
+
+    /// Reads the counters of accounts, in order.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn read(&self, accounts: &[AccountId]) -> Result<Vec<Reading>, Unavailable> {
+        let mut commands = Vec::with_capacity(accounts.len() * 3);
+        for account in accounts {
+            let name = self.name(*account);
+            let mut fields = cmd("HMGET");
+            fields
+                .arg(&name)
+                .arg(&["number", "line", "confirmed", "keys"]);
+            let mut exists = cmd("EXISTS");
+            exists.arg(&name);
+            let mut waits = cmd("EXISTS");
+            waits.arg(queue::waiting(&name));
+            commands.extend([fields, exists, waits]);
+        }
+        let mut answers = self.query(commands).await?.into_iter();
+        let mut readings = Vec::with_capacity(accounts.len());
+        while let (Some(fields), Some(exists), Some(waits)) =
+            (answers.next(), answers.next(), answers.next())
+        {
+            readings.push(decode(fields, exists, waits));
+        }
+        Ok(readings)
+    }
+
+    /// Deletes counters, each unless it bears another number than this one, which was read.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: some may have been deleted.
+    pub async fn forget(&self, read: &[(AccountId, Vec<u8>)]) -> Result<(), Unavailable> {
+        let calls = read.iter().map(|(account, number)| {
+            let mut call = Call::new(&[self.name(*account)]);
+            call.arg(number.as_slice());
+            call
+        });
+        self.run(&FORGET, FORGET_LUA, calls.collect()).await?;
+        Ok(())
+    }
+
+    /// The account of a counter's name; `None` for whatever else bears the same tag.
+    fn account(&self, name: &[u8]) -> Option<AccountId> {
+        let name = std::str::from_utf8(name).ok()?;
+        let (_, last) = name.rsplit_once(':')?;
+        let account = AccountId(Uuid::try_parse(last).ok()?);
+        (self.name(account) == name).then_some(account)
+    }
+}
+
+fn decode(
+    fields: RedisResult<Value>,
+    exists: RedisResult<Value>,
+    waits: RedisResult<Value>,
+) -> Reading {
+    let fields = fields.ok();
+    let number: Option<Vec<u8>> = fields.as_ref().and_then(|fields| {
+        let fields: Vec<Option<Vec<u8>>> = FromRedisValue::from_redis_value_ref(fields).ok()?;
+        fields.into_iter().next()?
+    });
+    let counter = fields.and_then(record::decode_counter);
+    if counter.is_none() && exists.is_ok_and(|exists| exists == Value::Int(0)) {
+        return Reading::Absent;
+    }
+    Reading::Present {
+        number: number.unwrap_or_default(),
+        line: counter.map(|counter| counter.line),
+        grants_wait: waits.is_ok_and(|waits| waits == Value::Int(1)),
+    }
+}

@@ -1,0 +1,314 @@
+//! The ledger's own check: an account's numbers have no gap, its time does not run backwards,
+//! and each total is the sum of the entries in its window.
+//!
+//! A total is compared with the one on the line before, so that an account of any length is
+//! checked in the memory of one line. What is wrong is told once, at the entry where it went
+//! wrong: the entries after it were decided on it.
+
+use super::account::{Sums, used_in};
+use super::grant::{Entry, EntryKind, Line, Total};
+use super::reconciliation::Figures;
+use super::window::Window;
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// It ought to bear this number.
+    Gap(u64),
+    /// Its instant lies before that of the entry before.
+    TimeBackwards,
+    /// Its totals are not the sums of the entries up to it: those that are not.
+    WrongTotals(Vec<Figures>),
+}
+
+/// Checks one account's entries, fed in the order of their numbers.
+#[derive(Debug, Default)]
+pub struct AccountAudit {
+    /// The number of the entry before; 0 before the first.
+    number: u64,
+    before: Before,
+}
+
+/// The line that the next entry goes on from.
+#[derive(Debug, Default)]
+enum Before {
+    #[default]
+    Nothing,
+    Line(Line),
+    /// It could not be read: the next one is taken as it is.
+    Unreadable,
+}
+
+impl Before {
+    fn line(&self) -> Option<&Line> {
+        match self {
+            Self::Line(line) => Some(line),
+            Self::Nothing | Self::Unreadable => None,
+        }
+    }
+}
+
+impl AccountAudit {
+    /// The windows of the next entry that the line before does not tell, with that line:
+    /// [`AccountAudit::check`] wants their sums up to it.
+    pub fn unknown(&self, entry: &Entry) -> Option<(&Line, Vec<Window>)> {
+        let before = self.before.line()?;
+        let windows = entry.line.totals.iter().map(|total| total.window);
+        let unknown: Vec<Window> = windows
+            .filter(|window| used_in(*window, Some(before), &Sums::default()).is_none())
+            .collect();
+        (!unknown.is_empty()).then_some((before, unknown))
+    }
+
+    /// Checks the next entry, and returns what is wrong with it.
+    pub fn check(&mut self, entry: &Entry, sums: &Sums) -> Vec<Flaw> {
+        let mut flaws = self.count(entry.line.number);
+        if let Some(before) = self.before.line()
+            && entry.line.at < before.at
+        {
+            flaws.push(Flaw::TimeBackwards);
+        }
+        if !matches!(self.before, Before::Unreadable) {
+            let wrong = |total: &Total| {
+                let before = used_in(total.window, self.before.line(), sums)?;
+                let expected = before.saturating_add(units_in(entry, total.window));
+                (total.used != expected).then_some(Figures {
+                    per: total.per,
+                    window: total.window,
+                    found: Some(total.used),
+                    expected: Some(expected),
+                })
+            };
+            let wrong: Vec<Figures> = entry.line.totals.iter().filter_map(wrong).collect();
+            if !wrong.is_empty() {
+                flaws.push(Flaw::WrongTotals(wrong));
+            }
+        }
+        self.before = Before::Line(entry.line.clone());
+        flaws
+    }
+
+    /// Goes past an entry that cannot be read.
+    pub fn pass_over(&mut self, number: u64) -> Vec<Flaw> {
+        self.before = Before::Unreadable;
+        self.count(number)
+    }
+
+    fn count(&mut self, number: u64) -> Vec<Flaw> {
+        let expected = self.number + 1;
+        self.number = number;
+        match number == expected {
+            true => Vec::new(),
+            false => vec![Flaw::Gap(expected)],
+        }
+    }
+}
+
+/// The units that an entry adds to a window.
+fn units_in(entry: &Entry, window: Window) -> u64 {
+    match entry.kind {
+        EntryKind::Grant if window.contains(entry.granted_at()) => entry.units.get(),
+        EntryKind::Grant => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, TimeDelta, Utc};
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::account::{Verdict, decide};
+    use crate::domain::claim::Units;
+    use crate::domain::identity::{AccountId, EntryId};
+    use crate::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+
+    fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
+        let limits = limits.iter().map(|(max, per)| LimitDraft {
+            max: i128::from(*max),
+            per: (*per).to_owned(),
+        });
+        let draft = RuleDraft {
+            time_zone: time_zone.to_owned(),
+            limits: limits.collect(),
+            ..RuleDraft::default()
+        };
+        Policy {
+            id: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            version,
+            rule: draft.check().unwrap(),
+            archived: false,
+            changed_at: DateTime::UNIX_EPOCH,
+            changed_by: "test".to_owned(),
+            reason: None,
+        }
+    }
+
+    /// The sums of the entries up to a number, by the plain definition.
+    fn sums(entries: &[Entry], number: u64, windows: &[Window]) -> Sums {
+        let mut sums = Sums::default();
+        for window in windows {
+            let earlier = entries.iter().filter(|entry| entry.line.number <= number);
+            let inside = earlier.filter(|entry| window.contains(entry.line.at));
+            sums.insert(*window, inside.map(|entry| entry.units.get()).sum());
+        }
+        sums
+    }
+
+    /// A step of a history: hours that pass, units, and which policy decides.
+    type Step = (i64, u64, usize);
+
+    /// The entries of a history, whatever of it is granted.
+    fn history(steps: &[Step]) -> Vec<Entry> {
+        let rules: [(&str, &[(u64, &str)]); 4] = [
+            ("UTC", &[(30, "day"), (90, "week")]),
+            ("GMT+8", &[(30, "day")]),
+            ("America/New_York", &[(20, "hour"), (200, "month")]),
+            ("UTC", &[(500, "year"), (30, "day")]),
+        ];
+        let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
+        let mut entries: Vec<Entry> = Vec::new();
+        for (version, (hours, units, rule)) in steps.iter().enumerate() {
+            now += TimeDelta::hours(*hours);
+            let (zone, limits) = rules[*rule];
+            let policy = policy(version as u32 + 1, zone, limits);
+            let units = Units::new((*units).into()).unwrap();
+            let last = entries.last().map(|entry| &entry.line);
+            let mut known = Sums::default();
+            let verdict = loop {
+                match decide(&policy, units, last, &known, now) {
+                    Verdict::NeedsSums(windows) => known = sums(&entries, u64::MAX, &windows),
+                    verdict => break verdict,
+                }
+            };
+            if let Verdict::Granted(line) = verdict {
+                entries.push(Entry {
+                    account: AccountId(Uuid::nil()),
+                    id: EntryId::new(line.at, line.number, 0),
+                    kind: EntryKind::Grant,
+                    units,
+                    key: None,
+                    metadata: None,
+                    provisional: None,
+                    line,
+                });
+            }
+        }
+        entries
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        proptest::collection::vec((0i64..30, 1u64..6, 0usize..4), 3..60)
+    }
+
+    /// Every flaw, with the number of its entry.
+    fn audit(entries: &[Entry]) -> Vec<(u64, Flaw)> {
+        let mut audit = AccountAudit::default();
+        let mut flaws = Vec::new();
+        for entry in entries {
+            let known = match audit.unknown(entry) {
+                Some((line, windows)) => sums(entries, line.number, &windows),
+                None => Sums::default(),
+            };
+            let found = audit.check(entry, &known);
+            flaws.extend(found.into_iter().map(|flaw| (entry.line.number, flaw)));
+        }
+        flaws
+    }
+
+    fn day_of(units: &[u64]) -> Vec<Entry> {
+        let steps: Vec<Step> = units.iter().map(|units| (0, *units, 1)).collect();
+        history(&steps)
+    }
+
+    #[test]
+    fn a_wrong_total_is_told_once_with_its_figures() {
+        let mut entries = day_of(&[1, 2, 3, 4]);
+        // As if perdiem had gone on from a total that somebody lowered.
+        for entry in &mut entries[1..] {
+            entry.line.totals[0].used -= 1;
+        }
+        let total = &entries[1].line.totals[0];
+        let figures = Figures {
+            per: total.per,
+            window: total.window,
+            found: Some(2),
+            expected: Some(3),
+        };
+        assert_eq!(audit(&entries), [(2, Flaw::WrongTotals(vec![figures]))]);
+    }
+
+    #[test]
+    fn a_gap_is_told_with_the_number_that_is_missing() {
+        let mut entries = day_of(&[1, 1, 1, 1]);
+        entries.remove(1);
+        let flaws = audit(&entries);
+        assert_eq!(flaws[0], (3, Flaw::Gap(2)));
+        assert!(matches!(&flaws[1..], [(3, Flaw::WrongTotals(_))]));
+        // The first one too.
+        entries.remove(0);
+        assert_eq!(audit(&entries)[0], (3, Flaw::Gap(1)));
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_leaves_the_rest_to_be_checked() {
+        let mut entries = day_of(&[1, 2, 3, 4]);
+        entries[3].line.totals[0].used = 1;
+        let mut audit = AccountAudit::default();
+        let none = Sums::default();
+        assert!(audit.check(&entries[0], &none).is_empty());
+        assert!(audit.pass_over(2).is_empty());
+        assert!(audit.unknown(&entries[2]).is_none());
+        assert!(audit.check(&entries[2], &none).is_empty());
+        assert_eq!(audit.check(&entries[3], &none).len(), 1);
+        assert_eq!(audit.pass_over(6), [Flaw::Gap(5)]);
+    }
+
+    #[test]
+    fn time_that_runs_backwards_is_told() {
+        let mut entries = day_of(&[1, 1]);
+        entries[1].line.at -= TimeDelta::microseconds(1);
+        assert_eq!(audit(&entries), [(2, Flaw::TimeBackwards)]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_rule_decided_has_no_flaw(steps in steps()) {
+            prop_assert_eq!(audit(&history(&steps)), []);
+        }
+
+        #[test]
+        fn whatever_is_changed_in_one_entry_is_found_there(
+            steps in steps(),
+            which: Index,
+            change in 0usize..4,
+        ) {
+            let mut entries = history(&steps);
+            let index = which.index(entries.len());
+            let entry = &mut entries[index];
+            let number = entry.line.number;
+            match change {
+                0 => entry.line.totals[0].used += 1,
+                1 => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
+                2 => entry.line.at -= TimeDelta::days(800),
+                _ => entry.line.number += 1,
+            }
+            let flaws = audit(&entries);
+            let expected = if change == 3 { number + 1 } else { number };
+            prop_assert!(flaws.iter().any(|(number, _)| *number == expected), "{flaws:?}");
+        }
+
+        #[test]
+        fn an_entry_that_was_lost_is_missed(steps in steps(), which: Index) {
+            let mut entries = history(&steps);
+            let lost = which.index(entries.len());
+            entries.remove(lost);
+            // The last one leaves no trace in the ledger: its counter stands too high.
+            let missed = audit(&entries).iter().any(|(_, flaw)| matches!(flaw, Flaw::Gap(_)));
+            prop_assert_eq!(missed, lost < entries.len());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What a reconciliation finds, as it goes.
+
+use uuid::Uuid;
+
+use crate::domain::reconciliation::{DIFFERENCES_KEPT, Difference, Tally};
+
+/// How many alarms are logged one by one.
+const LOGGED_MOST: u64 = 20;
+
+/// What was found so far. Bounded, however much differs.
+pub struct Findings {
+    /// How many there is of what.
+    pub tally: Tally,
+    /// The first differences.
+    pub differences: Vec<Difference>,
+    reconciliation: Uuid,
+}
+
+impl Findings {
+    /// Nothing yet.
+    pub fn new(reconciliation: Uuid) -> Self {
+        Self {
+            tally: Tally::default(),
+            differences: Vec::new(),
+            reconciliation,
+        }
+    }
+
+    /// Notes a difference. An alarm is logged, without the subject.
+    pub fn add(&mut self, difference: Difference) {
+        self.tally.differences += 1;
+        self.tally.healed += u64::from(difference.is_healed);
+        if difference.kind.is_alarm() {
+            self.tally.alarms += 1;
+            if self.tally.alarms <= LOGGED_MOST {
+                tracing::error!(
+                    reconciliation = %self.reconciliation,
+                    account = difference.account.map(|account| account.0.to_string()),
+                    kind = difference.kind.as_str(),
+                    found = difference.found,
+                    expected = difference.expected,
+                    "ALARM: the ledger was changed or lost entries outside of perdiem"
+                );
+            }
+        }
+        if self.differences.len() < DIFFERENCES_KEPT {
+            self.differences.push(difference);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Reconciliations: asked for, or by themselves now and then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::access::new_id;
+use super::compare::{Comparison, Ended};
+use super::edit::cut_page;
+use super::findings::Findings;
+use super::health::Watch;
+use super::metrics::Metrics;
+use super::walk::walk;
+use super::{Engine, Failure, ListFailure, cursor};
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::counter::Counters;
+use crate::domain::reconciliation::{
+    CountersCompared, Finished, KeptDifference, Reconciliation, Started,
+};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How often it is looked whether a round is due, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileFailure {
+    /// This instance is at another one.
+    #[error("a reconciliation is under way at this instance")]
+    InProgress,
+    /// Not the caller's fault.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+/// Compares the counters with the ledger, and the ledger with itself; one at a time.
+pub struct Reconciler {
+    ledger: Ledger,
+    counters: Option<Counters>,
+    clock: Clock,
+    watch: Arc<Watch>,
+    metrics: Metrics,
+    place: Arc<Semaphore>,
+}
+
+impl Reconciler {
+    /// A reconciler that has nothing to do yet.
+    pub fn new(
+        ledger: Ledger,
+        counters: Option<Counters>,
+        clock: Clock,
+        watch: Arc<Watch>,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            ledger,
+            counters,
+            clock,
+            watch,
+            metrics,
+            place: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    /// Reconciles and heals whenever no instance on this ledger began to for so long.
+    pub async fn run(self: Arc<Self>, every: Duration) {
+        loop {
+            if let Ok(place) = self.place.clone().try_acquire_owned() {
+                let started = self.start(None, true);
+                if let Err(error) = self.run_if_due(&started, every).await {
+                    tracing::warn!(
+                        error = %Chain(&error),
+                        "a reconciliation broke off: it is tried again in its next round"
+                    );
+                }
+                drop(place);
+            }
+            sleep(every.min(LOOK_EVERY)).await;
+        }
+    }
+
+    async fn run_if_due(&self, started: &Started, every: Duration) -> Result<(), LedgerError> {
+        let every = TimeDelta::from_std(every).unwrap_or(TimeDelta::days(36_500));
+        let since = started.started_at - every;
+        match self
+            .ledger
+            .begin_reconciliation(started, Some(since))
+            .await?
+        {
+            true => self.reconcile(started).await,
+            false => Ok(()),
+        }
+    }
+
+    fn start(&self, requested_by: Option<String>, apply: bool) -> Started {
+        let now = self.clock.now();
+        Started {
+            id: new_id(now),
+            started_at: now,
+            requested_by,
+            apply,
+        }
+    }
+
+    /// Compares, perhaps heals, and ends the report.
+    async fn reconcile(&self, started: &Started) -> Result<(), LedgerError> {
+        let mut findings = Findings::new(started.id);
+        let counters = self.compare(started.apply, &mut findings).await?;
+        walk(&self.ledger, &mut findings).await?;
+        let finished = Finished {
+            finished_at: self.clock.now(),
+            counters,
+            tally: findings.tally,
+        };
+        self.ledger
+            .finish_reconciliation(started.id, &finished, &findings.differences)
+            .await?;
+        self.metrics.reconciled(&finished.tally);
+        self.watch.note_alarms(started.id, finished.tally.alarms);
+        tracing::info!(
+            reconciliation = %started.id,
+            counters = finished.counters.as_str(),
+            differences = finished.tally.differences,
+            healed = finished.tally.healed,
+            alarms = finished.tally.alarms,
+            "reconciled"
+        );
+        Ok(())
+    }
+
+    async fn compare(
+        &self,
+        apply: bool,
+        findings: &mut Findings,
+    ) -> Result<CountersCompared, LedgerError> {
+        let Some(counters) = &self.counters else {
+            return Ok(CountersCompared::Absent);
+        };
+        let comparison = Comparison {
+            ledger: &self.ledger,
+            counters,
+            clock: &self.clock,
+            apply,
+        };
+        match comparison.run(findings).await {
+            Ok(()) => Ok(CountersCompared::Compared),
+            Err(Ended::Counters) => Ok(CountersCompared::Unavailable),
+            Err(Ended::Ledger(error)) => Err(error),
+        }
+    }
+}
+
+impl Engine {
+    /// Reconciles, and returns the report with the differences that it keeps. Goes on whether
+    /// or not its client does.
+    ///
+    /// # Errors
+    /// [`ReconcileFailure`].
+    pub async fn reconcile(
+        self: &Arc<Self>,
+        apply: bool,
+        requested_by: Arc<str>,
+    ) -> Result<(Reconciliation, Vec<KeptDifference>), ReconcileFailure> {
+        let reconciler = self.reconciler.clone();
+        let place = reconciler.place.clone().try_acquire_owned();
+        let place: OwnedSemaphorePermit = place.map_err(|_| ReconcileFailure::InProgress)?;
+        let work = async move {
+            let _place = place;
+            let started = reconciler.start(Some(requested_by.as_ref().to_owned()), apply);
+            let ledger = &reconciler.ledger;
+            ledger.begin_reconciliation(&started, None).await?;
+            reconciler.reconcile(&started).await?;
+            let report = ledger.reconciliation(started.id).await?;
+            report.ok_or_else(|| LedgerError::Corrupt("a report is gone".to_owned()))
+        };
+        let report = self.detached(work).await?;
+        Ok(report.map_err(Failure::from)?)
+    }
+
+    /// One report, with the differences that it keeps.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn reconciliation(
+        self: &Arc<Self>,
+        id: Uuid,
+    ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, Failure> {
+        let engine = self.clone();
+        let work = async move { engine.ledger.reconciliation(id).await };
+        Ok(self.detached(work).await??)
+    }
+
+    /// A page of at most `limit` reports, newest first, and the cursor of the next.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn reconciliations(
+        self: &Arc<Self>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Reconciliation>, Option<String>), ListFailure> {
+        const LIST: &str = "reconciliations";
+        let identity = self.ledger.identity();
+        let before = match cursor {
+            Some(cursor) => Uuid::from_bytes(cursor::decode(identity, LIST, cursor)?),
+            None => Uuid::max(),
+        };
+        let engine = self.clone();
+        let work = async move { engine.ledger.reconciliations(before, limit + 1).await };
+        let mut reports = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut reports, limit)
+            .map(|last| cursor::encode(identity, LIST, last.started.id.as_bytes()));
+        Ok((reports, next))
+    }
+}

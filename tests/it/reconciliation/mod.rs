@@ -1,0 +1,200 @@
+//! Reconciliations: whatever is planted in Redis is found and healed, whatever is planted in
+//! the ledger is an alarm, and nothing else is ever told.
+
+mod by_itself;
+mod cluster;
+mod counters;
+mod crowd;
+mod ledger;
+mod reports;
+mod terminal;
+
+use perdiem::clock::{Clock, ManualClock};
+use perdiem::counter::Reading;
+use perdiem::domain::claim::Subject;
+use perdiem::domain::identity::AccountId;
+use perdiem::domain::policy::PolicyName;
+use redis::aio::MultiplexedConnection;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use uuid::Uuid;
+
+use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
+use crate::support::books::Books;
+use crate::support::servers;
+
+const PATH: &str = "/v1/reconciliations";
+
+/// The stack with Redis on the same store.
+fn with_redis(stack: Stack) -> Stack {
+    match stack {
+        Stack::Sqlite | Stack::RedisAndSqlite => Stack::RedisAndSqlite,
+        Stack::Postgres | Stack::RedisAndPostgres => Stack::RedisAndPostgres,
+    }
+}
+
+async fn post(app: &App, apply: bool) -> Answer {
+    let request = app.request(Method::POST, PATH);
+    Answer::of(request.json(&json!({ "apply": apply }))).await
+}
+
+/// A report of a reconciliation that must end well.
+async fn reconcile(app: &App, apply: bool) -> Value {
+    let answer = post(app, apply).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    let report = answer.json();
+    assert_eq!(report["apply"], apply);
+    assert!(report["finished_at"].is_string(), "{report}");
+    report
+}
+
+/// Reconciles, and nothing may differ.
+async fn nothing_differs(app: &App, apply: bool) -> Value {
+    let report = reconcile(app, apply).await;
+    assert_eq!(report["difference_count"], 0, "{report}");
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    assert_eq!(report["healed_count"], 0, "{report}");
+    assert_eq!(report["differences"], json!([]), "{report}");
+    report
+}
+
+/// The kinds of a report's differences, in order of their names.
+fn kinds(report: &Value) -> Vec<&str> {
+    let differences = report["differences"].as_array().expect("differences");
+    let mut kinds: Vec<&str> = differences
+        .iter()
+        .map(|difference| difference["kind"].as_str().expect("a kind"))
+        .collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+/// An application on a ground of its own, and hands that reach into its stores.
+struct Scene {
+    ground: Ground,
+    app: App,
+    books: Books,
+}
+
+impl Scene {
+    /// With a policy `benefit` of 5 a day in GMT+8. Its clock stands at [`NOON`].
+    async fn new(stack: Stack) -> Self {
+        Self::on(Ground::new(stack)).await
+    }
+
+    async fn on(ground: Ground) -> Self {
+        let clock = Clock::Manual(ManualClock::at(instant(NOON)));
+        Self::start(ground, clock).await
+    }
+
+    /// With the machine's clock.
+    async fn live(stack: Stack) -> Self {
+        Self::start(Ground::new(stack), Clock::system()).await
+    }
+
+    async fn start(ground: Ground, clock: Clock) -> Self {
+        let app = App::start_with(&ground, |options| options.clock = clock).await;
+        app.benefit(5, "GMT+8").await;
+        let books = Books::open(&ground).await;
+        Self { ground, app, books }
+    }
+
+    /// Lets a member take units, one claim each, until its counter bears the last line.
+    async fn grants(&self, subject: &str, count: usize) {
+        for _ in 0..count {
+            let answer = self.app.claim(subject, None).await;
+            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        }
+        self.books.counters_follow().await;
+    }
+
+    fn account(&self, subject: &str) -> AccountId {
+        let policy = PolicyName::new("benefit").expect("a name");
+        let subject = Subject::new(subject).expect("a subject");
+        self.books.ledger.identity().account(&policy, &subject)
+    }
+
+    /// The name that an account's counter has in Redis.
+    fn counter(&self, account: AccountId) -> String {
+        let ledger = self.books.ledger.identity().id.simple();
+        let bucket = account.0.as_bytes()[0];
+        format!("perdiem:{{{ledger}:{bucket:02x}}}:{}", account.0.simple())
+    }
+
+    fn counter_of(&self, subject: &str) -> String {
+        self.counter(self.account(subject))
+    }
+
+    async fn redis(&self) -> MultiplexedConnection {
+        let url = self.ground.redis_url.as_deref().expect("Redis");
+        let client = redis::Client::open(url).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        connection.expect("a connection")
+    }
+
+    /// Runs a command in Redis.
+    async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        let mut redis = self.redis().await;
+        command.query_async(&mut redis).await.expect("an answer")
+    }
+
+    /// What is in the place of a subject's counter.
+    async fn reading(&self, subject: &str) -> Reading {
+        let url = self.ground.redis_url.as_deref().expect("Redis");
+        let ledger = self.books.ledger.identity().id;
+        let timeout = std::time::Duration::from_secs(10);
+        let counters = perdiem::counter::Counters::open(url, ledger, timeout).await;
+        let counters = counters.expect("counters");
+        let readings = counters.read(&[self.account(subject)]).await;
+        readings.expect("a reading").remove(0)
+    }
+
+    /// Runs SQL that both stores understand.
+    async fn sql(&self, text: &str) {
+        sql(&self.ground, text).await;
+    }
+
+    /// Lets entries be changed, as somebody might who has the database.
+    async fn open_the_ledger(&self) {
+        let triggers = match self.is_sqlite() {
+            true => {
+                "DROP TRIGGER entries_are_append_only_update;
+                 DROP TRIGGER entries_are_append_only_delete"
+            }
+            false => "DROP TRIGGER entries_are_append_only ON entries",
+        };
+        self.sql(triggers).await;
+    }
+
+    fn is_sqlite(&self) -> bool {
+        self.ground.database_url.starts_with("sqlite:")
+    }
+
+    /// An id as a literal of SQL.
+    fn literal(&self, id: Uuid) -> String {
+        match self.is_sqlite() {
+            true => format!("x'{}'", id.simple()),
+            false => format!("'{id}'::uuid"),
+        }
+    }
+}
+
+async fn sql(ground: &Ground, text: &str) {
+    let url = &ground.database_url;
+    if !url.starts_with("sqlite:") {
+        let database = url.rsplit('/').next().expect("a name");
+        servers::postgres().execute(database, text);
+        return;
+    }
+    let mut connection = SqliteConnection::connect(url).await.expect("a connection");
+    let done = sqlx::raw_sql(AssertSqlSafe(text))
+        .execute(&mut connection)
+        .await;
+    done.unwrap_or_else(|error| panic!("{text}: {error}"));
+    connection.close().await.expect("the end of the connection");
+}

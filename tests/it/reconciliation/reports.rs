@@ -1,0 +1,176 @@
+//! Reports: kept, listed, and asked for in the right words.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{PATH, Scene, nothing_differs, post, reconcile};
+use crate::support::app::{Answer, App, Stack, eventually, on_every_stack};
+use crate::support::desk::on_every_store;
+
+on_every_stack!(reports_are_kept_and_listed);
+on_every_store!(one_at_a_time, it_goes_on_when_the_client_leaves);
+
+async fn reports_are_kept_and_listed(stack: Stack) {
+    let scene = Scene::live(stack).await;
+    scene.grants("member-42", 2).await;
+    let mut reports = Vec::new();
+    for apply in [false, true, false, true, false] {
+        reports.push(nothing_differs(&scene.app, apply).await);
+    }
+    reports.reverse();
+    for report in &reports {
+        let id = report["id"].as_str().expect("an id");
+        let kept = scene.app.get(&format!("{PATH}/{id}")).await;
+        assert_eq!(kept.status, StatusCode::OK);
+        assert_eq!(kept.json(), *report);
+    }
+    // Newest first, without their differences.
+    let summaries: Vec<Value> = reports
+        .iter()
+        .map(|report| {
+            let mut summary = report.clone();
+            summary
+                .as_object_mut()
+                .expect("an object")
+                .remove("differences");
+            summary
+        })
+        .collect();
+    let whole = scene.app.get(PATH).await.json();
+    assert_eq!(whole, json!({ "items": summaries, "next_cursor": null }));
+    let mut paged = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = scene
+            .app
+            .get(&format!("{PATH}?limit=2{cursor}"))
+            .await
+            .json();
+        let items = page["items"].as_array().expect("items").clone();
+        assert!(items.len() <= 2);
+        paged.extend(items);
+        // A cursor stays right while reports come in.
+        nothing_differs(&scene.app, false).await;
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, summaries);
+    // They outlive the instance.
+    let other = App::start(&scene.ground).await;
+    let kept = other.get(&format!("{PATH}?limit=1000")).await.json();
+    assert_eq!(kept["items"].as_array().expect("items").len(), 5 + 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_and_parameters_are_checked() {
+    let app = App::on(Stack::Sqlite).await;
+    let kind = |answer: &Answer| {
+        let kind = answer.json()["type"].as_str().expect("a type").to_owned();
+        kind.rsplit('#').next().expect("a name").to_owned()
+    };
+    for body in [
+        "",
+        "{",
+        "null",
+        "[]",
+        "true",
+        r#"{"apply": 1}"#,
+        r#"{"apply": "true"}"#,
+        r#"{"apply": null}"#,
+        r#"{"aply": true}"#,
+        r#"{"apply": true, "apply": true}"#,
+        r#"{"apply": false, "policy": "benefit"}"#,
+    ] {
+        let request = app.request(Method::POST, PATH).body(body);
+        let answer = Answer::of(request).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}: {answer:?}");
+        assert_eq!(kind(&answer), "malformed");
+    }
+    let large = app.request(Method::POST, PATH).body(" ".repeat(70_000));
+    assert_eq!(
+        Answer::of(large).await.status,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
+    for (query, status) in [
+        ("?limit=0", 422),
+        ("?limit=1001", 422),
+        ("?limit=x", 422),
+        ("?cursor=x", 422),
+        ("?page=1", 400),
+        ("/1", 422),
+        ("/member-42", 422),
+        ("/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42", 404),
+    ] {
+        let answer = app.get(&format!("{PATH}{query}")).await;
+        assert_eq!(answer.status.as_u16(), status, "{query}: {answer:?}");
+    }
+    assert_eq!(
+        app.get(PATH).await.json(),
+        json!({ "items": [], "next_cursor": null })
+    );
+    // To report is what it does when it is not told to heal.
+    let answer = Answer::of(app.request(Method::POST, PATH).body("{}")).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    let report = answer.json();
+    assert_eq!(report["apply"], false);
+    let location = answer.header("location").expect("a place").to_owned();
+    assert_eq!(app.get(&location).await.json(), report);
+}
+
+/// A counter that lags: it takes a while until that is certain.
+async fn lag(scene: &Scene) {
+    scene.grants("member-42", 2).await;
+    let name = scene.counter_of("member-42");
+    let _: i64 = scene.run(&["HSET", &name, "number", "1"]).await;
+}
+
+async fn one_at_a_time(stack: Stack) {
+    let scene = Scene::live(super::with_redis(stack)).await;
+    lag(&scene).await;
+    let (one, other) = tokio::join!(post(&scene.app, false), post(&scene.app, false));
+    let (done, refused) = match one.status {
+        StatusCode::CREATED => (one, other),
+        _ => (other, one),
+    };
+    assert_eq!(done.status, StatusCode::CREATED, "{done:?}");
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{refused:?}");
+    let problem = refused.json();
+    assert_eq!(problem["type"], "/docs#reconciliation-in-progress");
+    assert!(refused.header("retry-after").is_some());
+    // The refused one leaves no report, and the next one goes.
+    assert_eq!(
+        scene.app.get(PATH).await.json()["items"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    let report = reconcile(&scene.app, true).await;
+    assert_eq!(report["healed_count"], 1, "{report}");
+}
+
+async fn it_goes_on_when_the_client_leaves(stack: Stack) {
+    let scene = Scene::live(super::with_redis(stack)).await;
+    lag(&scene).await;
+    let request = scene.app.request(Method::POST, PATH);
+    let client = tokio::spawn(request.json(&json!({ "apply": true })).send());
+    eventually("it has begun", || async {
+        let reports = scene.app.get(PATH).await.json();
+        let report = &reports["items"][0];
+        report.is_object() && report["finished_at"].is_null() && report["counters"].is_null()
+    })
+    .await;
+    client.abort();
+    eventually("the report is finished", || async {
+        let reports = scene.app.get(PATH).await.json();
+        let report = &reports["items"][0];
+        report["finished_at"].is_string() && report["healed_count"] == 1
+    })
+    .await;
+    eventually("there is place for another", || async {
+        let answer = post(&scene.app, false).await;
+        answer.status == StatusCode::CREATED && answer.json()["difference_count"] == 0
+    })
+    .await;
+}
