@@ -29,7 +29,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// The counters: redis:// or rediss://; without it the ledger decides alone
+    /// The counters: redis://, redis+sentinel:// or redis+cluster://, with rediss for TLS; without
+    /// it the ledger decides alone
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
 

@@ -138,7 +138,8 @@ impl Counters {
             let name = self.name(ask.account);
             if ask.looks_at_queue {
                 let mut command = cmd("EXISTS");
-                command.arg(queue::waiting(&name));
+                let queue = self.queue(ask.account.bucket());
+                command.arg(queue::waiting(&name)).arg(queue);
                 commands.push(command);
             }
             let mut command = cmd("HMGET");
@@ -152,7 +153,7 @@ impl Counters {
         let mut answers = self.query(commands).await?.into_iter();
         let mut next = || answers.next().and_then(Result::ok);
         let answer = |ask: &Ask| Answer {
-            grants_wait: ask.looks_at_queue && next() == Some(Value::Int(1)),
+            grants_wait: ask.looks_at_queue && next() == Some(Value::Int(2)),
             counter: next().and_then(record::decode_counter),
         };
         Ok(asks.iter().map(answer).collect())

@@ -3,7 +3,6 @@
 //! A bucket has one queue, a stream, which never expires. An account's hash says what of it
 //! waits there: the units in each window, and the claims' ids and keys.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
@@ -18,10 +17,16 @@ use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::PolicyId;
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
-const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
+const RECORD_LUA: &str = concat!(
+    include_str!("lua/line.lua"),
+    include_str!("lua/queue.lua"),
+    include_str!("lua/record.lua")
+);
+const ASIDE_LUA: &str = concat!(include_str!("lua/queue.lua"), include_str!("lua/aside.lua"));
 
 static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(COUNT_LUA));
 static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(RECORD_LUA));
+static ASIDE: LazyLock<Script> = LazyLock::new(|| Script::new(ASIDE_LUA));
 
 /// A grant that Redis alone decided, as it waits for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +84,8 @@ pub enum Counted {
     Denied(Vec<u64>, Option<DateTime<Utc>>),
     /// The claim, or one with its key, waits in the queue already.
     Queued(QueuedGrant),
-    /// The ledger can tell what the counter cannot.
-    AskLedger,
+    /// The ledger can tell what the counter cannot, which bears this number if there is one.
+    AskLedger(Option<u64>),
 }
 
 /// A grant in its queue.
@@ -228,30 +233,24 @@ impl Counters {
     }
 
     /// Sets something aside that cannot be recorded, so that the queue goes on: it moves to a
-    /// stream of its own, for people to look at.
+    /// stream of its own, for people to look at. Safe to repeat.
     ///
     /// # Errors
-    /// [`Unavailable`]: it may stand in both streams.
-    pub async fn set_aside(&self, bucket: u8, place: &str) -> Result<(), Unavailable> {
-        let queue = self.queue(bucket);
-        let mut read = cmd("XRANGE");
-        read.arg(&queue).arg(place).arg(place);
-        let answer = self.query(vec![read]).await?.pop();
-        let entries: Option<Vec<(String, HashMap<String, Value>)>> = answer
-            .and_then(Result::ok)
-            .and_then(|entries| redis::from_redis_value(entries).ok());
-        let mut keep = cmd("XADD");
-        keep.arg(format!("{}aside", prefix(self.ledger, bucket)));
-        keep.arg("*").arg("place").arg(place);
-        for (field, value) in entries.into_iter().flatten().flat_map(|(_, fields)| fields) {
-            if let Value::BulkString(bytes) = value {
-                keep.arg(field).arg(bytes);
+    /// [`Unavailable`]: it may have been set aside.
+    pub async fn set_aside(&self, queued: &Queued) -> Result<(), Unavailable> {
+        let (bucket, place, account) = match queued {
+            Queued::Grant(queued) => {
+                let account = queued.grant.account;
+                (account.bucket(), &queued.place, Some(account))
             }
-        }
-        self.query(vec![keep]).await?;
-        let mut remove = cmd("XDEL");
-        remove.arg(&queue).arg(place);
-        self.query(vec![remove]).await?;
+            Queued::Unreadable(bucket, place) => (*bucket, place, None),
+        };
+        let aside = format!("{}aside", prefix(self.ledger, bucket));
+        let mut names = vec![self.queue(bucket), aside];
+        names.extend(account.map(|account| waiting(&self.name(account))));
+        let mut call = Call::new(&names);
+        call.arg(place);
+        self.run(&ASIDE, ASIDE_LUA, vec![call]).await?;
         Ok(())
     }
 
@@ -262,7 +261,7 @@ impl Counters {
         [counter, waiting, self.queue(account.bucket())]
     }
 
-    fn queue(&self, bucket: u8) -> String {
+    pub(super) fn queue(&self, bucket: u8) -> String {
         format!("{}queue", prefix(self.ledger, bucket))
     }
 }
@@ -297,7 +296,7 @@ fn decode_counted(answer: Value) -> Option<Counted> {
             let place = text()?;
             decode_queued(&place, parts.next()?).map(Counted::Queued)
         }
-        "ask" => Some(Counted::AskLedger),
+        "ask" => Some(Counted::AskLedger(text()?.parse().ok())),
         _ => None,
     }
 }

@@ -103,7 +103,9 @@ impl Counters {
             let mut exists = cmd("EXISTS");
             exists.arg(&name);
             let mut waits = cmd("EXISTS");
-            waits.arg(queue::waiting(&name));
+            waits
+                .arg(queue::waiting(&name))
+                .arg(self.queue(account.bucket()));
             commands.extend([fields, exists, waits]);
         }
         let mut answers = self.query(commands).await?.into_iter();
@@ -156,6 +158,6 @@ fn decode(
     Reading::Present {
         number: number.unwrap_or_default(),
         line: counter.map(|counter| counter.line),
-        grants_wait: waits.is_ok_and(|waits| waits == Value::Int(1)),
+        grants_wait: waits.is_ok_and(|waits| waits == Value::Int(2)),
     }
 }

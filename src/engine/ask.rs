@@ -72,7 +72,8 @@ impl Asker {
             Ok(answers) => {
                 reach("ask.answered");
                 let mut denied = Vec::new();
-                for (claim, answer) in claims.into_iter().zip(answers) {
+                for (mut claim, answer) in claims.into_iter().zip(answers) {
+                    claim.may_wait = answer.grants_wait;
                     match answer.grants_wait && claim.may_be_counted {
                         true => self.wait_for_ledger(claim),
                         false => denied.extend(self.judge(claim, answer.counter)),

@@ -88,6 +88,7 @@ impl Engine {
             .counting
             .as_ref()
             .is_some_and(|counting| counting.decides(&policy));
+        let may_wait = self.counting.is_some() && policy.rule.may_be_counted();
         let (answer, answered) = oneshot::channel();
         let pending = Pending {
             account: identity.account(&policy.name, &claim.subject),
@@ -100,6 +101,7 @@ impl Engine {
             deadline,
             count_from: now + self.claim_deadline / 2,
             may_be_counted: self.counting.is_some(),
+            may_wait,
             sent: None,
             asked: Asked::default(),
             answer,

@@ -84,12 +84,15 @@ impl Counting {
             return claims.into_iter().for_each(|claim| self.give_up(claim));
         };
         let mut unsure = Vec::new();
-        for (claim, answer) in claims.into_iter().zip(answers) {
+        for (mut claim, answer) in claims.into_iter().zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
             };
             match answer {
-                Some(Counted::AskLedger) if word == LedgerWord::NotAsked => unsure.push(claim),
+                Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
+                    claim.asked.seen = seen;
+                    unsure.push(claim);
+                }
                 Some(Counted::Denied(_, at)) if word == LedgerWord::NotAsked && !confirmed(at) => {
                     unsure.push(claim);
                 }
@@ -108,7 +111,11 @@ impl Counting {
             }
             claims = self.decide_on_its_word(claims).await;
         }
-        claims.into_iter().for_each(|claim| self.give_up(claim));
+        for mut claim in claims {
+            // It does not wait in the queue, which was seen.
+            claim.may_wait = false;
+            self.give_up(claim);
+        }
     }
 
     /// Returns the claims whose accounts went on meanwhile.
@@ -138,9 +145,12 @@ impl Counting {
             return Vec::new();
         };
         let mut unsure = Vec::new();
-        for ((claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
+        for ((mut claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
             match (answer, count.ledger) {
-                (Some(Counted::AskLedger), LedgerWord::Line(_)) => unsure.push(claim),
+                (Some(Counted::AskLedger(seen)), LedgerWord::Line(_)) => {
+                    claim.asked.seen = seen;
+                    unsure.push(claim);
+                }
                 (answer, _) => self.end(claim, answer, now),
             }
         }
@@ -173,7 +183,8 @@ impl Counting {
                 Some(entry) => Ok(Told::Repeated(entry.clone())),
                 None => {
                     if let Some(line) = last {
-                        self.settle.confirm(claim.account, line, now);
+                        let seen = claim.asked.seen;
+                        self.settle.confirm(claim.account, line, seen, now);
                     }
                     let totals = self.totals(&claim.policy, claim.account, last, now).await;
                     match totals {
@@ -202,7 +213,7 @@ impl Counting {
         }
     }
 
-    fn end(&self, claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
+    fn end(&self, mut claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
         match answer {
             Some(Counted::Granted(used)) => {
                 self.drain.grants_wait(claim.account);
@@ -224,7 +235,11 @@ impl Counting {
                 let policy = claim.policy.clone();
                 claim.end(Ok(Outcome::Refused(policy, Refusal::Denied(totals))));
             }
-            Some(Counted::AskLedger) | None => self.give_up(claim),
+            Some(Counted::AskLedger(_)) => {
+                claim.may_wait = false;
+                self.give_up(claim);
+            }
+            None => self.give_up(claim),
         }
     }
 
@@ -256,7 +271,7 @@ impl Counting {
             grant: None,
         };
         let mut answer = self.count_one(&count).await;
-        if answer == Some(Counted::AskLedger) && count.ledger == LedgerWord::NotAsked {
+        if matches!(answer, Some(Counted::AskLedger(_))) && count.ledger == LedgerWord::NotAsked {
             let look = Look {
                 accounts: vec![account],
                 ..Look::default()
@@ -271,7 +286,7 @@ impl Counting {
             Some(Counted::Granted(used) | Counted::Denied(used, _)) => {
                 Some(with_used(count.totals, used))
             }
-            Some(Counted::Queued(_) | Counted::AskLedger) | None => None,
+            Some(Counted::Queued(_) | Counted::AskLedger(_)) | None => None,
         })
     }
 

@@ -166,18 +166,14 @@ impl Drainer {
             let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
             for queued in queued {
                 match queued {
-                    Queued::Unreadable(bucket, place) => self.set_aside(bucket, &place).await?,
-                    // No perdiem queued it: policies are never forgotten.
+                    // A policy is never forgotten: of another one no perdiem queued a grant.
                     Queued::Grant(queued)
-                        if self.policies.with_id(queued.grant.policy).is_none() =>
+                        if self.policies.with_id(queued.grant.policy).is_some() =>
                     {
-                        self.set_aside(queued.grant.account.bucket(), &queued.place)
-                            .await?;
-                    }
-                    Queued::Grant(queued) => {
                         let account = queued.grant.account;
                         accounts.entry(account).or_default().push(queued);
                     }
+                    Queued::Grant(_) | Queued::Unreadable(..) => self.set_aside(&queued).await?,
                 }
             }
             let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
@@ -201,8 +197,7 @@ impl Drainer {
             match self.record(&one).await {
                 Err(Stuck::Ledger(error @ LedgerError::Refused(_))) => {
                     tracing::error!(error = %Chain(&error), "the ledger refuses a queued grant");
-                    let bucket = queued.grant.account.bucket();
-                    self.set_aside(bucket, &queued.place).await?;
+                    self.set_aside(&Queued::Grant(queued.clone())).await?;
                 }
                 Err(Stuck::Ledger(error @ LedgerError::Corrupt(_))) => unreadable = Some(error),
                 result => result?,
@@ -211,14 +206,19 @@ impl Drainer {
         unreadable.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    async fn set_aside(&self, bucket: u8, place: &str) -> Result<(), Stuck> {
+    async fn set_aside(&self, queued: &Queued) -> Result<(), Stuck> {
+        let (bucket, place) = match queued {
+            Queued::Grant(queued) => (queued.grant.account.bucket(), &queued.place),
+            Queued::Unreadable(bucket, place) => (*bucket, place),
+        };
+        self.counters.set_aside(queued).await?;
         self.metrics.set_aside();
         tracing::error!(
             bucket,
             place,
             "a queued grant cannot be recorded and was set aside"
         );
-        Ok(self.counters.set_aside(bucket, place).await?)
+        Ok(())
     }
 
     /// Appends queued grants in one transaction, and takes off their queues what the ledger

@@ -257,6 +257,11 @@ impl Plan {
             claim.end(Ok(Outcome::Granted(entry)));
         }
         for (claim, refusal) in self.refused {
+            let is_denied = matches!(refusal, Refusal::Denied(_));
+            if is_denied && claim.key.is_some() && claim.may_wait {
+                claim.end(Err(Undecided::Unseen));
+                continue;
+            }
             let policy = claim.policy.clone();
             claim.end(Ok(Outcome::Refused(policy, refusal)));
         }

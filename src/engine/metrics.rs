@@ -347,6 +347,7 @@ fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Undecided::Overloaded => "overloaded",
             Undecided::Clock => "clock",
             Undecided::Ending => "ending",
+            Undecided::Unseen => "unseen",
             Undecided::Ledger(_) => "failed",
         },
     }

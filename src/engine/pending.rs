@@ -62,6 +62,9 @@ pub enum Undecided {
     /// This instance is ending.
     #[error("the instance is ending")]
     Ending,
+    /// It is denied, unless a grant with its key waits in a queue that cannot be seen.
+    #[error("grants that wait for the ledger cannot be seen")]
+    Unseen,
     /// The ledger cannot be used.
     #[error("the ledger cannot decide")]
     Ledger(#[source] Arc<LedgerError>),
@@ -90,6 +93,8 @@ pub struct Pending {
     pub count_from: Instant,
     /// Whether Redis may decide it at all: not once it could not.
     pub may_be_counted: bool,
+    /// Whether a grant with its key may wait in Redis' queue unseen.
+    pub may_wait: bool,
     /// The id of an entry for it that may or may not stand in the ledger.
     pub sent: Option<EntryId>,
     /// What the account's counter said.

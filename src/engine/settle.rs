@@ -79,14 +79,15 @@ impl SettleQueue {
         });
     }
 
-    /// Queues an account's last line as the ledger tells it, with all its keys.
-    pub fn confirm(&self, account: AccountId, line: &Line, now: DateTime<Utc>) {
+    /// Queues an account's last line as the ledger tells it, with all its keys. `seen` is the
+    /// number that the counter bore before the ledger was asked.
+    pub fn confirm(&self, account: AccountId, line: &Line, seen: Option<u64>, now: DateTime<Utc>) {
         let settlement = Settlement {
             account,
             ttl: useful_for(line, true, now),
             line: line.clone(),
             confirmed_at: now,
-            seen: None,
+            seen,
             keys: SettledKeys::After(line.clone(), Vec::new()),
         };
         self.send(Job {

@@ -20,11 +20,14 @@
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
 --          ('' when it did not);
 --          {'queued', place, fields…} when the claim, or another with its key, waits already;
---          {'ask'} when the counter cannot tell what the ledger can
+--          {'ask', number} when the counter cannot tell what the ledger can: the number that it
+--          bears, '' without a counter
 
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
+-- Without a queue nothing waits, whatever the hash says.
+local is_queue = redis.call('EXISTS', queue) == 1
 
 for _, field in ipairs({id, key}) do
   local place = field ~= '' and redis.call('HGET', waiting, field)
@@ -35,15 +38,16 @@ for _, field in ipairs({id, key}) do
 end
 
 local current = read_line(counter)
+local ask = {'ask', current and string.format('%.0f', current.number) or ''}
 if current and key ~= '' and redis.call('HEXISTS', counter, key) == 1 then
-  return {'ask'}
+  return ask
 end
 if ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
-  return {'ask'}
+  return ask
 end
 local number = tonumber(ledger)
 if number and current and current.number > number then
-  return {'ask'}
+  return ask
 end
 
 local at, version, totals
@@ -53,7 +57,7 @@ if current and not number then
   local readable, decoded = pcall(cjson.decode, text)
   at, version, totals = tonumber(at), tonumber(version), readable and decoded
   if ledger == '' and (not totals or version > tonumber(ARGV[4])) then
-    return {'ask'}
+    return ask
   end
 end
 
@@ -79,9 +83,11 @@ for index = 7, #ARGV, 5 do
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
   if not before then
-    return {'ask'}
+    return ask
   end
-  before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
+  if is_queue then
+    before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
+  end
   denied = denied or units > tonumber(ARGV[index + 1]) - before
   names[#names + 1] = name
   used[#used + 1] = before
@@ -89,7 +95,7 @@ end
 
 -- The ledger alone may know that this is the retry of a grant.
 if denied and ledger == 'silent' and key ~= '' and not (current and current.keys == '1') then
-  return {'ask'}
+  return ask
 end
 
 local answer = {'granted'}

@@ -83,10 +83,9 @@ impl Store {
             .await
             .map_err(|error| failed(error.into()))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
-        MIGRATOR
-            .run(&queries)
-            .await
-            .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        if applied.len() < MIGRATOR.iter().count() {
+            migrate(base.clone()).await.map_err(failed)?;
+        }
         let identity = identify(&queries, now).await.map_err(failed)?;
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
@@ -160,6 +159,15 @@ fn with_timeouts(options: PgConnectOptions, timeout: Duration) -> PgConnectOptio
         ("lock_timeout", &millis),
         ("idle_in_transaction_session_timeout", &millis),
     ])
+}
+
+/// Brings the database up to date, however long that takes: an index on a large table does.
+async fn migrate(options: PgConnectOptions) -> Result<(), LedgerError> {
+    let one = PgPoolOptions::new().max_connections(1);
+    let pool = one.connect_with(options).await?;
+    let migrated = MIGRATOR.run(&pool).await;
+    pool.close().await;
+    migrated.map_err(|error| LedgerError::Unavailable(error.into()))
 }
 
 async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {

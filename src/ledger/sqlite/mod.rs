@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::Connection;
 use sqlx::SqliteConnection;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
@@ -28,6 +29,8 @@ pub use grants::Snapshot;
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
 
 const READ_CONNECTIONS: u32 = 8;
+/// How long an opening waits for others to finish theirs.
+const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A SQLite file. SQLite has one writer, so writes share one connection and queue for it.
@@ -55,15 +58,14 @@ impl Store {
             place: place.clone(),
             source,
         };
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_with(base.clone())
+        // Others may be opening the same new file, one after the other.
+        let patient = base.clone().busy_timeout(OPEN_PATIENCE);
+        let mut opening = SqliteConnection::connect_with(&patient)
             .await
             .map_err(|error| unreadable(&place, &error))?;
         // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
         // open a new file at once one would fail.
-        let mut transaction = writer
+        let mut transaction = opening
             .begin_with("BEGIN IMMEDIATE")
             .await
             .map_err(|error| unreadable(&place, &error))?;
@@ -75,11 +77,19 @@ impl Store {
             .run_direct(None, &mut *transaction, false)
             .await
             .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        let identity = identify(&mut transaction, now).await.map_err(failed)?;
         transaction
             .commit()
             .await
             .map_err(|error| failed(error.into()))?;
-        let identity = identify(&writer, now).await.map_err(failed)?;
+        opening
+            .close()
+            .await
+            .map_err(|error| failed(error.into()))?;
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(base.clone());
         let readers = SqlitePoolOptions::new()
             .max_connections(READ_CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -134,7 +144,10 @@ async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool
 }
 
 /// Reads who the ledger is; a new one becomes somebody first.
-async fn identify(pool: &SqlitePool, now: DateTime<Utc>) -> Result<Identity, LedgerError> {
+async fn identify(
+    connection: &mut SqliteConnection,
+    now: DateTime<Utc>,
+) -> Result<Identity, LedgerError> {
     let (id, secret) = super::new_identity();
     // SQLite gives a row's number itself where the insert does not, whatever its default.
     sqlx::query(
@@ -144,10 +157,10 @@ async fn identify(pool: &SqlitePool, now: DateTime<Utc>) -> Result<Identity, Led
     .bind(id)
     .bind(secret.as_slice())
     .bind(now.timestamp_micros())
-    .execute(pool)
+    .execute(&mut *connection)
     .await?;
     let (id, secret): (Uuid, Vec<u8>) = sqlx::query_as("SELECT id, secret FROM ledger")
-        .fetch_one(pool)
+        .fetch_one(connection)
         .await?;
     super::stored_identity(id, &secret)
 }
