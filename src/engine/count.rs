@@ -80,8 +80,11 @@ impl Counting {
             let totals = totals_unknown(&claim.policy, now);
             count_of(claim, totals, word, now)
         });
+        let is_sent = self.counters.is_available();
         let Ok(answers) = self.count(&counts.collect::<Vec<_>>()).await else {
-            return claims.into_iter().for_each(|claim| self.give_up(claim));
+            return claims
+                .into_iter()
+                .for_each(|claim| self.leave_unanswered(claim, is_sent));
         };
         let mut unsure = Vec::new();
         for (mut claim, answer) in claims.into_iter().zip(answers) {
@@ -140,8 +143,10 @@ impl Counting {
             counts.push(count);
             open.push(claim);
         }
+        let is_sent = self.counters.is_available();
         let Ok(answers) = self.count(&counts).await else {
-            open.into_iter().for_each(|claim| self.give_up(claim));
+            open.into_iter()
+                .for_each(|claim| self.leave_unanswered(claim, is_sent));
             return Vec::new();
         };
         let mut unsure = Vec::new();
@@ -240,6 +245,15 @@ impl Counting {
                 self.give_up(claim);
             }
             None => self.give_up(claim),
+        }
+    }
+
+    /// Redis gave no answer, and may have counted a claim that was sent to it. One with a key is
+    /// known by it, whoever decides; another one must not be decided a second time.
+    fn leave_unanswered(&self, claim: Pending, is_sent: bool) {
+        match is_sent && claim.key.is_none() {
+            true => claim.end(Err(Undecided::Unseen)),
+            false => self.give_up(claim),
         }
     }
 

@@ -255,11 +255,13 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
         if (ids.len() > 1 || news > 1) && !is_provisional {
             breaches.push(Breach::TwoGrants { wish: number, ids });
         }
+        // Where Redis lost it, the claim is a new one.
+        let is_gone =
+            |told: &Told| told.provisional && history.redis_lost_data && entries.is_empty();
         // The first moment at which the grant was known, or stood for certain.
-        let is_kept = |told: &Told| !(told.provisional && history.redis_lost_data);
         let known = attempts
             .iter()
-            .filter(|attempt| attempt.outcome.told().is_some_and(is_kept))
+            .filter(|attempt| attempt.outcome.told().is_some_and(|told| !is_gone(told)))
             .map(|attempt| attempt.ended)
             .min();
         let stood = history.quiet_since.filter(|_| !entries.is_empty());

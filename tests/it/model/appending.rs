@@ -194,6 +194,10 @@ impl Perdiem {
                 account,
                 line: self.rule.give_back(question, granted_at, sum),
                 claim: None,
+                nonce: claims
+                    .first()
+                    .copied()
+                    .filter(|_| self.protocol.lapses_have_own_ids),
                 key: Some(FIRST_GIVE_BACK + index),
                 units: entry.units,
                 kind: Kind::GiveBack(index),
@@ -218,6 +222,7 @@ impl Perdiem {
                     Some(grant) => {
                         let mut reversal = give_back(line, grant);
                         reversal.claim = Some(*index);
+                        reversal.nonce = Some(*index);
                         line = reversal.line;
                         plan.entries.push(reversal);
                     }
@@ -241,6 +246,7 @@ impl Perdiem {
                         account,
                         line,
                         claim: Some(*index),
+                        nonce: Some(*index),
                         key: request.key,
                         units: request.units,
                         kind: match request.wants {

@@ -46,6 +46,7 @@ const PROTOCOL: Protocol = Protocol {
     looks_up_unknown: true,
     settles_in_order: true,
     compares_numbers: false,
+    lapses_have_own_ids: true,
     keyed_denial: KeyedDenial::Probed,
     renews_policies: true,
     refuses_when_fresh: false,
@@ -155,6 +156,7 @@ kept! {
     reversals: super::WITH_GIVE_BACKS;
     reversals_with_room: super::WITH_GIVE_BACKS;
     lapses: super::WITH_GIVE_BACKS;
+    lapses_and_timeouts: super::WITH_GIVE_BACKS;
 }
 
 #[test]
@@ -337,6 +339,21 @@ fn a_settlement_that_compares_texts_misses_a_reversals_key() {
         scenes::reversals_with_room(),
         wrong,
         "a counter that says so holds all keys",
+    );
+}
+
+/// Two writers may append the same lapse, each before a grant of its own. Where it has the same
+/// id, one believes that its draft stands.
+#[test]
+fn a_lapse_with_an_id_that_others_give_it_too_answers_what_does_not_stand() {
+    let wrong = Protocol {
+        lapses_have_own_ids: false,
+        ..WITH_GIVE_BACKS
+    };
+    breaks_in(
+        scenes::lapses_and_timeouts(),
+        wrong,
+        "an acknowledged grant is in the ledger",
     );
 }
 

@@ -248,6 +248,23 @@ pub fn lapses() -> Scene {
     }
 }
 
+/// A hold lapses while commits have an unknown outcome.
+pub fn lapses_and_timeouts() -> Scene {
+    Scene {
+        instants: &[0, 2],
+        versions: TWO,
+        requests: vec![
+            wanting(Wants::Hold, claim(0, Some(0), 1)),
+            claim(0, None, 2),
+        ],
+        most: Most {
+            timeouts: 1,
+            ..NOTHING
+        },
+        ..small()
+    }
+}
+
 /// All of it at once: too large to be searched whole.
 pub fn everything() -> Scene {
     Scene {

@@ -79,6 +79,8 @@ pub struct Protocol {
     /// Whether a settlement that goes on from a counter's line compares its number too, and
     /// not the text alone.
     pub compares_numbers: bool,
+    /// Whether the id of a lapse tells who appended it.
+    pub lapses_have_own_ids: bool,
     /// When a counter may deny a claim with a key.
     pub keyed_denial: KeyedDenial,
     /// Whether a counter denies under the newest version that the instance knows, and not under
@@ -176,8 +178,10 @@ pub struct Entry {
     pub account: u8,
     /// With its number, instant, version and totals.
     pub line: LineId,
-    /// The claim that it answers: with the line its id. None for a lapse.
+    /// The claim that it answers; none for a lapse.
     pub claim: Option<u8>,
+    /// The claim that it was appended for: with the line its id.
+    pub nonce: Option<u8>,
     /// What no two entries share: a claim's key, or what is given back.
     pub key: Option<u8>,
     pub units: u8,
