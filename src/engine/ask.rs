@@ -8,15 +8,16 @@ use tokio::sync::mpsc::{Receiver, Sender, WeakSender};
 use tokio::time::{Instant, sleep};
 
 use super::batch::in_batches;
+use super::denied::end_denied;
 use super::drain::DrainSignal;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
+use super::pending::{Asked, Hint, Pending, Undecided, send};
 use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 use crate::faults::reach;
-use crate::ledger::{Ledger, Look};
+use crate::ledger::Ledger;
 
 /// A counter may deny for so long after the ledger confirmed it.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -79,7 +80,9 @@ impl Asker {
                         false => denied.extend(self.judge(claim, answer.counter)),
                     }
                 }
-                self.deny(denied).await;
+                // Whoever appends tries again until the claim's deadline.
+                let unsure = end_denied(&self.ledger, denied).await;
+                unsure.into_iter().for_each(|claim| self.send_on(claim));
             }
             // The ledger decides alone.
             Err(Unavailable) => claims.into_iter().for_each(|claim| self.send_on(claim)),
@@ -126,40 +129,6 @@ impl Asker {
         None
     }
 
-    /// Ends the claims that their counters deny. Those with a key only if it has no grant: that
-    /// no counter can tell, since after its line there may have been room again.
-    async fn deny(&self, denied: Vec<(Pending, Refusal)>) {
-        let (keyed, others): (Vec<_>, Vec<_>) = denied
-            .into_iter()
-            .partition(|(claim, _)| claim.key.is_some());
-        others
-            .into_iter()
-            .for_each(|(claim, refusal)| refuse(claim, refusal));
-        if keyed.is_empty() {
-            return;
-        }
-        let look = Look {
-            keys: keyed.iter().filter_map(|(claim, _)| claim.key).collect(),
-            ..Look::default()
-        };
-        match self.ledger.look(&look).await {
-            Ok(seen) => {
-                for (claim, refusal) in keyed {
-                    let mut entries = seen.entries.iter();
-                    match entries.find(|entry| entry.key == claim.key).cloned() {
-                        Some(entry) => {
-                            let outcome = claim.repeats(entry);
-                            claim.end(Ok(outcome));
-                        }
-                        None => refuse(claim, refusal),
-                    }
-                }
-            }
-            // Whoever appends tries again until the claim's deadline.
-            Err(_) => keyed.into_iter().for_each(|(claim, _)| self.send_on(claim)),
-        }
-    }
-
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
     /// comes after them. If that takes too long, Redis decides this one too.
     fn wait_for_ledger(&self, claim: Pending) {
@@ -191,9 +160,4 @@ impl Asker {
                 && counter.line.policy_version == claim.policy.version;
         confirmed && is_hardly_a_retry && self.policies.are_fresh()
     }
-}
-
-fn refuse(claim: Pending, refusal: Refusal) {
-    let policy = claim.policy.clone();
-    claim.end(Ok(Outcome::Refused(policy, refusal)));
 }

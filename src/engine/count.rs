@@ -8,6 +8,7 @@ use tokio::sync::mpsc::{Receiver, WeakSender};
 
 use super::ask::CONFIRMED;
 use super::batch::in_batches;
+use super::denied::end_denied;
 use super::drain::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
@@ -86,7 +87,7 @@ impl Counting {
                 .into_iter()
                 .for_each(|claim| self.leave_unanswered(claim, is_sent));
         };
-        let mut unsure = Vec::new();
+        let (mut unsure, mut denied) = (Vec::new(), Vec::new());
         for (mut claim, answer) in claims.into_iter().zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
@@ -99,9 +100,14 @@ impl Counting {
                 Some(Counted::Denied(_, at)) if word == LedgerWord::NotAsked && !confirmed(at) => {
                     unsure.push(claim);
                 }
+                Some(Counted::Denied(used, _)) if word == LedgerWord::NotAsked => {
+                    let refusal = denial(&claim, used, now);
+                    denied.push((claim, refusal));
+                }
                 answer => self.end(claim, answer, now),
             }
         }
+        unsure.extend(end_denied(&self.ledger, denied).await);
         self.decide_with_ledger(unsure).await;
     }
 
@@ -236,9 +242,9 @@ impl Counting {
             // It may stand in the ledger: only that can tell.
             Some(Counted::Denied(..)) if claim.sent.is_some() => self.give_up(claim),
             Some(Counted::Denied(used, _)) => {
-                let totals = with_used(totals_unknown(&claim.policy, now), used);
+                let refusal = denial(&claim, used, now);
                 let policy = claim.policy.clone();
-                claim.end(Ok(Outcome::Refused(policy, Refusal::Denied(totals))));
+                claim.end(Ok(Outcome::Refused(policy, refusal)));
             }
             Some(Counted::AskLedger(_)) => {
                 claim.may_wait = false;
@@ -355,6 +361,10 @@ fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
         total.used = used;
     }
     totals
+}
+
+fn denial(claim: &Pending, used: Vec<u64>, now: DateTime<Utc>) -> Refusal {
+    Refusal::Denied(with_used(totals_unknown(&claim.policy, now), used))
 }
 
 fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTime<Utc>) -> Count {

@@ -9,6 +9,7 @@ mod claim;
 mod compare;
 mod count;
 mod cursor;
+mod denied;
 mod drain;
 mod edit;
 mod findings;

@@ -432,9 +432,17 @@ mod tests {
     }
 
     #[test]
-    fn json_that_goes_on_is_malformed() {
-        assert!(parse_json::<u8>(b"1 2").is_err());
-        assert!(parse_json::<u8>(b"").is_err());
-        assert_eq!(parse_json::<u8>(b" 1 ").unwrap(), 1);
+    fn a_body_is_one_object() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Named {
+            name: u8,
+        }
+        assert_eq!(
+            parse_json::<Named>(b" {\"name\": 1} ").unwrap(),
+            Named { name: 1 }
+        );
+        for wrong in ["", "1", "[1]", "{\"name\":1} 2", "{\"name\":1}{}"] {
+            assert!(parse_json::<Named>(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 }
