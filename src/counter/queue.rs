@@ -15,6 +15,7 @@ use crate::domain::claim::{Metadata, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::PolicyId;
+use crate::domain::totals::{decode_totals, encode_totals, with_used};
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
 const RECORD_LUA: &str = concat!(
@@ -95,8 +96,8 @@ pub struct QueuedGrant {
     pub place: String,
     /// The grant.
     pub grant: CountedGrant,
-    /// The units used in each window when it was granted.
-    pub used: Vec<u64>,
+    /// The limits as they were after it.
+    pub totals: Vec<Total>,
 }
 
 /// What a queue's place holds: a grant, or what perdiem never wrote.
@@ -125,6 +126,8 @@ struct GrantRecord<'a> {
     policy_version: u32,
     subject: std::borrow::Cow<'a, str>,
     metadata: Option<std::borrow::Cow<'a, str>>,
+    /// The limits and windows that it was decided on, without what is used.
+    totals: std::borrow::Cow<'a, str>,
 }
 
 impl Counters {
@@ -156,7 +159,11 @@ impl Counters {
             .arg(grant.map_or(0, |grant| grant.units.get()))
             .arg(count.policy_version)
             .arg(ledger)
-            .arg(grant.map(encode_grant).unwrap_or_default());
+            .arg(
+                grant
+                    .map(|grant| encode_grant(grant, &count.totals))
+                    .unwrap_or_default(),
+            );
         for total in &count.totals {
             call.arg(total.per.as_str())
                 .arg(total.max)
@@ -271,13 +278,14 @@ pub fn waiting(counter: &str) -> String {
     format!("{counter}:waiting")
 }
 
-fn encode_grant(grant: &CountedGrant) -> String {
+fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {
     let record = GrantRecord {
         account: grant.account.0,
         policy: grant.policy.0,
         policy_version: grant.policy_version,
         subject: grant.subject.as_str().into(),
         metadata: grant.metadata.as_ref().map(|json| json.as_str().into()),
+        totals: encode_totals(totals).into(),
     };
     serde_json::to_string(&record).expect("texts and numbers are JSON")
 }
@@ -336,6 +344,6 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
                 .metadata
                 .map(|json| Metadata::from_stored(json.into_owned())),
         },
-        used: used.ok()?,
+        totals: with_used(decode_totals(&record.totals).ok()?, used.ok()?),
     })
 }

@@ -58,6 +58,14 @@ pub fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
         .collect()
 }
 
+/// The totals with other units used, in their order.
+pub fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
+    for (total, used) in totals.iter_mut().zip(used) {
+        total.used = used;
+    }
+    totals
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,7 @@ use crate::domain::account::{Refusal, Sums, refuse, totals_at};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
+use crate::domain::totals::with_used;
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look};
 
@@ -72,6 +73,7 @@ impl Counting {
     async fn decide(&self, mut claims: Vec<Pending>) {
         let now = self.clock.now();
         let word = self.first_word();
+        self.renew_policies(&mut claims);
         // Only the ledger can tell whether what must be refused was granted before.
         let refused = |claim: &mut Pending| refuse(&claim.policy, claim.units, now).is_some();
         claims
@@ -100,7 +102,9 @@ impl Counting {
                 Some(Counted::Denied(_, at)) if word == LedgerWord::NotAsked && !confirmed(at) => {
                     unsure.push(claim);
                 }
-                Some(Counted::Denied(used, _)) if word == LedgerWord::NotAsked => {
+                Some(Counted::Denied(used, _))
+                    if word == LedgerWord::NotAsked && claim.sent.is_none() =>
+                {
                     let refusal = denial(&claim, used, now);
                     denied.push((claim, refusal));
                 }
@@ -109,6 +113,13 @@ impl Counting {
         }
         unsure.extend(end_denied(&self.ledger, denied).await);
         self.decide_with_ledger(unsure).await;
+    }
+
+    /// Claims may have come while a change was not known here yet.
+    fn renew_policies(&self, claims: &mut [Pending]) {
+        for claim in claims {
+            self.policies.renew(&mut claim.policy);
+        }
     }
 
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
@@ -128,7 +139,8 @@ impl Counting {
     }
 
     /// Returns the claims whose accounts went on meanwhile.
-    async fn decide_on_its_word(&self, claims: Vec<Pending>) -> Vec<Pending> {
+    async fn decide_on_its_word(&self, mut claims: Vec<Pending>) -> Vec<Pending> {
+        self.renew_policies(&mut claims);
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
@@ -234,8 +246,7 @@ impl Counting {
             }
             Some(Counted::Queued(queued)) => {
                 self.drain.grants_wait(claim.account);
-                let unknown = totals_unknown(&claim.policy, queued.grant.entry.at());
-                let entry = entry_of(queued.grant, with_used(unknown, queued.used));
+                let entry = entry_of(queued.grant, queued.totals);
                 let outcome = claim.repeats(entry);
                 claim.end(Ok(outcome));
             }
@@ -354,13 +365,6 @@ fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
         window: policy.rule.calendar.window(limit.per, now),
     };
     limits.map(total).collect()
-}
-
-fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
-    for (total, used) in totals.iter_mut().zip(used) {
-        total.used = used;
-    }
-    totals
 }
 
 fn denial(claim: &Pending, used: Vec<u64>, now: DateTime<Utc>) -> Refusal {
