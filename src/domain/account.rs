@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::claim::{UNITS_MAX, Units};
+use super::claim::Units;
 use super::grant::{Line, Provisional, Total};
 use super::policy::{Inactive, Policy};
 use super::window::{Per, Window};
@@ -80,7 +80,7 @@ pub fn decide(
         return Verdict::Refused(Refusal::Denied(totals));
     }
     for total in &mut totals {
-        total.used += units.get();
+        total.take(units);
     }
     Verdict::Granted(Line {
         number: last.map_or(1, |line| line.number + 1),
@@ -132,7 +132,7 @@ pub fn record(
     };
     for total in &mut totals {
         if total.window.contains(granted_at) {
-            total.used = total.used.saturating_add(units.get()).min(UNITS_MAX);
+            total.take(units);
         }
     }
     let line = Line {

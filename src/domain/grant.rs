@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::claim::{Metadata, Units};
+use super::claim::{Metadata, UNITS_MAX, Units};
 use super::identity::{AccountId, EntryId, KeyId};
 use super::policy::PolicyName;
 use super::window::{Per, Window};
@@ -29,6 +29,11 @@ impl Total {
     /// Whether so many more units fit.
     pub fn fits(&self, units: Units) -> bool {
         units.get() <= self.remaining()
+    }
+
+    /// Takes units, whether or not they fit. What is used stays a number that JSON holds.
+    pub fn take(&mut self, units: Units) {
+        self.used = self.used.saturating_add(units.get()).min(UNITS_MAX);
     }
 }
 

@@ -6,8 +6,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::totals::{last_line, totals};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse, totals_at};
+use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
@@ -186,12 +187,15 @@ impl Engine {
                 return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
             }
         }
-        if let Some(totals) = counted {
+        if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
             return Ok(match refuse(&policy, claim.units, self.clock.now()) {
                 Some(refusal) => Outcome::Refused(policy, refusal),
                 None if !fits => Outcome::Refused(policy, Refusal::Denied(totals)),
-                None => Outcome::WouldGrant(policy, taken(totals, claim.units)),
+                None => {
+                    totals.iter_mut().for_each(|total| total.take(claim.units));
+                    Outcome::WouldGrant(policy, totals)
+                }
             });
         }
         self.rehearse_on_ledger(policy, account, claim.units).await
@@ -203,12 +207,8 @@ impl Engine {
         account: AccountId,
         units: Units,
     ) -> Result<Outcome, LedgerError> {
-        let look = Look {
-            accounts: vec![account],
-            ..Look::default()
-        };
-        let seen = self.ledger.look(&look).await?;
-        let last = seen.lines.get(&account);
+        let last = last_line(&self.ledger, account).await?;
+        let last = last.as_ref();
         let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
@@ -241,32 +241,14 @@ impl Engine {
         let account = self.ledger.identity().account(&policy.name, subject);
         let engine = self.clone();
         let work = async move {
-            let look = Look {
-                accounts: vec![account],
-                ..Look::default()
-            };
             if let Some(totals) = engine.counted(&policy, account).await? {
                 return Ok(Some(Usage { policy, totals }));
             }
-            let seen = engine.ledger.look(&look).await?;
-            let last = seen.lines.get(&account);
-            let at = instant_after(last, engine.clock.now());
-            let mut sums = Sums::default();
-            loop {
-                match totals_at(&policy, last, &sums, at) {
-                    Ok(totals) => return Ok(Some(Usage { policy, totals })),
-                    Err(windows) => sums = engine.ledger.sums(account, last, &windows).await?,
-                }
-            }
+            let last = last_line(&engine.ledger, account).await?;
+            let at = instant_after(last.as_ref(), engine.clock.now());
+            let totals = totals(&engine.ledger, &policy, account, last.as_ref(), at).await?;
+            Ok(Some(Usage { policy, totals }))
         };
         self.detached(work).await?
     }
-}
-
-/// Totals after units were taken.
-fn taken(mut totals: Vec<Total>, units: Units) -> Vec<Total> {
-    for total in &mut totals {
-        total.used += units.get();
-    }
-    totals
 }

@@ -15,9 +15,10 @@ use super::metrics::{Metrics, Stage};
 use super::pending::{Outcome, Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
+use super::totals::{last_line, totals};
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
-use crate::domain::account::{Refusal, Sums, refuse, totals_at};
+use crate::domain::account::{Refusal, refuse};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
@@ -209,8 +210,9 @@ impl Counting {
                         let seen = claim.asked.seen;
                         self.settle.confirm(claim.account, line, seen, now);
                     }
-                    let totals = self.totals(&claim.policy, claim.account, last, now).await;
-                    match totals {
+                    let policy = &claim.policy;
+                    let told = totals(&self.ledger, policy, claim.account, last, now).await;
+                    match told {
                         Ok(totals) => Ok(Told::Totals(word_of(last), totals)),
                         Err(error) => Err(Arc::new(error)),
                     }
@@ -218,22 +220,6 @@ impl Counting {
             });
         }
         told
-    }
-
-    async fn totals(
-        &self,
-        policy: &Policy,
-        account: AccountId,
-        last: Option<&Line>,
-        now: DateTime<Utc>,
-    ) -> Result<Vec<Total>, LedgerError> {
-        let mut sums = Sums::default();
-        loop {
-            match totals_at(policy, last, &sums, now) {
-                Ok(totals) => return Ok(totals),
-                Err(windows) => sums = self.ledger.sums(account, last, &windows).await?,
-            }
-        }
     }
 
     fn end(&self, mut claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
@@ -303,14 +289,9 @@ impl Counting {
         };
         let mut answer = self.count_one(&count).await;
         if matches!(answer, Some(Counted::AskLedger(_))) && count.ledger == LedgerWord::NotAsked {
-            let look = Look {
-                accounts: vec![account],
-                ..Look::default()
-            };
-            let seen = self.ledger.look(&look).await?;
-            let last = seen.lines.get(&account);
-            count.ledger = word_of(last);
-            count.totals = self.totals(policy, account, last, now).await?;
+            let last = last_line(&self.ledger, account).await?;
+            count.ledger = word_of(last.as_ref());
+            count.totals = totals(&self.ledger, policy, account, last.as_ref(), now).await?;
             answer = self.count_one(&count).await;
         }
         Ok(match answer {

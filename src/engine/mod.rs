@@ -22,6 +22,7 @@ mod pending;
 mod policies;
 mod reconcile;
 mod settle;
+mod totals;
 mod walk;
 mod windows;
 

@@ -1,11 +1,17 @@
 //! The integration tests, against real servers: one binary, so that it links once and its
 //! tests share their servers.
 
+#![cfg_attr(
+    not(feature = "faults"),
+    allow(dead_code, reason = "only the fault suite uses all of the support")
+)]
+
 mod cli;
 mod concurrency;
 mod counter;
 mod counting;
 mod durability;
+#[cfg(feature = "faults")]
 mod faults;
 mod house;
 mod http;

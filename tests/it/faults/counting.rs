@@ -88,7 +88,6 @@ async fn counters_are_tampered_with_while_redis_counts() {
 }
 
 /// An instance aborts at each step of counting, and of recording what was counted.
-#[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_aborts_at_each_step_of_counting() {
     let redis = Redis::start();
@@ -101,11 +100,7 @@ async fn an_instance_aborts_at_each_step_of_counting() {
         "drain.begun",
         "drain.appended",
     ] {
-        let passes = trial.dice.between(0, 10);
-        let points = format!("{step}={passes}*off->return");
-        trial.instances[0].start_again(&[("FAILPOINTS", &points)]);
-        trial.mark(step);
-        trial.instance_dies(0, step).await;
+        trial.aborts_at(0, step, 10).await;
     }
     trial.instances[0].start_again(&[]);
     trial.mark("it is back");

@@ -27,7 +27,6 @@ async fn an_instance_is_killed_twenty_times() {
 }
 
 /// The points at which a claim's way is interrupted, and how often each is passed before.
-#[cfg(feature = "faults")]
 const STEPS: [(&str, u32); 11] = [
     ("claim.received", 200),
     ("ask.begun", 100),
@@ -43,18 +42,13 @@ const STEPS: [(&str, u32); 11] = [
 ];
 
 /// An instance aborts at each step of a claim, one after the other; the other goes on.
-#[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_aborts_at_each_step() {
     let redis = Redis::start();
     let mut trial = Trial::begin("an_instance_aborts_at_each_step", setup(&redis)).await;
     trial.instances[0].process.kill();
     for (step, most) in STEPS {
-        let passes = trial.dice.between(0, most.into());
-        let points = format!("{step}={passes}*off->return");
-        trial.instances[0].start_again(&[("FAILPOINTS", &points)]);
-        trial.mark(step);
-        trial.instance_dies(0, step).await;
+        trial.aborts_at(0, step, most).await;
     }
     trial.instances[0].start_again(&[]);
     trial.mark("it is back");
@@ -64,7 +58,6 @@ async fn an_instance_aborts_at_each_step() {
 
 /// An instance stops in mid-commit, at each step of it, and wakes up after its statements'
 /// timeouts; the other goes on meanwhile.
-#[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_pauses_in_mid_commit() {
     let redis = Redis::start();
@@ -156,6 +149,11 @@ async fn an_instance_pauses() {
     let mut trial = Trial::begin(name, unhurried(&redis)).await;
     trial.pause(0, 500).await;
     trial.instances[0].process.pause();
+    it_wakes_up_later(trial).await;
+}
+
+/// The first instance, which has stopped, wakes up after half a minute.
+async fn it_wakes_up_later(mut trial: Trial) {
     trial.mark("it stops");
     trial.pause(30_000, 30_500).await;
     trial.instances[0].process.resume();
@@ -177,12 +175,7 @@ async fn a_commit_pauses() {
     trial
         .until("it stops", || trial.instances[0].process.is_stopped())
         .await;
-    trial.mark("it stops");
-    trial.pause(30_000, 30_500).await;
-    trial.instances[0].process.resume();
-    trial.mark("it wakes up");
-    trial.everybody_grants(20).await;
-    trial.end().await;
+    it_wakes_up_later(trial).await;
 }
 
 async fn redis_pauses() {

@@ -313,7 +313,6 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// For `PERDIEM_TORTURE_SECONDS`, from `PERDIEM_FAULTS_SEED`.
-#[cfg(feature = "faults")]
 #[ignore = "it takes as long as it is told to: scripts/torture"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn torture() {

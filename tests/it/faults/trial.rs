@@ -307,11 +307,16 @@ impl Trial {
         self.setup.redis_urls = redis_urls;
     }
 
-    /// Waits until an instance has died by itself.
-    pub async fn instance_dies(&mut self, instance: usize, of_what: &str) {
+    /// An instance that ended starts again, and aborts at a step that it passes `most` times
+    /// before, at the most.
+    pub async fn aborts_at(&mut self, instance: usize, step: &str, most: u32) {
+        let passes = self.dice.between(0, most.into());
+        let points = format!("{step}={passes}*off->return");
+        self.instances[instance].start_again(&[("FAILPOINTS", &points)]);
+        self.mark(step);
         let deadline = Instant::now() + DEADLINE;
         while self.instances[instance].process.ended().is_none() {
-            assert!(Instant::now() < deadline, "{of_what} is not reached");
+            assert!(Instant::now() < deadline, "{step} is not reached");
             sleep(Duration::from_millis(5)).await;
         }
     }
