@@ -269,7 +269,10 @@ impl Appender {
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
         reach("append.begun");
-        self.renew_policies(groups).await?;
+        // Some waited a while, and a change holds everywhere within a second.
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
         let turn = self.turn(groups).await;
         if turn.is_some() {
             reach("append.turn");
@@ -315,18 +318,6 @@ impl Appender {
         }
     }
 
-    /// Gives the claims the newest versions of their policies: some waited a while, and a
-    /// change holds everywhere within a second.
-    async fn renew_policies(&self, groups: &mut [Group]) -> Result<(), LedgerError> {
-        if !self.policies.are_fresh() {
-            self.policies.refresh(&self.ledger).await?;
-        }
-        for claim in groups.iter_mut().flat_map(|group| &mut group.claims) {
-            self.policies.renew(&mut claim.policy);
-        }
-        Ok(())
-    }
-
     /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the
     /// guard is what makes it right.
     async fn turn(&self, groups: &[Group]) -> Option<Turn> {
@@ -348,7 +339,8 @@ impl Appender {
         let now = self.clock.now();
         for group in groups {
             let Some(hint) = group.hint() else { continue };
-            let decided = group.decide(hint.last_line().cloned(), &Sums::default(), now);
+            let last = hint.last_line().cloned();
+            let decided = group.decide(last, &Sums::default(), &self.policies, now);
             let refuses = group
                 .plan
                 .as_ref()
@@ -419,13 +411,12 @@ impl Appender {
         let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
-            match group.decide(last.clone(), &sums, now) {
+            match group.decide(last.clone(), &sums, &self.policies, now) {
                 Ok(()) => return Ok(()),
                 Err(Missing::Policy(policy)) => {
-                    let newer = self.policies.newer(&policy, &self.ledger).await?;
-                    for claim in &mut group.claims {
-                        claim.policy = newer.clone();
-                    }
+                    let version = last.as_ref().map_or(0, |line| line.policy_version);
+                    let learning = self.policies.catch_up(&policy, version, &self.ledger);
+                    learning.await?;
                 }
                 Err(Missing::Sums(windows)) => {
                     sums = self

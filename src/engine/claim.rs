@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -12,6 +13,7 @@ use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refu
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
@@ -37,6 +39,8 @@ pub struct Usage {
     pub policy: Arc<Policy>,
     /// One total a limit.
     pub totals: Vec<Total>,
+    /// The subject's override, if one holds.
+    pub override_terms: Option<Arc<OverrideTerms>>,
 }
 
 impl Engine {
@@ -56,9 +60,13 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(policy)?;
+        let now = self.clock.now();
+        let policy = self.known_policy(policy, now)?;
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
+        let policy = self.policies.terms(&policy, account, None, now);
         if claim.key.is_none()
-            && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
+            && let Some(refusal) = refuse(&policy, claim.units, now)
         {
             // Whatever the account holds; and there is no grant to repeat.
             return Ok(Outcome::Refused(policy, refusal));
@@ -70,7 +78,6 @@ impl Engine {
         let place = under_way
             .try_acquire_owned()
             .map_err(|_| Undecided::Overloaded)?;
-        let identity = self.ledger.identity();
         let key = claim
             .key
             .as_ref()
@@ -92,7 +99,7 @@ impl Engine {
         let may_wait = self.counting.is_some() && policy.rule.may_be_counted();
         let (answer, answered) = oneshot::channel();
         let pending = Pending {
-            account: identity.account(&policy.name, &claim.subject),
+            account,
             policy,
             subject: claim.subject,
             units: claim.units,
@@ -136,7 +143,7 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(policy)?;
+        let policy = self.known_policy(policy, self.clock.now())?;
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }
@@ -157,15 +164,20 @@ impl Engine {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
         match &self.counting {
-            Some(counting) if counting.decides(policy) => counting.look(policy, account).await,
+            Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
             Some(_) | None => Ok(None),
         }
     }
 
-    fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.policies.get(name);
+    fn known_policy(
+        &self,
+        name: &PolicyName,
+        now: DateTime<Utc>,
+    ) -> Result<Arc<Policy>, ClaimFailure> {
+        let policy = self.policies.get(name, now);
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
@@ -176,7 +188,9 @@ impl Engine {
             .key
             .as_ref()
             .map(|key| identity.key(&policy.name, key));
-        let counted = self.counted(&policy, account).await?;
+        let now = self.clock.now();
+        let policy = self.policies.terms(&policy, account, None, now);
+        let counted = self.counted(&policy, account, now).await?;
         if key.is_some() {
             let look = Look {
                 keys: key.into_iter().collect(),
@@ -189,7 +203,7 @@ impl Engine {
         }
         if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
-            return Ok(match refuse(&policy, claim.units, self.clock.now()) {
+            return Ok(match refuse(&policy, claim.units, now) {
                 Some(refusal) => Outcome::Refused(policy, refusal),
                 None if !fits => Outcome::Refused(policy, Refusal::Denied(totals)),
                 None => {
@@ -203,7 +217,7 @@ impl Engine {
 
     async fn rehearse_on_ledger(
         &self,
-        mut policy: Arc<Policy>,
+        policy: Arc<Policy>,
         account: AccountId,
         units: Units,
     ) -> Result<Outcome, LedgerError> {
@@ -212,11 +226,14 @@ impl Engine {
         let now = self.clock.now();
         let mut sums = Sums::default();
         loop {
+            let policy = self.policies.terms(&policy, account, last, now);
             match decide(&policy, units, last, &sums, now) {
                 Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
                 Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),
                 Verdict::OutdatedPolicy => {
-                    policy = self.policies.newer(&policy, &self.ledger).await?
+                    let version = last.map_or(0, |line| line.policy_version);
+                    let learning = self.policies.catch_up(&policy, version, &self.ledger);
+                    learning.await?;
                 }
                 Verdict::NeedsSums(windows) => {
                     sums = self.ledger.sums(account, last, &windows).await?
@@ -235,19 +252,34 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let Some(policy) = self.policies.get(policy).filter(|policy| !policy.archived) else {
+        let policy = self.policies.get(policy, self.clock.now());
+        let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
         let account = self.ledger.identity().account(&policy.name, subject);
         let engine = self.clone();
         let work = async move {
-            if let Some(totals) = engine.counted(&policy, account).await? {
-                return Ok(Some(Usage { policy, totals }));
+            let policies = &engine.policies;
+            let now = engine.clock.now();
+            let terms = policies.terms(&policy, account, None, now);
+            if let Some(totals) = engine.counted(&terms, account, now).await? {
+                return Ok(Some(Usage {
+                    policy: terms,
+                    totals,
+                    override_terms: policies.override_of(account, now),
+                }));
             }
             let last = last_line(&engine.ledger, account).await?;
-            let at = instant_after(last.as_ref(), engine.clock.now());
-            let totals = totals(&engine.ledger, &policy, account, last.as_ref(), at).await?;
-            Ok(Some(Usage { policy, totals }))
+            let last = last.as_ref();
+            let now = engine.clock.now();
+            let at = instant_after(last, now);
+            let terms = policies.terms(&policy, account, last, now);
+            let totals = totals(&engine.ledger, &terms, account, last, at).await?;
+            Ok(Some(Usage {
+                policy: terms,
+                totals,
+                override_terms: policies.override_of(account, at),
+            }))
         };
         self.detached(work).await?
     }

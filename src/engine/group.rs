@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::pending::{Hint, Outcome, Pending, Undecided};
+use super::policies::Policies;
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
@@ -90,8 +91,8 @@ impl Group {
         self.claims.iter().chain(planned).all(holds)
     }
 
-    /// Decides the claims after `last`, one after the other, each on what those before it
-    /// leave.
+    /// Decides the claims after `last` by the terms that hold then, one after the other, each on
+    /// what those before it leave.
     ///
     /// # Errors
     /// [`Missing`] when something must be learned first; then nothing is decided.
@@ -99,17 +100,13 @@ impl Group {
         &mut self,
         last: Option<Line>,
         sums: &Sums,
+        policies: &Policies,
         now: DateTime<Utc>,
     ) -> Result<(), Missing> {
-        let Some(policy) = self
-            .claims
-            .iter()
-            .map(|claim| &claim.policy)
-            .max_by_key(|policy| policy.version)
-            .cloned()
-        else {
+        let Some(first) = self.claims.first() else {
             return Ok(());
         };
+        let policy = policies.terms(&first.policy, self.account, last.as_ref(), now);
         let mut line = last.clone();
         let mut verdicts = Vec::with_capacity(self.claims.len());
         for claim in &self.claims {

@@ -276,7 +276,7 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || {
         ApiError::invalid(
             "If-Match",
-            "write the ETag that the policy came with, such as \"3\"",
+            "write the ETag that it came with, such as \"3\"",
         )
     };
     let mut versions = Vec::new();

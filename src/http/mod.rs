@@ -10,6 +10,7 @@ mod grants;
 mod health;
 mod limits;
 mod openapi;
+mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
@@ -43,6 +44,18 @@ fn routes(service: &mut ServiceConfig) {
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
         read(r, policies::windows)
     });
+    at("/v1/policies/{policy}/overrides", "GET, HEAD", |r| {
+        read(r, overrides::list)
+    });
+    at(
+        "/v1/policies/{policy}/overrides/{subject}",
+        "GET, HEAD, PUT, DELETE",
+        |r| {
+            read(r, overrides::get)
+                .put(overrides::put)
+                .delete(overrides::delete)
+        },
+    );
     at("/v1/policies/{policy}/claims", "POST", |r| {
         r.post(claims::post)
     });

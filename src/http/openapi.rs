@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, grants, health, policies, reconciliations};
+use super::{claims, grants, health, overrides, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -57,6 +57,10 @@ pub enum Faults5xx {
         policies::archive,
         policies::versions,
         policies::windows,
+        overrides::put,
+        overrides::get,
+        overrides::list,
+        overrides::delete,
         claims::post,
         claims::usage,
         grants::get,
@@ -74,6 +78,7 @@ pub enum Faults5xx {
     security(("key" = [])),
     tags(
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
+        (name = "overrides", description = "Another `max` for one subject of a policy."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),

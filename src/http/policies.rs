@@ -13,11 +13,12 @@ use super::extract::{
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text, format_minute,
-    weekday_name,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
+    format_minute, weekday_name,
 };
 use crate::domain::window::Per;
-use crate::engine::{Precondition, WindowQuery};
+use crate::engine::{PolicyChange, Precondition, WindowQuery};
+use crate::ledger::Standing;
 
 /// A policy as an admin writes it.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -59,6 +60,10 @@ pub struct PolicyBody {
     /// a limit, and record them afterwards. `refuse` when absent.
     #[schema(example = "refuse")]
     on_ledger_outage: Option<String>,
+    /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
+    /// day, on. `now` when absent.
+    #[schema(example = "now")]
+    effective: Option<String>,
     /// Why; required when a policy is replaced. At most 1000 characters.
     #[schema(example = "campaign 7", max_length = 1000)]
     reason: Option<String>,
@@ -105,6 +110,13 @@ pub struct PolicyAnswer {
     on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
+    /// From when on this version is in force, unless a higher one is.
+    effective_at: DateTime<Utc>,
+    /// The number of the version in force now: a lower one while this one waits for its time.
+    /// Absent in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = 1)]
+    in_force_version: Option<u32>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
     /// Who made it: a key's id, or where the key was set.
@@ -132,18 +144,23 @@ pub struct PolicyList {
     next_cursor: Option<String>,
 }
 
+impl From<&Limit> for LimitAnswer {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str(),
+        }
+    }
+}
+
 impl From<Policy> for PolicyAnswer {
     fn from(policy: Policy) -> Self {
         let Rule { calendar, .. } = &policy.rule;
-        let limits = policy.rule.limits.iter().map(|limit| LimitAnswer {
-            max: limit.max,
-            per: limit.per.as_str(),
-        });
         Self {
             name: policy.name.to_string(),
             version: policy.version,
             time_zone: calendar.zone.name().to_owned(),
-            limits: limits.collect(),
+            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
             day_starts_at: format_minute(calendar.day_starts_at),
             week_starts_on: weekday_name(calendar.week_starts_on),
             description: policy.rule.description,
@@ -153,6 +170,8 @@ impl From<Policy> for PolicyAnswer {
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
             archived: policy.archived,
+            effective_at: policy.effective_at,
+            in_force_version: None,
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
             reason: policy.reason,
@@ -160,8 +179,17 @@ impl From<Policy> for PolicyAnswer {
     }
 }
 
+impl From<Standing> for PolicyAnswer {
+    fn from(standing: Standing) -> Self {
+        Self {
+            in_force_version: Some(standing.in_force.version),
+            ..standing.newest.into()
+        }
+    }
+}
+
 impl PolicyBody {
-    fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
+    fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -173,6 +201,8 @@ impl PolicyBody {
             let detail = "only enforce is built yet: leave it out";
             faults.add(InvalidPart::body("/mode", detail));
         }
+        let effective = self.effective.as_deref().unwrap_or("now").parse();
+        let effective = faults.body("/effective", effective);
         let reason = self.reason.as_deref().map_or(Ok(()), check_text);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
@@ -208,15 +238,21 @@ impl PolicyBody {
                 faults.add(InvalidPart::body("/on_ledger_outage", detail));
             }
         }
-        Ok((faults.or(rule.ok())?, self.reason))
+        let (rule, effective) = faults.or(rule.ok().zip(effective))?;
+        Ok(PolicyChange {
+            rule,
+            effective,
+            reason: self.reason,
+        })
     }
 }
 
 /// Create, replace or revive a policy.
 ///
 /// A change holds for the very next claim at the instance that took it, and everywhere within
-/// a second. Every change makes a new version; a policy that is so already is left as it is.
-/// Without `If-Match` the last writer wins.
+/// a second; with `effective` it holds everywhere from the same instant on. Every change makes
+/// a new version; a policy that is so already is left as it is. Of the versions whose time has
+/// come the highest is in force. Without `If-Match` the last writer wins.
 #[utoipa::path(
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
@@ -238,10 +274,10 @@ pub async fn put(
     Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let (rule, reason) = body.0.check(data.has_counters())?;
+    let change = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, rule, reason, precondition, caller.0.key)
+        .put_policy(name, change, precondition, caller.0.key)
         .await?
         .map_err(|error| (policy.0, error))?;
     let existed = edited.before.is_some_and(|policy| !policy.archived);
@@ -249,11 +285,11 @@ pub async fn put(
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
     };
-    response.insert_header((header::ETAG, etag(edited.after.version)));
+    response.insert_header((header::ETAG, etag(edited.after.newest.version)));
     Ok(response.json(PolicyAnswer::from(edited.after)))
 }
 
-/// A policy, with its version as ETag.
+/// A policy in its newest version, which may still wait for its time; with its ETag.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
@@ -269,7 +305,7 @@ pub async fn get(
 ) -> Result<HttpResponse, ApiError> {
     let found = engine(&data).policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let etag = (header::ETAG, etag(found.version));
+    let etag = (header::ETAG, etag(found.newest.version));
     Ok(HttpResponse::Ok()
         .insert_header(etag)
         .json(PolicyAnswer::from(found)))
@@ -434,7 +470,7 @@ pub struct WindowList {
     next_cursor: Option<String>,
 }
 
-/// The windows of a policy that touch a span.
+/// The windows of a policy that touch a span, by the version in force.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
     params(
@@ -472,6 +508,7 @@ pub async fn windows(
     let found = engine(&data).policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let query = WindowQuery { per, from, to };
+    let found = found.in_force;
     let (windows, next_cursor) = data.windows(&found, &query, limit, cursor.as_deref())?;
     let calendar = &found.rule.calendar;
     let items = windows.into_iter().map(|window| WindowAnswer {

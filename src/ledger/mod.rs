@@ -20,6 +20,7 @@ use crate::domain::account::Sums;
 use crate::domain::claim::Subject;
 use crate::domain::grant::{Entry, Grant, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
+use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::reconciliation::{
     Difference, Finished, KeptDifference, Reconciliation, Started,
@@ -139,9 +140,43 @@ pub enum Change {
         rule: Rule,
         /// Whether it takes no more claims.
         archived: bool,
+        /// From when on.
+        effective_at: DateTime<Utc>,
         /// Why.
         reason: Option<String>,
     },
+}
+
+/// A policy as it stands at an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its last version, which may still wait for its time.
+    pub newest: Policy,
+    /// The version in force.
+    pub in_force: Policy,
+}
+
+/// What a change makes of an override.
+#[derive(Debug)]
+pub enum OverrideChange {
+    /// Nothing: it is so already.
+    Keep,
+    /// A new version.
+    Version {
+        /// What it says; `None` deletes it.
+        terms: Option<OverrideTerms>,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// A change of an override that was made, or that was found made already.
+#[derive(Debug)]
+pub struct EditedOverride {
+    /// The version before; `None` for the first one.
+    pub before: Option<Override>,
+    /// The version now.
+    pub after: Override,
 }
 
 /// An entry under audit, as its row has it.
@@ -185,10 +220,25 @@ pub enum Snapshot {
 /// A change of a policy that was made, or that was found made already.
 #[derive(Debug)]
 pub struct Edited {
-    /// The version before; `None` for a new policy.
+    /// The newest version before; `None` for a new policy.
     pub before: Option<Policy>,
-    /// The version now.
-    pub after: Policy,
+    /// How it stands now.
+    pub after: Standing,
+}
+
+impl Edited {
+    /// How a policy stands after a change at an instant: what `before` had, or the change.
+    fn new(before: Option<Standing>, after: Option<Policy>, at: DateTime<Utc>) -> Option<Self> {
+        let newest = after.or_else(|| before.as_ref().map(|before| before.newest.clone()))?;
+        let in_force = match &before {
+            Some(before) if !newest.has_effect(at) => before.in_force.clone(),
+            Some(_) | None => newest.clone(),
+        };
+        Some(Self {
+            before: before.map(|before| before.newest),
+            after: Standing { newest, in_force },
+        })
+    }
 }
 
 /// The accounts whose turn it is here: other instances that want them too wait until this is
@@ -339,8 +389,8 @@ impl Ledger {
         }
     }
 
-    /// The number of the last change of a policy. It grows by each change, and changes are
-    /// visible in its order.
+    /// The number of the last change of a policy or override. It grows by each change, and
+    /// changes are visible in its order.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -360,12 +410,16 @@ impl Ledger {
         store!(self, store => store.policies_between(after, up_to).await)
     }
 
-    /// A policy's last version, archived or not.
+    /// A policy, archived or not, as it stands at an instant.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
-        store!(self, store => store.policy(name).await)
+    pub async fn policy(
+        &self,
+        name: &PolicyName,
+        at: DateTime<Utc>,
+    ) -> Result<Option<Standing>, LedgerError> {
+        store!(self, store => store.policy(name, at).await)
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.
@@ -389,9 +443,9 @@ impl Ledger {
         store!(self, store => store.policies(after, limit).await)
     }
 
-    /// Changes a policy as `decide` says, from the version that stands when no other change
-    /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
-    /// on both nothing was changed.
+    /// Changes a policy as `decide` says, from how it stands when no other change can come
+    /// between. The outer error is the ledger's, the inner one is `decide`'s, and on both
+    /// nothing was changed.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -400,9 +454,62 @@ impl Ledger {
         name: &PolicyName,
         changed_by: &str,
         changed_at: DateTime<Utc>,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
+        decide: impl Fn(Option<&Standing>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
         store!(self, store => store.edit_policy(name, changed_by, changed_at, decide).await)
+    }
+
+    /// The last versions, up to a revision, of the overrides that changed after another one, in
+    /// the order of their changes.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn overrides_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<Override>, LedgerError> {
+        store!(self, store => store.overrides_between(after, up_to).await)
+    }
+
+    /// The last version of an account's override, also one that deletes it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
+        store!(self, store => store.override_of(account).await)
+    }
+
+    /// A policy's overrides that are not deleted, by account after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn overrides(
+        &self,
+        policy: PolicyId,
+        after: AccountId,
+        limit: u32,
+    ) -> Result<Vec<Override>, LedgerError> {
+        store!(self, store => store.overrides(policy, after, limit).await)
+    }
+
+    /// Changes a subject's override as `decide` says, which gets the policy's last version and
+    /// the override's, when no other change can come between. The outer error is the ledger's,
+    /// the inner one is `decide`'s, and on both nothing was changed.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn edit_override<E: Send>(
+        &self,
+        policy: &PolicyName,
+        subject: &Subject,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<OverrideChange, E> + Send + Sync,
+    ) -> Result<Result<EditedOverride, E>, LedgerError> {
+        let account = self.identity().account(policy, subject);
+        let of = (policy, subject, account);
+        store!(self, store => store.edit_override(of, changed_by, changed_at, decide).await)
     }
 
     /// Every key.

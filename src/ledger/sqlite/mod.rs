@@ -5,6 +5,7 @@ mod entries;
 mod grants;
 mod instances;
 mod keys;
+mod overrides;
 mod policies;
 mod reconciliations;
 
