@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, grants, health, policies, reconciliations};
+use super::{claims, exports, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -61,7 +61,7 @@ pub enum Faults5xx {
         claims::usage,
         grants::get,
         grants::list,
-        grants::export,
+        exports::export,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
