@@ -7,6 +7,7 @@ pub mod audit;
 pub mod claim;
 pub mod grant;
 pub mod identity;
+pub mod key;
 pub mod policy;
 pub mod reconciliation;
 pub mod totals;

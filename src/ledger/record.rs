@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::LedgerError;
 use crate::domain::grant::{EntryKind, Provisional};
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, Rule, RuleDraft, format_minute, weekday_name,
+    Durability, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
+    weekday_name,
 };
 
 /// The number that stands for an entry's kind.
@@ -124,6 +125,12 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
     draft
         .check()
         .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
+}
+
+/// Policies' names as a JSON array.
+pub fn encode_names(names: &[PolicyName]) -> String {
+    let names: Vec<&str> = names.iter().map(PolicyName::as_str).collect();
+    serde_json::to_string(&names).expect("texts are JSON")
 }
 
 /// A count or number that a store keeps as a signed integer.
