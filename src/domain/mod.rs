@@ -8,6 +8,7 @@ pub mod claim;
 pub mod correction;
 pub mod grant;
 pub mod identity;
+pub mod key;
 pub mod policy;
 pub mod reconciliation;
 pub mod totals;

@@ -7,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::caller::Forbidden;
 use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
 use crate::domain::claim::UNITS_MAX;
@@ -27,6 +28,9 @@ pub enum ApiError {
     /// No key, or none that is known.
     #[error("send a valid key as Authorization: Bearer <key>")]
     Unauthorized,
+    /// A key that may not do this.
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
     /// Not JSON, an unknown field, a wrong type.
     #[error("{0}")]
     Malformed(String),
@@ -187,6 +191,7 @@ impl ApiError {
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Self::Unauthorized => ("unauthorized", "Unauthorized"),
+            Self::Forbidden(_) => ("forbidden", "Forbidden"),
             Self::Malformed(_) => ("malformed", "Malformed"),
             Self::TooLarge(_) => ("too-large", "Too large"),
             Self::SlowRequest => ("slow-request", "Slow request"),
@@ -215,6 +220,7 @@ impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
@@ -280,7 +286,8 @@ impl ResponseError for ApiError {
                     headers.insert(header::ETAG, etag);
                 }
             }
-            Self::Malformed(_)
+            Self::Forbidden(_)
+            | Self::Malformed(_)
             | Self::TooLarge(_)
             | Self::SlowRequest
             | Self::Invalid(_)

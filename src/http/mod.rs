@@ -1,6 +1,7 @@
 //! The HTTP face: parse, authorise, render; no rules of its own.
 
 mod application;
+mod caller;
 mod claims;
 mod denial;
 mod docs;

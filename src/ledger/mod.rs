@@ -435,12 +435,18 @@ impl Ledger {
         store!(self, store => store.versions(name, before, limit).await)
     }
 
-    /// Policies that are not archived, by name after `after`, at most `limit`.
+    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
+    /// `only` of these.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies(after, limit).await)
+    pub async fn policies(
+        &self,
+        only: Option<&[PolicyName]>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        store!(self, store => store.policies(only, after, limit).await)
     }
 
     /// Changes a policy as `decide` says, from the version that stands when no other change
