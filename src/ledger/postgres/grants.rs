@@ -10,7 +10,7 @@ use crate::domain::identity::EntryId;
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A repeatable-read transaction.
-pub struct Snapshot(Transaction<'static, Postgres>);
+pub struct Snapshot(pub(super) Transaction<'static, Postgres>);
 
 #[derive(sqlx::FromRow)]
 struct GrantRow {

@@ -9,7 +9,7 @@ use crate::domain::identity::EntryId;
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
-pub struct Snapshot(Transaction<'static, Sqlite>);
+pub struct Snapshot(pub(super) Transaction<'static, Sqlite>);
 
 #[derive(sqlx::FromRow)]
 struct GrantRow {
