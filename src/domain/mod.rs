@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod audit;
+pub mod backtest;
 pub mod claim;
 pub mod correction;
 pub mod grant;

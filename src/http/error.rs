@@ -92,7 +92,7 @@ pub enum ApiError {
     #[error("the service cannot do this right now; try again")]
     Unavailable(#[source] Failure),
     /// Too much of this is under way.
-    #[error("too many exports are under way; try again")]
+    #[error("too many exports and backtests are under way; try again")]
     Overloaded,
 }
 
@@ -146,6 +146,16 @@ impl InvalidPart {
             detail: detail.to_string(),
             pointer: Some(format!("#{pointer}")),
             parameter: None,
+        }
+    }
+
+    /// The same part of a body that is itself at a place of another.
+    pub fn inside(self, place: &str) -> Self {
+        let pointer = self.pointer.as_deref();
+        let inner = pointer.and_then(|pointer| pointer.strip_prefix('#'));
+        Self {
+            pointer: inner.map(|inner| format!("#{place}{inner}")),
+            ..self
         }
     }
 }

@@ -9,7 +9,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -319,6 +319,17 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
     Ok(instant.to_utc())
 }
 
+/// A date in ISO 8601, of the years 0 to 9999.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
+    let is_shaped = text.len() == 10 && text.starts_with(|first: char| first.is_ascii_digit());
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
+    date.filter(|_| is_shaped)
+        .ok_or("write a date like 2026-11-21")
+}
+
 /// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
 /// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
 #[derive(Debug, Clone, Copy)]
@@ -377,6 +388,25 @@ mod tests {
         assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
         for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let date = parse_date("2028-02-29").unwrap();
+        assert_eq!(date.to_string(), "2028-02-29");
+        for wrong in [
+            "",
+            "2027-02-29",
+            "2026-1-211",
+            "+2026-1-2",
+            "20261121",
+            "2026-11-21T00:00:00Z",
+            " 2026-1-2 ",
+            "-001-01-01",
+            "2026- 1- 1",
+        ] {
+            assert!(parse_date(wrong).is_err(), "{wrong}");
         }
     }
 

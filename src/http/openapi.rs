@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, exports, grants, health, policies, reconciliations};
+use super::{backtest, claims, exports, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -60,6 +60,7 @@ pub enum Faults5xx {
         policies::archive,
         policies::versions,
         policies::windows,
+        backtest::post,
         claims::post,
         claims::usage,
         grants::get,

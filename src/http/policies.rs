@@ -161,7 +161,11 @@ impl From<Policy> for PolicyAnswer {
 }
 
 impl PolicyBody {
-    fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
+    /// Checks it: the rule, and why.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`].
+    pub fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();

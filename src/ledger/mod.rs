@@ -8,6 +8,7 @@ mod postgres;
 mod record;
 mod report;
 mod schema;
+mod snapshot;
 mod sqlite;
 
 use std::collections::{HashMap, HashSet};
@@ -28,6 +29,7 @@ use crate::domain::reconciliation::{
 use crate::domain::window::Window;
 
 pub use error::{LedgerError, OpenError};
+pub use snapshot::Snapshot;
 
 /// How many open holds are read beyond those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
@@ -206,14 +208,6 @@ pub struct KeyRecord {
     pub secret_hash: [u8; 32],
     /// When it was made.
     pub created_at: DateTime<Utc>,
-}
-
-/// One consistent view of the grants, for an export.
-pub enum Snapshot {
-    /// PostgreSQL's.
-    Postgres(postgres::Snapshot),
-    /// SQLite's.
-    Sqlite(sqlite::Snapshot),
 }
 
 /// A change of a policy that was made, or that was found made already.
@@ -603,23 +597,6 @@ impl Ledger {
     /// Closes its connections, after what is under way.
     pub async fn close(&self) {
         store!(self, store => store.close().await);
-    }
-}
-
-impl Snapshot {
-    /// As [`Ledger::grants`], as of when the snapshot began.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn grants(
-        &mut self,
-        filter: &GrantFilter,
-        limit: u32,
-    ) -> Result<Vec<Grant>, LedgerError> {
-        match self {
-            Self::Postgres(snapshot) => snapshot.grants(filter, limit).await,
-            Self::Sqlite(snapshot) => snapshot.grants(filter, limit).await,
-        }
     }
 }
 
