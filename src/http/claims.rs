@@ -18,7 +18,7 @@ use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
-use crate::engine::Outcome;
+use crate::engine::{Outcome, Rehearsal};
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -139,7 +139,13 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key)?;
     let (subject, units) = (claim.subject.clone(), claim.units);
     let outcome = match dry_run {
-        true => engine(&data).try_claim(&policy.0, claim).await?,
+        true => match engine(&data).try_claim(&policy.0, claim).await? {
+            Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
+            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
+                return Ok(rehearsed("denied", &totals, data.now()));
+            }
+            Rehearsal::Ended(outcome) => outcome,
+        },
         false => data.claim(&policy.0, claim).await?,
     };
     let now = data.now();
@@ -161,10 +167,6 @@ pub async fn post(
             Ok(granted(response, &grant(entry, followers), now))
         }
         Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
-        Outcome::Refused(_, Refusal::Denied(totals)) if dry_run => {
-            Ok(rehearsed("denied", &totals, now))
-        }
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,

@@ -4,7 +4,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{backtest, claims, exports, grants, health, policies, reconciliations};
+use super::{
+    backtest, claims, corrections, entries, exports, grants, health, policies, reconciliations,
+};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -63,7 +65,11 @@ pub enum Faults5xx {
         backtest::post,
         claims::post,
         claims::usage,
+        entries::list,
+        entries::adjust,
         grants::get,
+        corrections::reverse,
+        corrections::confirm,
         grants::list,
         exports::export,
         reconciliations::post,
@@ -79,6 +85,7 @@ pub enum Faults5xx {
     tags(
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
+        (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "operation", description = "How an instance is."),
