@@ -193,7 +193,7 @@ impl Counting {
         let look = Look {
             accounts: claims.iter().map(|claim| claim.account).collect(),
             keys: claims.iter().filter_map(|claim| claim.key).collect(),
-            entries: Vec::new(),
+            ..Look::default()
         };
         let seen = match self.look_at_ledger(&look).await {
             Ok(seen) => seen,
@@ -206,7 +206,15 @@ impl Counting {
         for claim in claims {
             let is_repeated = |entry: &&Entry| claim.key.is_some() && entry.key == claim.key;
             let last = seen.lines.get(&claim.account);
-            claim.policy = self.policies.terms(&claim.policy, claim.account, last, now);
+            let (policies, account) = (&self.policies, claim.account);
+            let terms = policies.terms_after(&claim.policy, account, last, now, &self.ledger);
+            match terms.await {
+                Ok(terms) => claim.policy = terms,
+                Err(error) => {
+                    told.push(Err(Arc::new(error)));
+                    continue;
+                }
+            }
             told.push(match seen.entries.iter().find(is_repeated) {
                 Some(entry) => Ok(Told::Repeated(entry.clone())),
                 None => {
@@ -215,9 +223,11 @@ impl Counting {
                         self.settle.confirm(claim.account, line, seen, now);
                     }
                     let policy = &claim.policy;
+                    let last = last.cloned();
+                    let word = word_of(last.as_ref());
                     let told = totals(&self.ledger, policy, claim.account, last, now).await;
                     match told {
-                        Ok(totals) => Ok(Told::Totals(word_of(last), totals)),
+                        Ok(totals) => Ok(Told::Totals(word, totals)),
                         Err(error) => Err(Arc::new(error)),
                     }
                 }
@@ -232,7 +242,7 @@ impl Counting {
                 self.drain.grants_wait(claim.account);
                 let totals = with_used(totals_unknown(&claim.policy, now), used);
                 let entry = entry_of(grant_of(&claim, now), totals);
-                claim.end(Ok(Outcome::Granted(entry)));
+                claim.end(Ok(Outcome::Entered(entry)));
             }
             Some(Counted::Queued(queued)) => {
                 self.drain.grants_wait(claim.account);
@@ -287,6 +297,7 @@ impl Counting {
         let mut count = Count {
             account,
             policy_version: policy.version,
+            now,
             totals: totals_unknown(policy, now),
             ledger: self.first_word(),
             grant: None,
@@ -295,7 +306,7 @@ impl Counting {
         if matches!(answer, Some(Counted::AskLedger(_))) && count.ledger == LedgerWord::NotAsked {
             let last = last_line(&self.ledger, account).await?;
             count.ledger = word_of(last.as_ref());
-            count.totals = totals(&self.ledger, policy, account, last.as_ref(), now).await?;
+            count.totals = totals(&self.ledger, policy, account, last, now).await?;
             answer = self.count_one(&count).await;
         }
         Ok(match answer {
@@ -360,6 +371,7 @@ fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTi
     Count {
         account: claim.account,
         policy_version: claim.policy.version,
+        now,
         totals,
         ledger,
         grant: Some(grant_of(claim, now)),
@@ -387,15 +399,18 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
     Entry {
         account: grant.account,
         id: grant.entry,
-        kind: EntryKind::Grant,
+        kind: EntryKind::Grant { held_until: None },
         units: grant.units,
         key: grant.key,
         metadata: grant.metadata,
         provisional: Some(Provisional::Within),
+        would_deny: false,
+        note: None,
         line: Line {
             number: 0,
             at: grant.entry.at(),
             policy_version: grant.policy_version,
+            lapses_at: None,
             totals,
         },
     }

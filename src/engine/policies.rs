@@ -118,6 +118,35 @@ impl Policies {
         }
     }
 
+    /// The [`Policies::terms`], once the version that the last line was decided under is known.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`], also when there is no such
+    /// version.
+    pub async fn terms_after(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+        ledger: &Ledger,
+    ) -> Result<Arc<Policy>, LedgerError> {
+        let version = last.map_or(0, |line| line.policy_version);
+        let terms = self.terms(policy, account, last, now);
+        if terms.version >= version {
+            return Ok(terms);
+        }
+        self.refresh(ledger).await?;
+        let terms = self.terms(policy, account, last, now);
+        match terms.version >= version {
+            true => Ok(terms),
+            false => Err(LedgerError::Corrupt(format!(
+                "an entry under version {version} of {}, which has none",
+                terms.name
+            ))),
+        }
+    }
+
     /// What an account's override says at an instant.
     pub fn override_of(&self, account: AccountId, at: DateTime<Utc>) -> Option<Arc<OverrideTerms>> {
         let overrides = self
@@ -156,27 +185,6 @@ impl Policies {
         }
         *self.progress() = Progress { revision, as_of };
         Ok(())
-    }
-
-    /// Learns the version of a policy that a line was decided under.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`], also when there is none.
-    pub async fn catch_up(
-        &self,
-        policy: &Policy,
-        version: u32,
-        ledger: &Ledger,
-    ) -> Result<(), LedgerError> {
-        self.refresh(ledger).await?;
-        let newest = self.newest(policy.id);
-        match newest.is_some_and(|newest| newest.version >= version) {
-            true => Ok(()),
-            false => Err(LedgerError::Corrupt(format!(
-                "an entry under version {version} of {}, which has none",
-                policy.name
-            ))),
-        }
     }
 
     /// Takes over versions of policies.

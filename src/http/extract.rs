@@ -9,17 +9,18 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::PolicyName;
-use crate::engine::{Engine, Precondition, Principal};
+use crate::engine::{Engine, Precondition};
 
 /// The largest body, in bytes.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
@@ -28,47 +29,8 @@ pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
 
-/// Whoever sent the request, by a valid key. A handler that takes one cannot forget to ask.
-pub struct Caller(pub Principal);
-
-impl FromRequest for Caller {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let engine = request.app_data::<Data<Engine>>();
-        let secret = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, secret)| secret.trim());
-        let principal = engine
-            .zip(secret)
-            .and_then(|(engine, secret)| engine.authenticate(secret));
-        ready(principal.map(Caller).ok_or(ApiError::Unauthorized))
-    }
-}
-
-/// Whoever may read the metrics: any key, or nobody in particular where they are open.
-pub struct MetricsReader;
-
-impl FromRequest for MetricsReader {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let options = request.app_data::<Data<ServeOptions>>();
-        let reader = match options.is_some_and(|options| options.open_metrics) {
-            true => Ok(Self),
-            false => Caller::from_request(request, payload)
-                .into_inner()
-                .map(|_| Self),
-        };
-        ready(reader)
-    }
-}
+/// The largest body of a route that takes a larger one, in bytes.
+pub struct BodyLimit(pub usize);
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -78,23 +40,49 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = Bytes::from_request(request, payload);
-        let options = request.app_data::<Data<ServeOptions>>().cloned();
+        let bytes = read_body(request, payload);
+        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+    }
+}
+
+/// A JSON body that may be left out.
+pub struct OptionalBody<T>(pub Option<T>);
+
+impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
         Box::pin(async move {
-            let bytes = match options {
-                // actix-web cuts a slow head by itself, a slow body it does not.
-                Some(options) => timeout(options.request_time, bytes)
-                    .await
-                    .map_err(|_| ApiError::SlowRequest)?,
-                None => bytes.await,
-            };
-            let bytes = bytes.map_err(|error| match error.as_response_error().status_code() {
-                actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
-                    ApiError::TooLarge(BODY_MAX_BYTES)
-                }
-                _ => ApiError::Malformed(format!("the body could not be read: {error}")),
-            })?;
-            parse_json(&bytes).map(Body)
+            let bytes = bytes.await?;
+            match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => parse_json(&bytes).map(Some).map(Self),
+            }
+        })
+    }
+}
+
+fn read_body(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
+    let bytes = Bytes::from_request(request, payload);
+    let options = request.app_data::<Data<ServeOptions>>().cloned();
+    let limit = request.app_data::<BodyLimit>();
+    let most = limit.map_or(BODY_MAX_BYTES, |limit| limit.0);
+    async move {
+        let bytes = match options {
+            // actix-web cuts a slow head by itself, a slow body it does not.
+            Some(options) => timeout(options.request_time, bytes)
+                .await
+                .map_err(|_| ApiError::SlowRequest)?,
+            None => bytes.await,
+        };
+        bytes.map_err(|error| match error.as_response_error().status_code() {
+            actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(most),
+            _ => ApiError::Malformed(format!("the body could not be read: {error}")),
         })
     }
 }
@@ -210,6 +198,15 @@ impl FromRequest for SubjectPath {
         let subject = subject.map_err(|error| ApiError::invalid("subject", error));
         ready(subject.map(SubjectPath))
     }
+}
+
+/// The id in the path; `what` it is, for whoever writes something else.
+///
+/// # Errors
+/// [`ApiError::Invalid`].
+pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
+    let id = Uuid::parse_str(&decoded(request, "id"));
+    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
 }
 
 /// A segment of the path, with the escapes undone that the router leaves (`%2F`, `%25`,
@@ -361,6 +358,17 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
     Ok(instant.to_utc())
 }
 
+/// A date in ISO 8601, of the years 0 to 9999.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
+    let is_shaped = text.len() == 10 && text.starts_with(|first: char| first.is_ascii_digit());
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
+    date.filter(|_| is_shaped)
+        .ok_or("write a date like 2026-11-21")
+}
+
 /// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
 /// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
 #[derive(Debug, Clone, Copy)]
@@ -419,6 +427,25 @@ mod tests {
         assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
         for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let date = parse_date("2028-02-29").unwrap();
+        assert_eq!(date.to_string(), "2028-02-29");
+        for wrong in [
+            "",
+            "2027-02-29",
+            "2026-1-211",
+            "+2026-1-2",
+            "20261121",
+            "2026-11-21T00:00:00Z",
+            " 2026-1-2 ",
+            "-001-01-01",
+            "2026- 1- 1",
+        ] {
+            assert!(parse_date(wrong).is_err(), "{wrong}");
         }
     }
 

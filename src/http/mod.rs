@@ -1,10 +1,15 @@
 //! The HTTP face: parse, authorise, render; no rules of its own.
 
 mod application;
+mod backtest;
+mod caller;
 mod claims;
+mod corrections;
 mod denial;
 mod docs;
+mod entries;
 mod error;
+mod exports;
 mod extract;
 mod grants;
 mod health;
@@ -56,6 +61,9 @@ fn routes(service: &mut ServiceConfig) {
                 .delete(overrides::delete)
         },
     );
+    at("/v1/policies/{policy}/backtest", "POST", |r| {
+        r.post(backtest::post)
+    });
     at("/v1/policies/{policy}/claims", "POST", |r| {
         r.post(claims::post)
     });
@@ -64,11 +72,27 @@ fn routes(service: &mut ServiceConfig) {
         "GET, HEAD",
         |r| read(r, claims::usage),
     );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/entries",
+        "GET, HEAD",
+        |r| read(r, entries::list),
+    );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/adjustments",
+        "POST",
+        |r| r.post(entries::adjust),
+    );
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
-        read(r, grants::export)
+        read(r, exports::export)
     });
     at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
+    at("/v1/grants/{id}/reversal", "POST", |r| {
+        r.post(corrections::reverse)
+    });
+    at("/v1/grants/{id}/confirmation", "POST", |r| {
+        r.post(corrections::confirm)
+    });
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {
         read(r, reconciliations::list).post(reconciliations::post)
     });

@@ -4,7 +4,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, grants, health, overrides, policies, reconciliations};
+use super::{
+    backtest, claims, corrections, entries, exports, grants, health, overrides, policies,
+    reconciliations,
+};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -16,6 +19,9 @@ pub enum Faults4xx {
     /// `unauthorized`: no valid key.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(#[to_schema] Problem),
+    /// `forbidden`: the key has another role, or is confined to other policies.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] Problem),
     /// `invalid`: values out of bounds, each with its place; `idempotency-key-reused`: the same
     /// key with another claim.
     #[response(status = 422, content_type = "application/problem+json")]
@@ -61,11 +67,16 @@ pub enum Faults5xx {
         overrides::get,
         overrides::list,
         overrides::delete,
+        backtest::post,
         claims::post,
         claims::usage,
+        entries::list,
+        entries::adjust,
         grants::get,
+        corrections::reverse,
+        corrections::confirm,
         grants::list,
-        grants::export,
+        exports::export,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
@@ -80,6 +91,7 @@ pub enum Faults5xx {
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
         (name = "overrides", description = "Another `max` for one subject of a policy."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
+        (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "operation", description = "How an instance is."),
@@ -94,7 +106,7 @@ impl Modify for BearerKey {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key: Authorization: Bearer <key>."))
+            .description(Some("An API key: Authorization: Bearer <key>. Each operation names the roles that it takes."))
             .build();
         openapi
             .components

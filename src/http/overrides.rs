@@ -6,10 +6,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber,
-    engine, parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
+    parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::policies::{LimitAnswer, PageQuery, page_limit};
@@ -120,6 +121,8 @@ impl OverrideBody {
 /// It holds for the very next claim at the instance that took it, and everywhere within a
 /// second. A lower `max` never takes back what was granted. An override of an archived policy
 /// does nothing, and is there again once the policy is revived.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
@@ -139,7 +142,7 @@ impl OverrideBody {
     ),
 )]
 pub async fn put(
-    caller: Caller,
+    caller: Caller<Admin>,
     Then(body, (policy, subject, precondition)): Then<
         Body<OverrideBody>,
         (PolicyPath, SubjectPath, Precondition),
@@ -147,7 +150,7 @@ pub async fn put(
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (terms, reason) = body.0.check(data.now())?;
-    let (name, key) = (policy.0.clone(), caller.0.key);
+    let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine(&data)
         .put_override(name, subject.0, terms, reason, precondition, key)
         .await?
@@ -162,6 +165,8 @@ pub async fn put(
 }
 
 /// A subject's override, with its version as ETag.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
     params(
@@ -175,7 +180,7 @@ pub async fn put(
     ),
 )]
 pub async fn get(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     policy: PolicyPath,
     subject: SubjectPath,
     data: EngineData,
@@ -190,6 +195,8 @@ pub async fn get(
 }
 
 /// The overrides of a policy, in an order that stays, those whose `until` has passed too.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/overrides", operation_id = "list_overrides", tag = "overrides",
     params(
@@ -199,7 +206,7 @@ pub async fn get(
     responses((status = 200, description = "A page.", body = OverrideList), Faults4xx, Faults404, Faults5xx),
 )]
 pub async fn list(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<PageQuery>,
     policy: PolicyPath,
     data: EngineData,
@@ -229,6 +236,8 @@ pub struct DeleteQuery {
 }
 
 /// Delete a subject's override: the policy's own limits hold again.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(
@@ -245,7 +254,7 @@ pub struct DeleteQuery {
     ),
 )]
 pub async fn delete(
-    caller: Caller,
+    caller: Caller<Admin>,
     query: Query<DeleteQuery>,
     policy: PolicyPath,
     subject: SubjectPath,
@@ -256,7 +265,7 @@ pub async fn delete(
     if let Some(Err(detail)) = reason.as_deref().map(check_text) {
         return Err(ApiError::invalid("reason", detail));
     }
-    let (name, key) = (policy.0.clone(), caller.0.key);
+    let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine(&data)
         .delete_override(name, subject.0, reason, precondition, key)
         .await?

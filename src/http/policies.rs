@@ -6,10 +6,10 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine,
-    parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::domain::policy::{
@@ -189,7 +189,11 @@ impl From<Standing> for PolicyAnswer {
 }
 
 impl PolicyBody {
-    fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`].
+    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -253,6 +257,8 @@ impl PolicyBody {
 /// a second; with `effective` it holds everywhere from the same instant on. Every change makes
 /// a new version; a policy that is so already is left as it is. Of the versions whose time has
 /// come the highest is in force. Without `If-Match` the last writer wins.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
@@ -270,14 +276,14 @@ impl PolicyBody {
     ),
 )]
 pub async fn put(
-    caller: Caller,
+    caller: Caller<Admin>,
     Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let change = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, change, precondition, caller.0.key)
+        .put_policy(name, change, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
     let existed = edited.before.is_some_and(|policy| !policy.archived);
@@ -290,6 +296,8 @@ pub async fn put(
 }
 
 /// A policy in its newest version, which may still wait for its time; with its ETag.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
@@ -299,7 +307,7 @@ pub async fn put(
     ),
 )]
 pub async fn get(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     policy: PolicyPath,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -324,19 +332,25 @@ pub struct PageQuery {
 }
 
 /// The policies that are not archived, by name.
+///
+/// A key that is confined to policies sees only these.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies", operation_id = "list_policies", tag = "policies",
     params(PageQuery),
     responses((status = 200, description = "A page.", body = PolicyList), Faults4xx, Faults5xx),
 )]
 pub async fn list(
-    _caller: Caller,
+    caller: Caller<Auditor, ByHandler>,
     query: Query<PageQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let limit = page_limit(&query.0)?;
     let cursor = query.0.cursor.as_deref();
-    let (policies, next_cursor) = engine(&data).policies(limit, cursor).await?;
+    let (policies, next_cursor) = engine(&data)
+        .policies(caller.policies(), limit, cursor)
+        .await?;
     Ok(HttpResponse::Ok().json(PolicyList {
         items: policies.into_iter().map(PolicyAnswer::from).collect(),
         next_cursor,
@@ -364,6 +378,8 @@ pub struct ArchiveQuery {
 }
 
 /// Archive a policy: no more claims; its history stays.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
@@ -378,7 +394,7 @@ pub struct ArchiveQuery {
     ),
 )]
 pub async fn archive(
-    caller: Caller,
+    caller: Caller<Admin>,
     query: Query<ArchiveQuery>,
     policy: PolicyPath,
     precondition: Precondition,
@@ -390,13 +406,15 @@ pub async fn archive(
     }
     let name = policy.0.clone();
     let edited = engine(&data)
-        .archive_policy(name, reason, precondition, caller.0.key)
+        .archive_policy(name, reason, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
     Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
 }
 
 /// Every version of a policy, archived or not, newest first: what, who, when, why.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/versions", operation_id = "list_policy_versions", tag = "policies",
     params(
@@ -409,7 +427,7 @@ pub async fn archive(
     ),
 )]
 pub async fn versions(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<PageQuery>,
     policy: PolicyPath,
     data: EngineData,
@@ -471,6 +489,8 @@ pub struct WindowList {
 }
 
 /// The windows of a policy that touch a span, by the version in force.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
     params(
@@ -483,7 +503,7 @@ pub struct WindowList {
     ),
 )]
 pub async fn windows(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<WindowListQuery>,
     policy: PolicyPath,
     data: EngineData,

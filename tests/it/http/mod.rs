@@ -1,6 +1,8 @@
 //! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
 
+mod backtests;
 mod claims;
+mod corrections;
 mod denials;
 mod direct;
 mod docs;
