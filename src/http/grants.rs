@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::error::ApiError;
-use super::extract::{Caller, EngineData, Faults, Query, decoded, engine};
+use super::extract::{Caller, EngineData, Faults, Query, decoded, engine, parse_true};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use crate::chain::Chain;
 use crate::domain::claim::{IdempotencyKey, Subject};
@@ -168,13 +168,6 @@ impl GrantFilterQuery {
         let over = faults.parameter("over", self.over.as_ref(), parse_true);
         let all = all.map(|()| ProvisionalScope::All);
         over.map(|()| ProvisionalScope::Over).or(all)
-    }
-}
-
-fn parse_true(text: &str) -> Result<(), &'static str> {
-    match text {
-        "true" => Ok(()),
-        _ => Err("write true, or leave it out"),
     }
 }
 
