@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::caller::{Auditor, Caller};
 use super::error::ApiError;
 use super::extract::{
-    Body, Caller, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date,
+    Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::policies::PolicyBody;
@@ -207,7 +208,7 @@ impl DeniedSubject {
     ),
 )]
 pub async fn post(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {

@@ -19,7 +19,7 @@ use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::PolicyName;
-use crate::engine::{Engine, Precondition, Principal};
+use crate::engine::{Engine, Precondition};
 
 /// The largest body, in bytes.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
@@ -27,48 +27,6 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
-
-/// Whoever sent the request, by a valid key. A handler that takes one cannot forget to ask.
-pub struct Caller(pub Principal);
-
-impl FromRequest for Caller {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let engine = request.app_data::<Data<Engine>>();
-        let secret = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, secret)| secret.trim());
-        let principal = engine
-            .zip(secret)
-            .and_then(|(engine, secret)| engine.authenticate(secret));
-        ready(principal.map(Caller).ok_or(ApiError::Unauthorized))
-    }
-}
-
-/// Whoever may read the metrics: any key, or nobody in particular where they are open.
-pub struct MetricsReader;
-
-impl FromRequest for MetricsReader {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let options = request.app_data::<Data<ServeOptions>>();
-        let reader = match options.is_some_and(|options| options.open_metrics) {
-            true => Ok(Self),
-            false => Caller::from_request(request, payload)
-                .into_inner()
-                .map(|_| Self),
-        };
-        ready(reader)
-    }
-}
 
 /// A JSON body.
 pub struct Body<T>(pub T);

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{backtest, claims, grants, health, policies, reconciliations};
+use super::{backtest, claims, exports, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -16,6 +16,9 @@ pub enum Faults4xx {
     /// `unauthorized`: no valid key.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(#[to_schema] Problem),
+    /// `forbidden`: the key has another role, or is confined to other policies.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] Problem),
     /// `invalid`: values out of bounds, each with its place; `idempotency-key-reused`: the same
     /// key with another claim.
     #[response(status = 422, content_type = "application/problem+json")]
@@ -62,7 +65,7 @@ pub enum Faults5xx {
         claims::usage,
         grants::get,
         grants::list,
-        grants::export,
+        exports::export,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
@@ -90,7 +93,7 @@ impl Modify for BearerKey {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key: Authorization: Bearer <key>."))
+            .description(Some("An API key: Authorization: Bearer <key>. Each operation names the roles that it takes."))
             .build();
         openapi
             .components
