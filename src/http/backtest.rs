@@ -10,9 +10,7 @@ use uuid::Uuid;
 
 use super::caller::{Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date,
-};
+use super::extract::{Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::policies::PolicyBody;
 use crate::domain::backtest::{BacktestDay, DayRange, DeniedAccount, Tally};
