@@ -71,7 +71,8 @@ impl Precondition {
 }
 
 impl Engine {
-    /// Creates, replaces or revives a policy. What is so already is left as it is.
+    /// Creates, replaces or revives a policy. What is so already is left as it is. A dry run
+    /// only tells what would come of it.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -81,8 +82,9 @@ impl Engine {
         change: PolicyChange,
         precondition: Precondition,
         changed_by: Arc<str>,
+        dry_run: bool,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, move |current, now| {
+        self.edit(name, changed_by, dry_run, move |current, now| {
             let current = current.filter(|current| !current.newest.archived);
             let newest = current.map(|current| &current.newest);
             precondition.check(newest.map(|newest| newest.version))?;
@@ -125,7 +127,7 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, move |current, now| {
+        self.edit(name, changed_by, false, move |current, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
@@ -147,6 +149,7 @@ impl Engine {
         self: &Arc<Self>,
         name: PolicyName,
         changed_by: Arc<str>,
+        dry_run: bool,
         decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change, EditError>
         + Send
         + Sync
@@ -157,9 +160,13 @@ impl Engine {
             let now = engine.clock.now();
             let edited = engine
                 .ledger
-                .edit_policy(&name, &changed_by, now, |current| decide(current, now))
+                .edit_policy(&name, &changed_by, now, dry_run, |current| {
+                    decide(current, now)
+                })
                 .await?;
-            if let Ok(Edited { after, .. }) = &edited {
+            if let Ok(Edited { after, .. }) = &edited
+                && !dry_run
+            {
                 let versions = vec![after.in_force.clone(), after.newest.clone()];
                 engine.policies.learn(versions);
             }

@@ -63,7 +63,9 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     let revision = desk.ledger.revision().await.expect("a revision");
     let kept = desk
         .ledger
-        .edit_policy(name, "a test", instant(NOON), |_| Ok::<_, ()>(Change::Keep))
+        .edit_policy(name, "a test", instant(NOON), false, |_| {
+            Ok::<_, ()>(Change::Keep)
+        })
         .await
         .expect("an answer")
         .expect("nobody refuses");
@@ -71,7 +73,7 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     assert_eq!(kept.after.newest, desk.policy);
     let refused = desk
         .ledger
-        .edit_policy(name, "a test", instant(NOON), |current| {
+        .edit_policy(name, "a test", instant(NOON), false, |current| {
             Err::<Change, u32>(current.map_or(0, |current| current.newest.version))
         })
         .await
@@ -190,7 +192,7 @@ async fn policies_are_listed_by_name(stack: Stack) {
     let name = PolicyName::new("aa").expect("a name");
     let archive = |archived| {
         desk.ledger
-            .edit_policy(&name, "a test", instant(NOON), move |current| {
+            .edit_policy(&name, "a test", instant(NOON), false, move |current| {
                 Ok::<_, ()>(Change::Version {
                     rule: current.expect("it exists").newest.rule.clone(),
                     archived,
