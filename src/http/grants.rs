@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::extract::{Caller, EngineData, Faults, Query, decoded, engine};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::words;
 use crate::chain::Chain;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{Grant, GrantState, Provisional};
@@ -38,7 +39,7 @@ pub struct GrantBody {
     #[schema(example = 1)]
     units: u64,
     /// `held`, `granted`, `reversed` or `lapsed`.
-    #[schema(example = "granted")]
+    #[schema(value_type = words::GrantState, example = "granted")]
     state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     granted_at: DateTime<Utc>,
@@ -90,8 +91,14 @@ pub struct GrantList {
 #[into_params(parameter_in = Query)]
 pub struct GrantFilterQuery {
     /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Those of a subject.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -100,19 +107,22 @@ pub struct GrantFilterQuery {
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
     /// `held`, `granted`, `reversed` or `lapsed`.
+    #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
     /// Those that bear this key.
+    #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     idempotency_key: Option<String>,
     /// `true`: those that Redis alone decided.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     provisional: Option<String>,
     /// `true`: those of them that went over a limit.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     over: Option<String>,
     /// Items a page: 1 to 1000; 100 when absent.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(pattern = "^[A-Za-z0-9_-]+$")]
     cursor: Option<String>,
 }
 
@@ -122,11 +132,17 @@ pub struct GrantFilterQuery {
 #[into_params(parameter_in = Query)]
 pub struct ExportQuery {
     /// `csv` or `ndjson`.
-    #[param(value_type = String, example = "csv")]
+    #[param(value_type = words::ExportFormat, example = "csv")]
     format: Option<String>,
     /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Those of a subject.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -135,14 +151,16 @@ pub struct ExportQuery {
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
     /// `held`, `granted`, `reversed` or `lapsed`.
+    #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
     /// Those that bear this key.
+    #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     idempotency_key: Option<String>,
     /// `true`: those that Redis alone decided.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     provisional: Option<String>,
     /// `true`: those of them that went over a limit.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     over: Option<String>,
 }
 
