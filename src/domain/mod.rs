@@ -5,6 +5,7 @@
 pub mod account;
 pub mod audit;
 pub mod claim;
+pub mod correction;
 pub mod grant;
 pub mod identity;
 pub mod policy;

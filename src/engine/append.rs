@@ -8,17 +8,18 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::group::{Group, Missing};
+use super::drafting::Known;
+use super::group::Group;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Pending, Undecided, send};
+use super::pending::{Pending, Task, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::domain::account::Sums;
+use crate::domain::account::Unknown;
 use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::AccountId;
+use crate::domain::identity::{AccountId, EntryId};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
@@ -347,12 +348,15 @@ impl Appender {
     fn decide_on_hints(&self, groups: &mut [Group]) {
         let now = self.clock.now();
         for group in groups {
-            let Some(hint) = group.hint() else { continue };
-            let decided = group.decide(hint.last_line().cloned(), &Sums::default(), now);
+            let (Some(hint), Some(policy)) = (group.hint(), group.policy()) else {
+                continue;
+            };
+            let last = hint.last_line().cloned();
+            let decided = group.decide(&policy, last, &Known::default(), now);
             let refuses = group
                 .plan
                 .as_ref()
-                .is_some_and(|plan| !plan.refused.is_empty());
+                .is_some_and(|plan| !plan.others.is_empty());
             if decided.is_err() || refuses {
                 group.dissolve();
             }
@@ -370,10 +374,14 @@ impl Appender {
                 .extend(group.claims.iter().filter_map(|claim| claim.key));
             look.entries
                 .extend(group.claims.iter().filter_map(|claim| claim.sent));
+            look.followers_of
+                .extend(group.claims.iter().filter_map(corrected));
             if let Some(plan) = &group.plan {
                 look.keys
                     .extend(plan.claims().filter_map(|claim| claim.key));
                 look.entries.extend(plan.entry_ids());
+                look.followers_of
+                    .extend(plan.claims().filter_map(corrected));
             }
         }
         if look.accounts.is_empty() {
@@ -397,8 +405,8 @@ impl Appender {
             if let Some(plan) = &group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
-                    let mut granted = plan.granted.iter();
-                    entry.key.is_some() && granted.any(|claim| claim.key == entry.key)
+                    let mut entered = plan.entered.iter();
+                    entry.key.is_some() && entered.any(|entered| entered.claim.key == entry.key)
                 };
                 let may_stand = !seen.entries.iter().any(is_taken);
                 if may_stand && number(plan.after.as_ref()) == number(last) {
@@ -408,33 +416,41 @@ impl Appender {
                 group.dissolve();
             }
             group.answer_repeated(&seen);
-            self.decide_after(group, last.cloned()).await?;
+            let known = Known {
+                followers: seen.entries.clone(),
+                ..Known::default()
+            };
+            self.decide_after(group, last.cloned(), known).await?;
         }
         Ok(())
     }
 
-    async fn decide_after(&self, group: &mut Group, last: Option<Line>) -> Result<(), LedgerError> {
+    async fn decide_after(
+        &self,
+        group: &mut Group,
+        last: Option<Line>,
+        mut known: Known,
+    ) -> Result<(), LedgerError> {
         // One instant for all of it: at another one other windows' sums might be missing, and
         // so on for ever where the clock steps back over a window's edge.
         let now = self.clock.now();
-        let mut sums = Sums::default();
-        loop {
-            match group.decide(last.clone(), &sums, now) {
+        while let Some(policy) = group.policy() {
+            match group.decide(&policy, last.clone(), &known, now) {
                 Ok(()) => return Ok(()),
-                Err(Missing::Policy(policy)) => {
+                Err(Unknown::Policy) => {
                     let newer = self.policies.newer(&policy, &self.ledger).await?;
                     for claim in &mut group.claims {
                         claim.policy = newer.clone();
                     }
                 }
-                Err(Missing::Sums(windows)) => {
-                    sums = self
-                        .ledger
-                        .sums(group.account, last.as_ref(), &windows)
+                Err(unknown) => {
+                    known
+                        .learn(unknown, &self.ledger, group.account, last.as_ref(), now)
                         .await?;
                 }
             }
         }
+        Ok(())
     }
 
     /// Answers the plans that `are_done`, and settles their counters. Groups with nobody left
@@ -447,5 +463,13 @@ impl Appender {
             }
         }
         groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
+    }
+}
+
+/// The grant that a claim's answer depends on, if it is a correction.
+fn corrected(claim: &Pending) -> Option<EntryId> {
+    match &claim.task {
+        Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
+        Task::Claim(_) | Task::Adjust(..) => None,
     }
 }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::drafting::{Drafting, Known};
+use super::pending::{Outcome, Task, Undecided};
+use super::submit::Work;
 use super::totals::{last_line, totals};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse};
+use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
-use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -63,68 +63,30 @@ impl Engine {
             // Whatever the account holds; and there is no grant to repeat.
             return Ok(Outcome::Refused(policy, refusal));
         }
-        if self.watch.clock_is_off() {
-            return Err(Undecided::Clock.into());
-        }
-        let under_way = self.claims_under_way.clone();
-        let place = under_way
-            .try_acquire_owned()
-            .map_err(|_| Undecided::Overloaded)?;
+        // Redis knows no holds.
+        let may_be_counted = claim.hold.is_none();
+        let counting = self.counting.as_ref().filter(|_| may_be_counted);
+        let counts = counting.is_some_and(|counting| counting.decides(&policy));
+        let counters = self.counters.as_ref();
+        let first = match counters.is_some_and(|counters| counters.is_available()) {
+            _ if counts => &self.queues.count,
+            true => &self.queues.ask,
+            false => &self.queues.append,
+        };
         let identity = self.ledger.identity();
-        let key = claim
-            .key
-            .as_ref()
-            .map(|key| identity.key(&policy.name, key));
-        let turn = match key {
-            None => None,
-            Some(key) => Some(
-                self.keys_in_progress
-                    .begin(key)
-                    .ok_or(ClaimFailure::InProgress)?,
-            ),
-        };
-        let now = Instant::now();
-        let deadline = now + self.claim_deadline;
-        let counts = self
-            .counting
-            .as_ref()
-            .is_some_and(|counting| counting.decides(&policy));
-        let may_wait = self.counting.is_some() && policy.rule.may_be_counted();
-        let (answer, answered) = oneshot::channel();
-        let pending = Pending {
+        let key = claim.key.as_ref();
+        let work = Work {
+            task: Task::Claim(claim.hold),
             account: identity.account(&policy.name, &claim.subject),
-            policy,
-            subject: claim.subject,
+            subject: Some(claim.subject),
             units: claim.units,
-            key,
+            key: key.map(|key| identity.key(&policy.name, key)),
             metadata: claim.metadata,
-            nonce: Self::nonce(),
-            deadline,
-            count_from: now + self.claim_deadline / 2,
-            may_be_counted: self.counting.is_some(),
-            may_wait,
-            sent: None,
-            asked: Asked::default(),
-            answer,
-            turn,
-            _place: place,
+            note: None,
+            policy,
+            may_be_counted,
         };
-        let has_counters = self
-            .counters
-            .as_ref()
-            .is_some_and(|counters| counters.is_available());
-        let queue = match (counts, has_counters) {
-            (true, _) => &self.queues.count,
-            (false, true) => &self.queues.ask,
-            (false, false) => &self.queues.append,
-        };
-        reach("claim.received");
-        send(queue, pending);
-        match timeout_at(deadline, answered).await {
-            Ok(Ok(outcome)) => Ok(outcome?),
-            Ok(Err(_)) => Err(Undecided::Ending.into()),
-            Err(_) => Err(Undecided::Deadline.into()),
-        }
+        self.submit(work, first).await
     }
 
     /// Says what would become of a claim, and changes nothing.
@@ -164,7 +126,7 @@ impl Engine {
         }
     }
 
-    fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
+    pub(super) fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
         let policy = self.policies.get(name);
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
@@ -183,8 +145,14 @@ impl Engine {
                 ..Look::default()
             };
             if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
-                let metadata = claim.metadata.as_ref();
-                return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
+                let same = entry.account == account
+                    && entry.units == claim.units
+                    && entry.metadata == claim.metadata
+                    && Task::Claim(claim.hold).is_done_by(&entry);
+                return Ok(match same {
+                    true => Outcome::Repeated(entry),
+                    false => Outcome::KeyReused,
+                });
             }
         }
         if let Some(mut totals) = counted {
@@ -208,18 +176,23 @@ impl Engine {
         units: Units,
     ) -> Result<Outcome, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
-        let last = last.as_ref();
         let now = self.clock.now();
-        let mut sums = Sums::default();
+        let mut known = Known::default();
         loop {
-            match decide(&policy, units, last, &sums, now) {
-                Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
-                Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),
-                Verdict::OutdatedPolicy => {
-                    policy = self.policies.newer(&policy, &self.ledger).await?
+            let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
+                .and_then(|drafting| drafting.rehearse(units));
+            match verdict {
+                Ok(Verdict::Granted(line)) => {
+                    return Ok(Outcome::WouldGrant(policy, line.totals));
                 }
-                Verdict::NeedsSums(windows) => {
-                    sums = self.ledger.sums(account, last, &windows).await?
+                Ok(Verdict::Refused(refusal)) => return Ok(Outcome::Refused(policy, refusal)),
+                Err(Unknown::Policy) => {
+                    policy = self.policies.newer(&policy, &self.ledger).await?;
+                }
+                Err(unknown) => {
+                    known
+                        .learn(unknown, &self.ledger, account, last.as_ref(), now)
+                        .await?;
                 }
             }
         }
@@ -245,8 +218,8 @@ impl Engine {
                 return Ok(Some(Usage { policy, totals }));
             }
             let last = last_line(&engine.ledger, account).await?;
-            let at = instant_after(last.as_ref(), engine.clock.now());
-            let totals = totals(&engine.ledger, &policy, account, last.as_ref(), at).await?;
+            let now = engine.clock.now();
+            let totals = totals(&engine.ledger, &policy, account, last, now).await?;
             Ok(Some(Usage { policy, totals }))
         };
         self.detached(work).await?

@@ -190,7 +190,7 @@ impl Counting {
         let look = Look {
             accounts: claims.iter().map(|claim| claim.account).collect(),
             keys: claims.iter().filter_map(|claim| claim.key).collect(),
-            entries: Vec::new(),
+            ..Look::default()
         };
         let seen = match self.ledger.look(&look).await {
             Ok(seen) => seen,
@@ -211,9 +211,11 @@ impl Counting {
                         self.settle.confirm(claim.account, line, seen, now);
                     }
                     let policy = &claim.policy;
+                    let last = last.cloned();
+                    let word = word_of(last.as_ref());
                     let told = totals(&self.ledger, policy, claim.account, last, now).await;
                     match told {
-                        Ok(totals) => Ok(Told::Totals(word_of(last), totals)),
+                        Ok(totals) => Ok(Told::Totals(word, totals)),
                         Err(error) => Err(Arc::new(error)),
                     }
                 }
@@ -228,7 +230,7 @@ impl Counting {
                 self.drain.grants_wait(claim.account);
                 let totals = with_used(totals_unknown(&claim.policy, now), used);
                 let entry = entry_of(grant_of(&claim, now), totals);
-                claim.end(Ok(Outcome::Granted(entry)));
+                claim.end(Ok(Outcome::Entered(entry)));
             }
             Some(Counted::Queued(queued)) => {
                 self.drain.grants_wait(claim.account);
@@ -283,6 +285,7 @@ impl Counting {
         let mut count = Count {
             account,
             policy_version: policy.version,
+            now,
             totals: totals_unknown(policy, now),
             ledger: self.first_word(),
             grant: None,
@@ -291,7 +294,7 @@ impl Counting {
         if matches!(answer, Some(Counted::AskLedger(_))) && count.ledger == LedgerWord::NotAsked {
             let last = last_line(&self.ledger, account).await?;
             count.ledger = word_of(last.as_ref());
-            count.totals = totals(&self.ledger, policy, account, last.as_ref(), now).await?;
+            count.totals = totals(&self.ledger, policy, account, last, now).await?;
             answer = self.count_one(&count).await;
         }
         Ok(match answer {
@@ -356,6 +359,7 @@ fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTi
     Count {
         account: claim.account,
         policy_version: claim.policy.version,
+        now,
         totals,
         ledger,
         grant: Some(grant_of(claim, now)),
@@ -383,15 +387,18 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
     Entry {
         account: grant.account,
         id: grant.entry,
-        kind: EntryKind::Grant,
+        kind: EntryKind::Grant { held_until: None },
         units: grant.units,
         key: grant.key,
         metadata: grant.metadata,
         provisional: Some(Provisional::Within),
+        would_deny: false,
+        note: None,
         line: Line {
             number: 0,
             at: grant.entry.at(),
             policy_version: grant.policy_version,
+            lapses_at: None,
             totals,
         },
     }

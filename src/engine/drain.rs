@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::drafting::Known;
 use super::metrics::{Metrics, Stage};
 use super::policies::Policies;
 use super::settle::useful_for;
@@ -18,7 +19,7 @@ use crate::counter::{
     CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, SettledKeys, Settlement,
     Unavailable,
 };
-use crate::domain::account::{Recorded, Sums, record};
+use crate::domain::account::{Unknown, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Policy, PolicyId};
@@ -233,6 +234,7 @@ impl Drainer {
                 .collect(),
             keys: queued().filter_map(|queued| queued.grant.key).collect(),
             entries: queued().map(|queued| queued.grant.entry).collect(),
+            ..Look::default()
         };
         reach("drain.begun");
         let seen = self.ledger.look(&look).await?;
@@ -293,7 +295,7 @@ impl Drainer {
             entries: Vec::new(),
             settled: Vec::new(),
         };
-        let mut sums = Sums::default();
+        let mut known = Known::default();
         'grants: for queued in queued {
             let grant = &queued.grant;
             let mut key = grant.key;
@@ -317,31 +319,36 @@ impl Drainer {
             let mut policy = self.policy_of(grant).await?;
             let (line, provisional) = loop {
                 let line = batch.entries.last().map(|entry| &entry.line).or(last);
-                match record(&policy, grant.units, line, &sums, grant.entry.at()) {
-                    Recorded::Line(line, provisional) => break (line, provisional),
-                    Recorded::OutdatedPolicy => {
+                match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
+                    Ok(recorded) => break recorded,
+                    Err(Unknown::Policy) => {
                         let newest = self.newest(grant.policy)?;
                         policy = match newest.version > policy.version {
                             true => newest,
                             false => self.policies.newer(&policy, &self.ledger).await?,
                         };
                     }
-                    // The ledger's sums lack the entries of this batch.
-                    Recorded::NeedsSums(_) if !batch.entries.is_empty() => break 'grants,
-                    Recorded::NeedsSums(windows) => {
-                        sums = self.ledger.sums(grant.account, last, &windows).await?;
+                    // What the ledger tells lacks the entries of this batch.
+                    Err(_) if !batch.entries.is_empty() => break 'grants,
+                    Err(unknown) => {
+                        let at = grant.entry.at();
+                        known
+                            .learn(unknown, &self.ledger, grant.account, last, at)
+                            .await?;
                     }
                 }
             };
-            sums = Sums::default();
+            known = Known::default();
             batch.entries.push(Entry {
                 account: grant.account,
                 id: grant.entry,
-                kind: EntryKind::Grant,
+                kind: EntryKind::Grant { held_until: None },
                 units: grant.units,
                 key,
                 metadata: grant.metadata.clone(),
                 provisional: Some(provisional),
+                would_deny: false,
+                note: None,
                 line,
             });
             batch.settled.push(queued.clone());
@@ -378,7 +385,10 @@ fn standing<'a>(grant: &CountedGrant, seen: &'a Seen) -> Option<&'a Entry> {
 }
 
 fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
-    entry.account == grant.account && entry.units == grant.units && entry.metadata == grant.metadata
+    entry.account == grant.account
+        && entry.units == grant.units
+        && entry.metadata == grant.metadata
+        && entry.kind == EntryKind::Grant { held_until: None }
 }
 
 impl Batch {

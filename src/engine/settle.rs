@@ -9,7 +9,6 @@ use super::batch::in_batches;
 use super::group::Plan;
 use super::metrics::{Metrics, Stage};
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
-use crate::domain::account::Refusal;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::faults::reach;
@@ -53,8 +52,7 @@ impl SettleQueue {
         let (Some(_), Some(line)) = (&self.0, plan.last_line()) else {
             return;
         };
-        let denies = |refusal: &Refusal| matches!(refusal, Refusal::Denied(_));
-        if plan.draft.is_none() && !plan.refused.iter().any(|(_, refusal)| denies(refusal)) {
+        if plan.draft.is_none() && !plan.others.iter().any(|(_, outcome)| outcome.is_denied()) {
             return;
         }
         let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::denial::Asked;
-use super::error::{ApiError, InvalidPart};
+use super::error::ApiError;
 use super::extract::{
     Body, Caller, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
 };
@@ -16,8 +16,8 @@ use super::limits::{self, LimitUsage};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField};
 use super::words;
 use crate::domain::account::Refusal;
-use crate::domain::claim::{Claim, Metadata, Subject, Units};
-use crate::domain::grant::{Grant, Total};
+use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
+use crate::domain::grant::{Followers, Grant, Total};
 use crate::engine::Outcome;
 
 /// A request to take units of a policy for a subject.
@@ -35,8 +35,9 @@ pub struct ClaimBody {
     /// How many units; 1 when absent.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     units: Option<WholeNumber>,
-    /// Holds are not built yet: null or absent.
-    #[schema(value_type = Option<u64>, maximum = 0)]
+    /// Makes the grant a hold: it lapses after so many seconds, and gives its units back, unless
+    /// it is confirmed before.
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     hold_seconds: Option<WholeNumber>,
     /// Only says what would happen.
     #[serde(default)]
@@ -88,14 +89,13 @@ impl ClaimBody {
         let subject = faults.body("/subject", Subject::new(&self.subject));
         let units = faults.body("/units", units);
         let metadata = faults.body("/metadata", metadata);
-        if self.hold_seconds.is_some() {
-            let detail = "holds are not built yet: leave it out";
-            faults.add(InvalidPart::body("/hold_seconds", detail));
-        }
-        let claim = subject.zip(units).zip(metadata);
-        let claim = claim.map(|((subject, units), metadata)| Claim {
+        let hold = self.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
+        let hold = faults.body("/hold_seconds", hold.transpose());
+        let claim = subject.zip(units).zip(metadata).zip(hold);
+        let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
             subject,
             units,
+            hold,
             key: key.0,
             metadata,
         });
@@ -144,17 +144,22 @@ pub async fn post(
         false => data.claim(&policy.0, claim).await?,
     };
     let now = data.now();
-    let grant = |entry| Grant {
+    let grant = |entry, followers| Grant {
         entry,
         policy: policy.0.clone(),
         subject: Some(subject.as_str().to_owned()),
+        followers,
     };
     match outcome {
-        Outcome::Granted(entry) => Ok(granted(HttpResponse::Created(), &grant(entry), now)),
-        Outcome::Replayed(entry) => {
+        Outcome::Entered(entry) => {
+            let grant = grant(entry, Followers::default());
+            Ok(granted(HttpResponse::Created(), &grant, now))
+        }
+        Outcome::Repeated(entry) => {
+            let followers = engine(&data).followers(entry.id).await?;
             let mut response = HttpResponse::Ok();
             response.insert_header(("Idempotent-Replayed", "true"));
-            Ok(granted(response, &grant(entry), now))
+            Ok(granted(response, &grant(entry, followers), now))
         }
         Outcome::KeyReused => Err(ApiError::KeyReused),
         Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
@@ -164,7 +169,7 @@ pub async fn post(
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,
-                subject,
+                subject: subject.as_str().to_owned(),
                 units,
                 now,
             };
@@ -202,7 +207,7 @@ fn answer(
     response.json(ClaimAnswer {
         outcome,
         provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
-        grant: grant.map(GrantBody::from),
+        grant: grant.map(|grant| GrantBody::new(grant, now)),
         limits: totals.iter().map(LimitUsage::from).collect(),
     })
 }

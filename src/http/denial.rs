@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::limits::{self, LimitUsage, seconds_until};
 use super::words;
-use crate::domain::claim::{Subject, Units};
+use crate::domain::claim::Units;
 use crate::domain::grant::Total;
 use crate::domain::policy::Policy;
 use crate::domain::window::Per;
@@ -25,7 +25,7 @@ pub struct Asked {
     /// The version of the policy that decided.
     pub policy: Arc<Policy>,
     /// For whom.
-    pub subject: Subject,
+    pub subject: String,
     /// How much.
     pub units: Units,
     /// When it was answered.

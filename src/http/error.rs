@@ -9,6 +9,8 @@ use utoipa::ToSchema;
 
 use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
+use crate::domain::claim::UNITS_MAX;
+use crate::domain::correction::CorrectionRefusal;
 use crate::domain::policy::{Fault, Inactive, PolicyName};
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, ReconcileFailure, Undecided,
@@ -55,13 +57,25 @@ pub enum ApiError {
     /// The policy grants nothing just now.
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
+    /// Only a hold can be confirmed.
+    #[error("this grant is no hold: there is nothing to confirm")]
+    NotAHold,
+    /// A reversed hold cannot be confirmed.
+    #[error("this grant was reversed at {}", written(*.0))]
+    GrantReversed(DateTime<Utc>),
+    /// A lapsed hold cannot be confirmed.
+    #[error("this hold lapsed at {}: claim anew", written(*.0))]
+    HoldGone(DateTime<Utc>),
+    /// A lapsed hold cannot be reversed.
+    #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
+    HoldLapsed(DateTime<Utc>),
     /// The precondition failed.
     #[error("{}", describe_version(*.0))]
     PreconditionFailed(Option<u32>),
     /// The same key with another claim.
     #[error(
         "this Idempotency-Key stands for another claim: the same key means the same subject, \
-         units and metadata; take a new key for a new claim"
+         units, hold and metadata; take a new key for a new claim"
     )]
     KeyReused,
     /// Some window lacks room.
@@ -154,6 +168,18 @@ impl ApiError {
                 Self::Invalid(vec![InvalidPart::body("/units", detail)])
             }
             Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
+                let detail = format!("more than the {used} that are used in this {per}");
+                Self::Invalid(vec![InvalidPart::body("/units", detail)])
+            }
+            Refusal::NotCorrected(CorrectionRefusal::TooMany) => {
+                let detail = format!("more than {UNITS_MAX} would be used");
+                Self::Invalid(vec![InvalidPart::body("/units", detail)])
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
+            Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
+            Refusal::NotCorrected(CorrectionRefusal::Lapsed(at)) => Self::HoldGone(at),
+            Refusal::NotCorrected(CorrectionRefusal::GivenBack(at)) => Self::HoldLapsed(at),
         }
     }
 
@@ -173,6 +199,9 @@ impl ApiError {
                 ("reconciliation-in-progress", "Reconciliation in progress")
             }
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
+            Self::NotAHold => ("not-a-hold", "Not a hold"),
+            Self::GrantReversed(_) => ("grant-reversed", "Grant reversed"),
+            Self::HoldGone(_) | Self::HoldLapsed(_) => ("hold-lapsed", "Hold lapsed"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
             Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
             Self::Denied(_) => ("quota-exceeded", "Quota exceeded"),
@@ -192,9 +221,13 @@ impl ResponseError for ApiError {
             Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ClaimInProgress | Self::ReconciliationInProgress | Self::PolicyInactive(..) => {
-                StatusCode::CONFLICT
-            }
+            Self::ClaimInProgress
+            | Self::ReconciliationInProgress
+            | Self::PolicyInactive(..)
+            | Self::NotAHold
+            | Self::GrantReversed(_)
+            | Self::HoldLapsed(_) => StatusCode::CONFLICT,
+            Self::HoldGone(_) => StatusCode::GONE,
             Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
@@ -254,6 +287,10 @@ impl ResponseError for ApiError {
             | Self::UnknownPolicy(_)
             | Self::NotFound(_)
             | Self::PolicyInactive(..)
+            | Self::NotAHold
+            | Self::GrantReversed(_)
+            | Self::HoldGone(_)
+            | Self::HoldLapsed(_)
             | Self::PreconditionFailed(None)
             | Self::KeyReused
             | Self::Denied(_) => {}

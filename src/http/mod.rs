@@ -5,6 +5,7 @@ mod claims;
 mod denial;
 mod docs;
 mod error;
+mod exports;
 mod extract;
 mod grants;
 mod health;
@@ -55,7 +56,7 @@ fn routes(service: &mut ServiceConfig) {
     );
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
-        read(r, grants::export)
+        read(r, exports::export)
     });
     at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {

@@ -6,7 +6,7 @@ use utoipa::{IntoParams, IntoResponses, Modify, OpenApi};
 use super::error::Problem;
 use super::links::Links;
 use super::words;
-use super::{claims, grants, health, policies, reconciliations};
+use super::{claims, exports, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -121,7 +121,7 @@ pub struct IdempotencyKeyField {
         claims::usage,
         grants::get,
         grants::list,
-        grants::export,
+        exports::export,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,

@@ -18,7 +18,8 @@ use uuid::Uuid;
 
 use crate::domain::account::Sums;
 use crate::domain::claim::Subject;
-use crate::domain::grant::{Entry, Grant, Line, Provisional};
+use crate::domain::correction::Holds;
+use crate::domain::grant::{Entry, Followers, Grant, GrantState, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::reconciliation::{
@@ -27,6 +28,9 @@ use crate::domain::reconciliation::{
 use crate::domain::window::Window;
 
 pub use error::{LedgerError, OpenError};
+
+/// How many open holds are read beyond those that have lapsed.
+const HOLDS_AHEAD: u32 = 64;
 
 /// A connection to a ledger. Cheap to clone.
 #[derive(Clone)]
@@ -56,6 +60,15 @@ pub struct Look {
     pub keys: Vec<KeyId>,
     /// Entries that may or may not have been committed.
     pub entries: Vec<EntryId>,
+    /// Grants whose confirmations, reversals and lapses are wanted.
+    pub followers_of: Vec<EntryId>,
+}
+
+impl Look {
+    /// Whether it wants last lines alone.
+    fn names_no_entries(&self) -> bool {
+        self.keys.is_empty() && self.entries.is_empty() && self.followers_of.is_empty()
+    }
 }
 
 /// What a [`Look`] found, all of it committed. An account without entries has no line.
@@ -64,7 +77,7 @@ pub struct Seen {
     /// The last lines. They were read before the entries: an entry that one of them counts
     /// is among the entries.
     pub lines: HashMap<AccountId, Line>,
-    /// The entries that bear one of the keys or ids, in no order.
+    /// The entries that bear one of the keys or ids, or follow one of the grants, in no order.
     pub entries: Vec<Entry>,
 }
 
@@ -75,8 +88,8 @@ pub struct Draft {
     pub account: AccountId,
     /// Its policy.
     pub policy: PolicyId,
-    /// Its subject, written beside entry 1.
-    pub subject: Subject,
+    /// Its subject, written beside entry 1; whoever has no entry 1 needs none.
+    pub subject: Option<Subject>,
     /// The last line that was assumed: `None` for an account without entries.
     pub after: Option<Line>,
     /// The entries, numbered from the one after that line. At least one.
@@ -105,8 +118,29 @@ pub struct GrantFilter {
     pub from: EntryId,
     /// All ids are below this one.
     pub to: EntryId,
+    /// Only grants in a state, at the instant `now`.
+    pub state: Option<GrantState>,
+    /// The present instant.
+    pub now: DateTime<Utc>,
     /// Only grants that Redis alone decided, all of them or those that went over.
     pub provisional: Option<ProvisionalScope>,
+    /// Only grants that an observing policy would have denied.
+    pub would_deny: bool,
+}
+
+impl GrantFilter {
+    /// Every grant of a scope, seen at an instant.
+    pub fn of(scope: GrantScope, now: DateTime<Utc>) -> Self {
+        Self {
+            scope,
+            from: EntryId(Uuid::nil()),
+            to: EntryId(Uuid::max()),
+            state: None,
+            now,
+            provisional: None,
+            would_deny: false,
+        }
+    }
 }
 
 /// Which provisional grants.
@@ -252,7 +286,8 @@ impl Ledger {
         store!(self, store => store.look(look).await)
     }
 
-    /// The units that an account's grants, up to its line `last`, took inside each window.
+    /// The units used inside each window, as the sum of an account's entries up to its line
+    /// `last`.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -273,6 +308,25 @@ impl Ledger {
             sums.insert(*window, units);
         }
         Ok(sums)
+    }
+
+    /// The holds that an account's entries up to its line `last` leave open, as they are at an
+    /// instant.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn holds(
+        &self,
+        account: AccountId,
+        last: &Line,
+        at: DateTime<Utc>,
+    ) -> Result<Holds, LedgerError> {
+        let Some(from) = last.lapses_at else {
+            return Ok(Holds::default());
+        };
+        let most = HOLDS_AHEAD;
+        let found = store!(self, store => store.holds(account, last.number, from, at, most).await?);
+        Ok(Holds::at(at, found, most as usize))
     }
 
     /// Appends drafts in one transaction, and returns the accounts whose entries now stand,
@@ -588,10 +642,16 @@ fn decode_name(name: &str) -> Result<PolicyName, LedgerError> {
     PolicyName::new(name).map_err(|_| LedgerError::Corrupt(format!("a policy's name {name:?}")))
 }
 
-fn decode_grant(entry: Entry, policy: &str, subject: Option<String>) -> Result<Grant, LedgerError> {
+fn decode_grant(
+    entry: Entry,
+    policy: &str,
+    subject: Option<String>,
+    followers: Followers,
+) -> Result<Grant, LedgerError> {
     Ok(Grant {
         entry,
         policy: decode_name(policy)?,
         subject,
+        followers,
     })
 }

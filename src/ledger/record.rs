@@ -2,27 +2,94 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::LedgerError;
-use crate::domain::grant::{EntryKind, Provisional};
+use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
+use crate::domain::identity::EntryId;
 use crate::domain::policy::{
     Durability, LimitDraft, OnLedgerOutage, Rule, RuleDraft, format_minute, weekday_name,
 };
 
+/// The columns of an entry `e`, which both stores name alike.
+macro_rules! entry_columns {
+    () => {
+        "e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+         e.key, e.metadata, e.provisional, e.of_grant, e.held_until, e.would_deny, e.made_by,
+         e.reason"
+    };
+}
+pub(super) use entry_columns;
+
 /// The number that stands for an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
     match kind {
-        EntryKind::Grant => 1,
+        EntryKind::Grant { .. } => 1,
+        EntryKind::Confirmation { .. } => 2,
+        EntryKind::Reversal { .. } => 3,
+        EntryKind::Lapse { .. } => 4,
+        EntryKind::Adjustment(Direction::Up) => 5,
+        EntryKind::Adjustment(Direction::Down) => 6,
+    }
+}
+
+/// The grant that an entry names.
+pub fn of_grant(kind: EntryKind) -> Option<EntryId> {
+    match kind {
+        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            Some(of)
+        }
+        EntryKind::Grant { .. } | EntryKind::Adjustment(_) => None,
     }
 }
 
 /// # Errors
-/// [`LedgerError::Corrupt`] for a number that stands for no kind.
-pub fn decode_kind(kind: i16) -> Result<EntryKind, LedgerError> {
-    match kind {
-        1 => Ok(EntryKind::Grant),
+/// [`LedgerError::Corrupt`] for a number that stands for no kind, and for a kind without the
+/// grant that it must name.
+pub fn decode_kind(
+    kind: i16,
+    of_grant: Option<EntryId>,
+    held_until: Option<DateTime<Utc>>,
+) -> Result<EntryKind, LedgerError> {
+    match (kind, of_grant) {
+        (1, _) => Ok(EntryKind::Grant { held_until }),
+        (2, Some(of)) => Ok(EntryKind::Confirmation { of }),
+        (3, Some(of)) => Ok(EntryKind::Reversal { of }),
+        (4, Some(of)) => Ok(EntryKind::Lapse { of }),
+        (5, _) => Ok(EntryKind::Adjustment(Direction::Up)),
+        (6, _) => Ok(EntryKind::Adjustment(Direction::Down)),
         _ => Err(LedgerError::Corrupt(format!("an entry's kind {kind}"))),
     }
+}
+
+/// A note from its columns.
+pub fn decode_note(made_by: Option<String>, reason: Option<String>) -> Option<Note> {
+    made_by.map(|by| Note {
+        by: by.into(),
+        reason,
+    })
+}
+
+/// An entry that names a grant, from its columns; `None` where there is none.
+///
+/// # Errors
+/// As [`decode_kind`].
+pub fn decode_follower(
+    grant: EntryId,
+    id: Option<Uuid>,
+    kind: Option<i16>,
+    at: Option<DateTime<Utc>>,
+    note: Option<Note>,
+) -> Result<Option<Follower>, LedgerError> {
+    let (Some(id), Some(kind), Some(at)) = (id, kind, at) else {
+        return Ok(None);
+    };
+    Ok(Some(Follower {
+        id: EntryId(id),
+        kind: decode_kind(kind, Some(grant), None)?,
+        at,
+        note,
+    }))
 }
 
 /// The number that stands for how a provisional grant was appended.
@@ -146,7 +213,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
-        assert!(decode_kind(0).is_err());
+        assert!(decode_kind(0, None, None).is_err());
+        assert!(decode_kind(3, None, None).is_err());
     }
 
     #[test]

@@ -92,25 +92,27 @@ impl Desk {
                 &Sums::default(),
                 self.now,
             );
-            let Verdict::Granted(line) = verdict else {
+            let Ok(Verdict::Granted(line)) = verdict else {
                 panic!("not granted: {verdict:?}");
             };
             last = Some(line.clone());
             entries.push(Entry {
                 account,
                 id: EntryId::new(line.at, line.number, Uuid::new_v4().as_u64_pair().1),
-                kind: EntryKind::Grant,
+                kind: EntryKind::Grant { held_until: None },
                 units,
                 key: key.map(|key| self.key(key)),
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
                 provisional: None,
+                would_deny: false,
+                note: None,
                 line,
             });
         }
         Draft {
             account,
             policy: self.policy.id,
-            subject: Subject::new(subject).expect("a subject"),
+            subject: Some(Subject::new(subject).expect("a subject")),
             after: after.cloned(),
             entries,
         }
@@ -140,7 +142,7 @@ impl Desk {
         let look = Look {
             accounts: subjects.iter().map(|text| self.account(text)).collect(),
             keys: keys.iter().map(|text| self.key(text)).collect(),
-            entries: Vec::new(),
+            ..Look::default()
         };
         self.ledger.look(&look).await.expect("a look")
     }
