@@ -4,10 +4,12 @@
 
 pub mod account;
 pub mod audit;
+pub mod backtest;
 pub mod claim;
 pub mod correction;
 pub mod grant;
 pub mod identity;
+pub mod key;
 pub mod policy;
 pub mod reconciliation;
 pub mod totals;

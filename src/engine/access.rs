@@ -7,6 +7,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::BuildError;
+use crate::domain::key::Role;
+use crate::domain::policy::PolicyName;
 use crate::ledger::{KeyRecord, Ledger};
 
 /// The shortest admin key that is taken from the settings, in characters.
@@ -22,6 +24,26 @@ const ADMIN: &str = "admin";
 pub struct Principal {
     /// The key's id, or where it was set. Stands beside the changes that it makes.
     pub key: Arc<str>,
+    /// What the key is for.
+    pub role: Role,
+    /// The policies that it is confined to; `None` for all.
+    pub policies: Option<Arc<[PolicyName]>>,
+}
+
+impl Principal {
+    fn admin(key: Arc<str>) -> Self {
+        Self {
+            key,
+            role: Role::Admin,
+            policies: None,
+        }
+    }
+
+    /// Whether a policy is among those that the key may be used for.
+    pub fn may_use(&self, policy: &PolicyName) -> bool {
+        let confined_to = self.policies.as_deref();
+        confined_to.is_none_or(|policies| policies.contains(policy))
+    }
 }
 
 /// The keys that are accepted, by the hashes of their secrets.
@@ -59,9 +81,7 @@ impl Access {
         let mut accepted: HashMap<blake3::Hash, Principal> = keys
             .into_iter()
             .map(|key| {
-                let principal = Principal {
-                    key: key.id.to_string().into(),
-                };
+                let principal = Principal::admin(key.id.to_string().into());
                 (blake3::Hash::from_bytes(key.secret_hash), principal)
             })
             .collect();
@@ -69,9 +89,7 @@ impl Access {
             if admin_key.chars().count() < SECRET_LEAST {
                 return Err(BuildError::WeakAdminKey);
             }
-            let principal = Principal {
-                key: KEY_OF_SETTINGS.into(),
-            };
+            let principal = Principal::admin(KEY_OF_SETTINGS.into());
             accepted.insert(blake3::hash(admin_key.as_bytes()), principal);
         }
         Ok((Self(accepted), secret))

@@ -139,12 +139,14 @@ impl Engine {
         Ok(policy.filter(|policy| !policy.archived))
     }
 
-    /// A page of the policies that are not archived, by name, and the cursor of the next.
+    /// A page of the policies that are not archived, by name, and the cursor of the next; only
+    /// of those that the caller is confined to, if to any.
     ///
     /// # Errors
     /// [`ListFailure`].
     pub async fn policies(
         self: &Arc<Self>,
+        confined_to: Option<&[PolicyName]>,
         limit: u32,
         cursor: Option<&str>,
     ) -> Result<(Vec<Policy>, Option<String>), ListFailure> {
@@ -158,7 +160,11 @@ impl Engine {
         let after = std::str::from_utf8(&after).map_err(|_| InvalidCursor)?;
         let after = after.trim_end_matches('\0').to_owned();
         let engine = self.clone();
-        let work = async move { engine.ledger.policies(&after, limit + 1).await };
+        let only = confined_to.map(<[PolicyName]>::to_vec);
+        let work = async move {
+            let only = only.as_deref();
+            engine.ledger.policies(only, &after, limit + 1).await
+        };
         let mut policies = self.detached(work).await?.map_err(Failure::from)?;
         let next = cut_page(&mut policies, limit).map(|last| {
             let mut position = [0; 63];

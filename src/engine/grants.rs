@@ -58,8 +58,8 @@ pub enum ListFailure {
     /// The cursor is not this list's.
     #[error(transparent)]
     Cursor(#[from] InvalidCursor),
-    /// Too many exports are under way.
-    #[error("too many exports are under way")]
+    /// Too many exports and backtests are under way.
+    #[error("too many exports and backtests are under way")]
     Overloaded,
     /// Not the caller's fault.
     #[error(transparent)]

@@ -4,6 +4,7 @@
 mod access;
 mod append;
 mod ask;
+mod backtest;
 mod batch;
 mod claim;
 mod compare;
@@ -46,6 +47,7 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
+pub use backtest::Backtested;
 pub use claim::{ClaimFailure, Usage};
 pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;
@@ -71,7 +73,7 @@ use settle::SettleQueue;
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
-/// Exports at once. Each holds a connection and a snapshot.
+/// Exports and backtests at once. Each holds a connection and a snapshot.
 const EXPORTS_MOST: usize = 4;
 
 /// What an engine is built from.

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::caller::{Anyone, Caller, Claimer};
 use super::denial::Asked;
 use super::error::ApiError;
 use super::extract::{
-    Body, Caller, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
+    Body, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
@@ -108,6 +109,8 @@ impl ClaimBody {
 /// Answered after the grant is committed to the ledger. Safe to retry with the same
 /// `Idempotency-Key`: the same claim gets the same grant, with status 200 and
 /// `Idempotent-Replayed: true`. A denial is not remembered: the same key may be granted later.
+///
+/// Roles: `claim`, `admin`.
 #[utoipa::path(
     post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
     params(
@@ -133,7 +136,7 @@ impl ClaimBody {
     ),
 )]
 pub async fn post(
-    _caller: Caller,
+    _caller: Caller<Claimer>,
     Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -215,6 +218,8 @@ fn answer(
 /// A subject's limits as they are now.
 ///
 /// Read from the ledger. A subject that never claimed has used nothing.
+///
+/// Roles: `claim`, `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
@@ -229,7 +234,7 @@ fn answer(
     ),
 )]
 pub async fn usage(
-    _caller: Caller,
+    _caller: Caller<Anyone>,
     policy: PolicyPath,
     subject: SubjectPath,
     data: EngineData,

@@ -7,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::caller::Forbidden;
 use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
 use crate::domain::claim::UNITS_MAX;
@@ -27,6 +28,9 @@ pub enum ApiError {
     /// No key, or none that is known.
     #[error("send a valid key as Authorization: Bearer <key>")]
     Unauthorized,
+    /// A key that may not do this.
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
     /// Not JSON, an unknown field, a wrong type.
     #[error("{0}")]
     Malformed(String),
@@ -88,7 +92,7 @@ pub enum ApiError {
     #[error("the service cannot do this right now; try again")]
     Unavailable(#[source] Failure),
     /// Too much of this is under way.
-    #[error("too many exports are under way; try again")]
+    #[error("too many exports and backtests are under way; try again")]
     Overloaded,
 }
 
@@ -144,6 +148,16 @@ impl InvalidPart {
             parameter: None,
         }
     }
+
+    /// The same part of a body that is itself at a place of another.
+    pub fn inside(self, place: &str) -> Self {
+        let pointer = self.pointer.as_deref();
+        let inner = pointer.and_then(|pointer| pointer.strip_prefix('#'));
+        Self {
+            pointer: inner.map(|inner| format!("#{place}{inner}")),
+            ..self
+        }
+    }
 }
 
 impl From<Fault> for InvalidPart {
@@ -187,6 +201,7 @@ impl ApiError {
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Self::Unauthorized => ("unauthorized", "Unauthorized"),
+            Self::Forbidden(_) => ("forbidden", "Forbidden"),
             Self::Malformed(_) => ("malformed", "Malformed"),
             Self::TooLarge(_) => ("too-large", "Too large"),
             Self::SlowRequest => ("slow-request", "Slow request"),
@@ -215,6 +230,7 @@ impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
@@ -280,7 +296,8 @@ impl ResponseError for ApiError {
                     headers.insert(header::ETAG, etag);
                 }
             }
-            Self::Malformed(_)
+            Self::Forbidden(_)
+            | Self::Malformed(_)
             | Self::TooLarge(_)
             | Self::SlowRequest
             | Self::Invalid(_)

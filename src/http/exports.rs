@@ -9,8 +9,9 @@ use serde::Deserialize;
 use tokio::sync::mpsc::Receiver;
 use utoipa::IntoParams;
 
+use super::caller::{Auditor, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{Caller, EngineData, Faults, Query, engine};
+use super::extract::{EngineData, Faults, Query, engine};
 use super::grants::{GrantBody, GrantFilterQuery};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::words;
@@ -58,7 +59,10 @@ pub struct ExportQuery {
 /// Export grants, newest first, as they stand at one instant.
 ///
 /// CSV (RFC 4180) or one JSON object a line, streamed. A CSV cell that a spreadsheet would
-/// take for a formula has an apostrophe before it.
+/// take for a formula has an apostrophe before it. A key that is confined to policies must name
+/// one of them.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants/export", operation_id = "export_grants", tag = "grants",
     params(ExportQuery),
@@ -71,7 +75,7 @@ pub struct ExportQuery {
     ),
 )]
 pub async fn export(
-    _caller: Caller,
+    _caller: Caller<Auditor, InQuery>,
     query: Query<ExportQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {

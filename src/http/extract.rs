@@ -9,7 +9,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -19,7 +19,7 @@ use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::PolicyName;
-use crate::engine::{Engine, Precondition, Principal};
+use crate::engine::{Engine, Precondition};
 
 /// The largest body, in bytes.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
@@ -27,48 +27,6 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
-
-/// Whoever sent the request, by a valid key. A handler that takes one cannot forget to ask.
-pub struct Caller(pub Principal);
-
-impl FromRequest for Caller {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let engine = request.app_data::<Data<Engine>>();
-        let secret = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, secret)| secret.trim());
-        let principal = engine
-            .zip(secret)
-            .and_then(|(engine, secret)| engine.authenticate(secret));
-        ready(principal.map(Caller).ok_or(ApiError::Unauthorized))
-    }
-}
-
-/// Whoever may read the metrics: any key, or nobody in particular where they are open.
-pub struct MetricsReader;
-
-impl FromRequest for MetricsReader {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let options = request.app_data::<Data<ServeOptions>>();
-        let reader = match options.is_some_and(|options| options.open_metrics) {
-            true => Ok(Self),
-            false => Caller::from_request(request, payload)
-                .into_inner()
-                .map(|_| Self),
-        };
-        ready(reader)
-    }
-}
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -361,6 +319,17 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
     Ok(instant.to_utc())
 }
 
+/// A date in ISO 8601, of the years 0 to 9999.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
+    let is_shaped = text.len() == 10 && text.starts_with(|first: char| first.is_ascii_digit());
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
+    date.filter(|_| is_shaped)
+        .ok_or("write a date like 2026-11-21")
+}
+
 /// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
 /// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
 #[derive(Debug, Clone, Copy)]
@@ -419,6 +388,25 @@ mod tests {
         assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
         for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let date = parse_date("2028-02-29").unwrap();
+        assert_eq!(date.to_string(), "2028-02-29");
+        for wrong in [
+            "",
+            "2027-02-29",
+            "2026-1-211",
+            "+2026-1-2",
+            "20261121",
+            "2026-11-21T00:00:00Z",
+            " 2026-1-2 ",
+            "-001-01-01",
+            "2026- 1- 1",
+        ] {
+            assert!(parse_date(wrong).is_err(), "{wrong}");
         }
     }
 

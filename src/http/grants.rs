@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{Caller, EngineData, Faults, Query, decoded, engine};
+use super::extract::{EngineData, Faults, Query, decoded, engine};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::words;
 use crate::domain::claim::{IdempotencyKey, Subject};
@@ -227,6 +228,8 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
 }
 
 /// One grant.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants/{id}", operation_id = "get_grant", tag = "grants",
     params(("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")),
@@ -236,7 +239,7 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
     ),
 )]
 pub async fn get(
-    _caller: Caller,
+    caller: Caller<Auditor, ByHandler>,
     request: actix_web::HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -244,10 +247,15 @@ pub async fn get(
     let id = id.map_err(|_| ApiError::invalid("id", "a grant's id is a UUID"))?;
     let grant = engine(&data).grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
+    caller.may_use(&grant.policy)?;
     Ok(HttpResponse::Ok().json(GrantBody::new(&grant, data.now())))
 }
 
 /// Grants, newest first.
+///
+/// A key that is confined to policies must name one of them.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants", operation_id = "list_grants", tag = "grants",
     params(GrantFilterQuery),
@@ -257,7 +265,7 @@ pub async fn get(
     ),
 )]
 pub async fn list(
-    _caller: Caller,
+    _caller: Caller<Auditor, InQuery>,
     query: Query<GrantFilterQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {

@@ -5,8 +5,9 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::caller::MetricsReader;
 use super::error::ApiError;
-use super::extract::{EngineData, MetricsReader};
+use super::extract::EngineData;
 use super::words;
 
 /// How an instance is.
@@ -40,6 +41,8 @@ pub async fn livez() -> &'static str {
 ///
 /// In the text format of OpenMetrics 1.0. With any key, or without one where
 /// `PERDIEM_OPEN_METRICS` is true.
+///
+/// Roles: `claim`, `audit`, `admin`.
 #[utoipa::path(
     get, path = "/metrics", tag = "operation",
     responses(

@@ -26,6 +26,7 @@ const LINKS: &[Row] = &[
     ("put_policy", "201", "archive_policy", POLICY),
     ("put_policy", "201", "list_policy_versions", POLICY),
     ("put_policy", "201", "list_windows", POLICY),
+    ("put_policy", "201", "backtest_policy", POLICY),
     ("put_policy", "201", "claim", POLICY),
     ("claim", "201", "get_grant", GRANT),
     ("claim", "201", "get_usage", ACCOUNT),

@@ -1,6 +1,8 @@
 //! The HTTP face: parse, authorise, render; no rules of its own.
 
 mod application;
+mod backtest;
+mod caller;
 mod claims;
 mod denial;
 mod docs;
@@ -45,6 +47,9 @@ fn routes(service: &mut ServiceConfig) {
     });
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
         read(r, policies::windows)
+    });
+    at("/v1/policies/{policy}/backtest", "POST", |r| {
+        r.post(backtest::post)
     });
     at("/v1/policies/{policy}/claims", "POST", |r| {
         r.post(claims::post)

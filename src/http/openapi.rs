@@ -6,7 +6,7 @@ use utoipa::{IntoParams, IntoResponses, Modify, OpenApi};
 use super::error::Problem;
 use super::links::Links;
 use super::words;
-use super::{claims, exports, grants, health, policies, reconciliations};
+use super::{backtest, claims, exports, grants, health, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -20,6 +20,9 @@ pub enum Faults4xx {
         ("WWW-Authenticate" = String, description = "Always `Bearer`."),
     ))]
     Unauthorized(Problem),
+    /// `forbidden`: the key has another role, or is confined to other policies.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
     /// `invalid`: values out of bounds, each with its place; `idempotency-key-reused`: the same
     /// key with another claim.
     #[response(status = 422, content_type = "application/problem+json")]
@@ -117,6 +120,7 @@ pub struct IdempotencyKeyField {
         policies::archive,
         policies::versions,
         policies::windows,
+        backtest::post,
         claims::post,
         claims::usage,
         grants::get,
@@ -151,7 +155,7 @@ impl Modify for BearerKey {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key: Authorization: Bearer <key>."))
+            .description(Some("An API key: Authorization: Bearer <key>. Each operation names the roles that it takes."))
             .build();
         openapi
             .components

@@ -6,10 +6,10 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, Caller, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine,
-    parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
@@ -162,7 +162,11 @@ impl From<Policy> for PolicyAnswer {
 }
 
 impl PolicyBody {
-    fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
+    /// Checks it: the rule, and why.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`].
+    pub fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -218,6 +222,8 @@ impl PolicyBody {
 /// A change holds for the very next claim at the instance that took it, and everywhere within
 /// a second. Every change makes a new version; a policy that is so already is left as it is.
 /// Without `If-Match` the last writer wins.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
@@ -233,14 +239,14 @@ impl PolicyBody {
     ),
 )]
 pub async fn put(
-    caller: Caller,
+    caller: Caller<Admin>,
     Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (rule, reason) = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, rule, reason, precondition, caller.0.key)
+        .put_policy(name, rule, reason, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
     let existed = edited.before.is_some_and(|policy| !policy.archived);
@@ -253,6 +259,8 @@ pub async fn put(
 }
 
 /// A policy, with its version as ETag.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
@@ -262,7 +270,7 @@ pub async fn put(
     ),
 )]
 pub async fn get(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     policy: PolicyPath,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -288,19 +296,25 @@ pub struct PageQuery {
 }
 
 /// The policies that are not archived, by name.
+///
+/// A key that is confined to policies sees only these.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies", operation_id = "list_policies", tag = "policies",
     params(PageQuery),
     responses((status = 200, description = "A page.", body = PolicyList), Faults4xx, Faults5xx),
 )]
 pub async fn list(
-    _caller: Caller,
+    caller: Caller<Auditor, ByHandler>,
     query: Query<PageQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let limit = page_limit(&query.0)?;
     let cursor = query.0.cursor.as_deref();
-    let (policies, next_cursor) = engine(&data).policies(limit, cursor).await?;
+    let (policies, next_cursor) = engine(&data)
+        .policies(caller.policies(), limit, cursor)
+        .await?;
     Ok(HttpResponse::Ok().json(PolicyList {
         items: policies.into_iter().map(PolicyAnswer::from).collect(),
         next_cursor,
@@ -328,6 +342,8 @@ pub struct ArchiveQuery {
 }
 
 /// Archive a policy: no more claims; its history stays.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
@@ -341,7 +357,7 @@ pub struct ArchiveQuery {
     ),
 )]
 pub async fn archive(
-    caller: Caller,
+    caller: Caller<Admin>,
     query: Query<ArchiveQuery>,
     policy: PolicyPath,
     precondition: Precondition,
@@ -353,13 +369,15 @@ pub async fn archive(
     }
     let name = policy.0.clone();
     let edited = engine(&data)
-        .archive_policy(name, reason, precondition, caller.0.key)
+        .archive_policy(name, reason, precondition, caller.key())
         .await?
         .map_err(|error| (policy.0, error))?;
     Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
 }
 
 /// Every version of a policy, archived or not, newest first: what, who, when, why.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/versions", operation_id = "list_policy_versions", tag = "policies",
     params(
@@ -372,7 +390,7 @@ pub async fn archive(
     ),
 )]
 pub async fn versions(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<PageQuery>,
     policy: PolicyPath,
     data: EngineData,
@@ -435,6 +453,8 @@ pub struct WindowList {
 }
 
 /// The windows of a policy that touch a span.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
     params(
@@ -447,7 +467,7 @@ pub struct WindowList {
     ),
 )]
 pub async fn windows(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<WindowListQuery>,
     policy: PolicyPath,
     data: EngineData,

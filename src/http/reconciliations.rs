@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::caller::{Admin, Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{Body, Caller, EngineData, Query, decoded, engine};
+use super::extract::{Body, EngineData, Query, decoded, engine};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::{PageQuery, page_limit};
 use super::words;
@@ -201,6 +202,8 @@ impl From<&Figures> for WindowFigures {
 /// Each counter in Redis is compared with its account's last line, and each account's totals
 /// with the sums of its entries, while claims go on. It may take a while, and goes on also when
 /// the client leaves: the report is in the list. One at a time an instance.
+///
+/// Roles: `admin`.
 #[utoipa::path(
     post, path = "/v1/reconciliations", operation_id = "reconcile", tag = "reconciliations",
     request_body = ReconciliationBody,
@@ -213,11 +216,11 @@ impl From<&Figures> for WindowFigures {
     ),
 )]
 pub async fn post(
-    caller: Caller,
+    caller: Caller<Admin>,
     body: Body<ReconciliationBody>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let report = engine(&data).reconcile(body.0.apply, caller.0.key).await?;
+    let report = engine(&data).reconcile(body.0.apply, caller.key()).await?;
     let answer = ReconciliationAnswer::from(report);
     let location = format!("/v1/reconciliations/{}", answer.report.id);
     Ok(HttpResponse::Created()
@@ -226,6 +229,8 @@ pub async fn post(
 }
 
 /// One report.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/reconciliations/{id}", operation_id = "get_reconciliation", tag = "reconciliations",
     params(("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")),
@@ -235,7 +240,7 @@ pub async fn post(
     ),
 )]
 pub async fn get(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     request: actix_web::HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -247,6 +252,8 @@ pub async fn get(
 }
 
 /// The reports, newest first, without their differences.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/reconciliations", operation_id = "list_reconciliations", tag = "reconciliations",
     params(PageQuery),
@@ -256,7 +263,7 @@ pub async fn get(
     ),
 )]
 pub async fn list(
-    _caller: Caller,
+    _caller: Caller<Auditor>,
     query: Query<PageQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {

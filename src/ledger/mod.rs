@@ -8,6 +8,7 @@ mod postgres;
 mod record;
 mod report;
 mod schema;
+mod snapshot;
 mod sqlite;
 
 use std::collections::{HashMap, HashSet};
@@ -28,6 +29,7 @@ use crate::domain::reconciliation::{
 use crate::domain::window::Window;
 
 pub use error::{LedgerError, OpenError};
+pub use snapshot::Snapshot;
 
 /// How many open holds are read beyond those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
@@ -206,14 +208,6 @@ pub struct KeyRecord {
     pub secret_hash: [u8; 32],
     /// When it was made.
     pub created_at: DateTime<Utc>,
-}
-
-/// One consistent view of the grants, for an export.
-pub enum Snapshot {
-    /// PostgreSQL's.
-    Postgres(postgres::Snapshot),
-    /// SQLite's.
-    Sqlite(sqlite::Snapshot),
 }
 
 /// A change of a policy that was made, or that was found made already.
@@ -439,12 +433,18 @@ impl Ledger {
         store!(self, store => store.versions(name, before, limit).await)
     }
 
-    /// Policies that are not archived, by name after `after`, at most `limit`.
+    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
+    /// `only` of these.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies(after, limit).await)
+    pub async fn policies(
+        &self,
+        only: Option<&[PolicyName]>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        store!(self, store => store.policies(only, after, limit).await)
     }
 
     /// Changes a policy as `decide` says, from the version that stands when no other change
@@ -601,23 +601,6 @@ impl Ledger {
     /// Closes its connections, after what is under way.
     pub async fn close(&self) {
         store!(self, store => store.close().await);
-    }
-}
-
-impl Snapshot {
-    /// As [`Ledger::grants`], as of when the snapshot began.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn grants(
-        &mut self,
-        filter: &GrantFilter,
-        limit: u32,
-    ) -> Result<Vec<Grant>, LedgerError> {
-        match self {
-            Self::Postgres(snapshot) => snapshot.grants(filter, limit).await,
-            Self::Sqlite(snapshot) => snapshot.grants(filter, limit).await,
-        }
     }
 }
 

@@ -8,7 +8,8 @@ use super::LedgerError;
 use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, Rule, RuleDraft, format_minute, weekday_name,
+    Durability, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
+    weekday_name,
 };
 
 /// The columns of an entry `e`, which both stores name alike.
@@ -191,6 +192,12 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
     draft
         .check()
         .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
+}
+
+/// Policies' names as a JSON array.
+pub fn encode_names(names: &[PolicyName]) -> String {
+    let names: Vec<&str> = names.iter().map(PolicyName::as_str).collect();
+    serde_json::to_string(&names).expect("texts are JSON")
 }
 
 /// A count or number that a store keeps as a signed integer.

@@ -121,6 +121,9 @@ fn every_operation_is_described() {
         let is_open = OPEN.contains(&path.as_str());
         assert_eq!(!is_open, responses.contains_key("401"), "{place}");
         assert_eq!(is_open, operation.get("security").is_some(), "{place}");
+        // Any key may read the metrics.
+        let has_rights = !is_open && path != "/metrics";
+        assert_eq!(has_rights, responses.contains_key("403"), "{place}");
         for (status, response) in responses {
             let description = response["description"].as_str().unwrap_or_default();
             assert!(!description.is_empty(), "{place}: {status}");

@@ -12,7 +12,7 @@ use crate::ledger::record::{decode_follower, decode_note, entry_columns};
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A repeatable-read transaction.
-pub struct Snapshot(Transaction<'static, Postgres>);
+pub struct Snapshot(pub(super) Transaction<'static, Postgres>);
 
 #[derive(sqlx::FromRow)]
 struct GrantRow {

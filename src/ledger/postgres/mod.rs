@@ -1,6 +1,7 @@
 //! The ledger on PostgreSQL.
 
 mod audit;
+mod backtest;
 mod entries;
 mod grants;
 mod instances;

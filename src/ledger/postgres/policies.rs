@@ -102,14 +102,23 @@ impl Store {
     }
 
     /// See [`crate::ledger::Ledger::policies`].
-    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
+    pub async fn policies(
+        &self,
+        only: Option<&[PolicyName]>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let only: Option<Vec<&str>> =
+            only.map(|names| names.iter().map(PolicyName::as_str).collect());
         let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
             "p.name COLLATE \"C\" > $1 AND NOT v.archived AND v.version = (
                  SELECT MAX(version) FROM policy_versions WHERE policy = v.policy
-             ) ORDER BY p.name COLLATE \"C\" LIMIT $2"
+             ) AND ($3::text[] IS NULL OR p.name = ANY($3))
+             ORDER BY p.name COLLATE \"C\" LIMIT $2"
         ))
         .bind(after)
         .bind(i64::from(limit))
+        .bind(only)
         .fetch_all(&self.queries)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()

@@ -11,7 +11,7 @@ use crate::ledger::record::{decode_follower, decode_note, entry_columns};
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
-pub struct Snapshot(Transaction<'static, Sqlite>);
+pub struct Snapshot(pub(super) Transaction<'static, Sqlite>);
 
 #[derive(sqlx::FromRow)]
 struct GrantRow {

@@ -1,6 +1,7 @@
 //! The ledger on SQLite: embedded, one file, one process.
 
 mod audit;
+mod backtest;
 mod entries;
 mod grants;
 mod instances;

@@ -5,7 +5,7 @@ use sqlx::SqliteConnection;
 
 use super::{Store, decode_instant};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
-use crate::ledger::record::{decode_rule, encode_rule, signed, unsigned};
+use crate::ledger::record::{decode_rule, encode_names, encode_rule, signed, unsigned};
 use crate::ledger::{Change, Edited, LedgerError, decode_name};
 
 #[derive(sqlx::FromRow)]
@@ -100,14 +100,22 @@ impl Store {
     }
 
     /// See [`crate::ledger::Ledger::policies`].
-    pub async fn policies(&self, after: &str, limit: u32) -> Result<Vec<Policy>, LedgerError> {
+    pub async fn policies(
+        &self,
+        only: Option<&[PolicyName]>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let only = only.map(encode_names);
         let rows: Vec<PolicyRow> = sqlx::query_as(versions_where!(
             "p.name > $1 AND NOT v.archived AND v.version = (
                  SELECT MAX(version) FROM policy_versions WHERE policy = v.policy
-             ) ORDER BY p.name LIMIT $2"
+             ) AND ($3 IS NULL OR p.name IN (SELECT value FROM json_each($3)))
+             ORDER BY p.name LIMIT $2"
         ))
         .bind(after)
         .bind(limit)
+        .bind(only)
         .fetch_all(&self.readers)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()

@@ -1,5 +1,6 @@
 //! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
 
+mod backtests;
 mod claims;
 mod denials;
 mod direct;

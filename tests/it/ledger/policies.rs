@@ -153,7 +153,11 @@ async fn policies_are_listed_by_name(stack: Stack) {
         put(&desk.ledger, name, rule("UTC", &[(2, "day")])).await;
     }
     let list = async |after: &str, limit| {
-        let policies = desk.ledger.policies(after, limit).await.expect("policies");
+        let policies = desk
+            .ledger
+            .policies(None, after, limit)
+            .await
+            .expect("policies");
         assert!(policies.iter().all(|policy| {
             let newest = if policy.name.as_str() == "benefit" {
                 1
@@ -169,6 +173,17 @@ async fn policies_are_listed_by_name(stack: Stack) {
     assert_eq!(list("", 3).await, sorted[..3]);
     assert_eq!(list("a-", 3).await, sorted[2..5]);
     assert_eq!(list("a-a", 1).await, ["a-b"]);
+    let only = ["z", "nothing", "a0"].map(|name| PolicyName::new(name).expect("a name"));
+    let of_these = async |names: &[PolicyName], limit| {
+        let policies = desk.ledger.policies(Some(names), "", limit).await;
+        let names = policies.expect("policies").into_iter();
+        names
+            .map(|policy| policy.name.to_string())
+            .collect::<Vec<String>>()
+    };
+    assert_eq!(of_these(&only, 9).await, ["a0", "z"]);
+    assert_eq!(of_these(&only, 1).await, ["a0"]);
+    assert!(of_these(&[], 9).await.is_empty());
     // An archived one is left out, and back once it is revived.
     let name = PolicyName::new("aa").expect("a name");
     let archive = |archived| {

@@ -1,0 +1,231 @@
+//! Who sent a request, and whether they may do what it asks. A handler takes a [`Caller`] first,
+//! so that it cannot forget to ask, and so that 401 and 403 come before everything else.
+
+use std::future::{Ready, ready};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::web::{Data, Query};
+use actix_web::{FromRequest, HttpRequest};
+
+use super::application::ServeOptions;
+use super::error::ApiError;
+use super::extract::decoded;
+use crate::domain::key::Role;
+use crate::domain::policy::PolicyName;
+use crate::engine::{Engine, Principal};
+
+/// Whoever sent the request, by a valid key whose role `W` names. A key that is confined to
+/// policies reaches no further than these, in the way that `P` tells.
+pub struct Caller<W, P = InPath> {
+    principal: Principal,
+    rights: PhantomData<(W, P)>,
+}
+
+/// The roles that a route is for.
+pub trait Wanted {
+    /// One of these.
+    const ROLES: &'static [Role];
+}
+
+/// Who claims, confirms and reverses.
+pub struct Claimer;
+
+/// Who reads.
+pub struct Auditor;
+
+/// Who changes something.
+pub struct Admin;
+
+/// Whoever has a key.
+pub struct Anyone;
+
+impl Wanted for Claimer {
+    const ROLES: &'static [Role] = &[Role::Claim, Role::Admin];
+}
+
+impl Wanted for Auditor {
+    const ROLES: &'static [Role] = &[Role::Audit, Role::Admin];
+}
+
+impl Wanted for Admin {
+    const ROLES: &'static [Role] = &[Role::Admin];
+}
+
+impl Wanted for Anyone {
+    const ROLES: &'static [Role] = &Role::ALL;
+}
+
+/// How a route keeps a confined key to its policies.
+pub trait Place {
+    /// # Errors
+    /// [`Forbidden`] for a confined key that may not.
+    fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden>;
+}
+
+/// By the `{policy}` in its path. A route without one is about all policies: it is for keys
+/// that are not confined.
+pub struct InPath;
+
+/// By the parameter `policy` of its query, which a confined key must send.
+pub struct InQuery;
+
+/// The handler shows only what is theirs, or calls [`Caller::may_use`] when it knows which
+/// policies it is about.
+pub struct ByHandler;
+
+impl Place for InPath {
+    fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
+        match request.match_info().get("policy") {
+            None if principal.policies.is_some() => Err(Forbidden::AllPolicies),
+            None => Ok(()),
+            Some(_) => check_policy(principal, &decoded(request, "policy")),
+        }
+    }
+}
+
+impl Place for InQuery {
+    fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
+        if principal.policies.is_none() {
+            return Ok(());
+        }
+        let query = Query::<Vec<(String, String)>>::from_query(request.query_string());
+        // A query that cannot be read names no policy.
+        let parameters = query.map(Query::into_inner).unwrap_or_default();
+        let mut named = parameters.iter().filter(|(name, _)| name == "policy");
+        let (_, first) = named.next().ok_or(Forbidden::NoPolicy)?;
+        check_policy(principal, first)?;
+        named.try_for_each(|(_, other)| check_policy(principal, other))
+    }
+}
+
+impl Place for ByHandler {
+    fn check(_: &Principal, _: &HttpRequest) -> Result<(), Forbidden> {
+        Ok(())
+    }
+}
+
+/// What is no policy's name is none that the key is confined to.
+fn check_policy(principal: &Principal, name: &str) -> Result<(), Forbidden> {
+    let is_theirs = match (&principal.policies, PolicyName::new(name)) {
+        (None, _) => true,
+        (Some(_), Ok(name)) => principal.may_use(&name),
+        (Some(_), Err(_)) => false,
+    };
+    match is_theirs {
+        true => Ok(()),
+        false => Err(Forbidden::OtherPolicy),
+    }
+}
+
+/// Why a valid key may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// It has another role.
+    #[error("a key with the role {role} may not do this: take one with the role {}", or(.wanted))]
+    Role {
+        /// The key's role.
+        role: Role,
+        /// One of these is wanted.
+        wanted: &'static [Role],
+    },
+    /// It is confined to other policies.
+    #[error("this key is confined to other policies: take a key for this one")]
+    OtherPolicy,
+    /// It is confined, and the list is of all policies.
+    #[error("this key is confined to policies: say which of them, with policy=")]
+    NoPolicy,
+    /// It is confined, and this is about all policies.
+    #[error(
+        "this key is confined to policies, and this is about all of them: take a key that is not \
+         confined"
+    )]
+    AllPolicies,
+}
+
+fn or(roles: &[Role]) -> String {
+    roles
+        .iter()
+        .map(|role| role.as_str())
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+impl<W, P> Caller<W, P> {
+    /// What stands beside the changes that the caller makes.
+    pub fn key(&self) -> Arc<str> {
+        self.principal.key.clone()
+    }
+
+    /// The policies that the caller is confined to.
+    pub fn policies(&self) -> Option<&[PolicyName]> {
+        self.principal.policies.as_deref()
+    }
+
+    /// Whether the caller may use a policy that the request's path and query do not name.
+    ///
+    /// # Errors
+    /// [`ApiError::Forbidden`].
+    pub fn may_use(&self, policy: &PolicyName) -> Result<(), ApiError> {
+        match self.principal.may_use(policy) {
+            true => Ok(()),
+            false => Err(Forbidden::OtherPolicy.into()),
+        }
+    }
+}
+
+impl<W: Wanted, P: Place> FromRequest for Caller<W, P> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(authorise::<W, P>(request).map(|principal| Self {
+            principal,
+            rights: PhantomData,
+        }))
+    }
+}
+
+fn authorise<W: Wanted, P: Place>(request: &HttpRequest) -> Result<Principal, ApiError> {
+    let principal = authenticate(request)?;
+    if !W::ROLES.contains(&principal.role) {
+        let (role, wanted) = (principal.role, W::ROLES);
+        return Err(Forbidden::Role { role, wanted }.into());
+    }
+    P::check(&principal, request)?;
+    Ok(principal)
+}
+
+fn authenticate(request: &HttpRequest) -> Result<Principal, ApiError> {
+    let engine = request.app_data::<Data<Engine>>();
+    let secret = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, secret)| secret.trim());
+    let principal = engine
+        .zip(secret)
+        .and_then(|(engine, secret)| engine.authenticate(secret));
+    principal.ok_or(ApiError::Unauthorized)
+}
+
+/// Whoever may read the metrics: any key, or nobody in particular where they are open.
+pub struct MetricsReader;
+
+impl FromRequest for MetricsReader {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let options = request.app_data::<Data<ServeOptions>>();
+        let reader = match options.is_some_and(|options| options.open_metrics) {
+            true => Ok(Self),
+            false => authorise::<Anyone, ByHandler>(request).map(|_| Self),
+        };
+        ready(reader)
+    }
+}
