@@ -16,19 +16,19 @@ BEYOND_SCHEMAS = [
     # Only the list knows which cursors it gave out.
     ("cursor", "not one that this list gave"),
     # One value against another.
-    ("#/active_until", "must come after active_from"),
-    ("to", "must come after from"),
-    (r"#/limits/\d+/per", "there is a limit per .* already"),
+    ("#(/policy)?/active_until", "must come after active_from"),
+    ("to|#/to", "must come after from|at most 400 days"),
+    (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # Bytes, not characters; depth.
     ("#/subject|subject", "has 1 to 256 bytes of UTF-8"),
     ("#/metadata", r"at most \d+ bytes|no U\+0000|levels deep"),
-    ("#/description|#/reason|reason", r"must not contain U\+0000"),
+    ("#(/policy)?/(description|reason)|reason", r"must not contain U\+0000"),
     # What the policy stands at.
     ("#/units", "these units can never fit"),
     ("#/reason|reason", "a reason is needed to replace"),
     # This server runs without Redis.
-    ("#/durability|#/on_ledger_outage", "this wants Redis"),
+    ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis"),
     ("#/hold_seconds", "not built yet"),
 ]
 # The same, where a problem names no faults: a key that another claim was sent with before.
@@ -46,12 +46,14 @@ def map_case(context, case):
     """Gives a valid request values that make sense together, so that most get past the checks."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return case
-    for values, first, last in [
-        (case.query, "from", "to"),
-        (case.body, "active_from", "active_until"),
-    ]:
-        if isinstance(values, dict) and isinstance(values.get(last), str):
-            put_in_order(values, first, last)
+    body = case.body if isinstance(case.body, dict) else {}
+    for values in [case.query, body, body.get("policy")]:
+        if isinstance(values, dict):
+            put_in_order(values, "from", "to")
+            put_in_order(values, "active_from", "active_until")
+            if isinstance(values.get("limits"), list):
+                values["limits"] = list({limit["per"]: limit for limit in values["limits"]}.values())
+                values.setdefault("reason", "a test")
     if isinstance(case.query, dict):
         case.query.pop("cursor", None)
     if case.headers and "If-Match" in case.headers:
@@ -60,8 +62,13 @@ def map_case(context, case):
 
 
 def put_in_order(values, first, last):
-    if not isinstance(values.get(first), str) or values[first] == values[last]:
+    if not isinstance(values.get(last), str):
+        return
+    if not isinstance(values.get(first), str):
         del values[last]
+    elif re.fullmatch(r"\d{4}-\d\d-\d\d", values[first]):
+        # No more days than a backtest takes.
+        values[last] = f"{values[first][:4]}-12-31"
     elif values[first] > values[last]:
         values[first], values[last] = values[last], values[first]
 
