@@ -346,6 +346,17 @@ pub fn check_text(text: &str) -> Result<(), String> {
     }
 }
 
+/// Checks a reason that must be given.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_reason(text: &str) -> Result<(), String> {
+    match text.trim().is_empty() {
+        true => Err("say why".to_owned()),
+        false => check_text(text),
+    }
+}
+
 fn parse_minute(text: &str) -> Option<NaiveTime> {
     let shaped = text.len() == 5 && text.as_bytes()[2] == b':';
     shaped

@@ -39,6 +39,15 @@ pub struct Usage {
     pub totals: Vec<Total>,
 }
 
+/// What would become of a claim.
+#[derive(Debug)]
+pub enum Rehearsal {
+    /// It would be granted, with these totals.
+    WouldGrant(Vec<Total>),
+    /// What is so already, or would be refused.
+    Ended(Outcome),
+}
+
 impl Engine {
     /// Decides a claim. It ends the same way whether or not anybody waits for the answer.
     ///
@@ -97,7 +106,7 @@ impl Engine {
         self: &Arc<Self>,
         policy: &PolicyName,
         claim: Claim,
-    ) -> Result<Outcome, ClaimFailure> {
+    ) -> Result<Rehearsal, ClaimFailure> {
         let policy = self.known_policy(policy)?;
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
@@ -131,7 +140,7 @@ impl Engine {
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
-    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Outcome, LedgerError> {
+    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
         let identity = self.ledger.identity();
         let account = identity.account(&policy.name, &claim.subject);
         let key = claim
@@ -149,20 +158,23 @@ impl Engine {
                     && entry.units == claim.units
                     && entry.metadata == claim.metadata
                     && Task::Claim(claim.hold).is_done_by(&entry);
-                return Ok(match same {
+                return Ok(Rehearsal::Ended(match same {
                     true => Outcome::Repeated(entry),
                     false => Outcome::KeyReused,
-                });
+                }));
             }
         }
         if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
             return Ok(match refuse(&policy, claim.units, self.clock.now()) {
-                Some(refusal) => Outcome::Refused(policy, refusal),
-                None if !fits => Outcome::Refused(policy, Refusal::Denied(totals)),
+                Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
+                None if !fits => {
+                    let refusal = Refusal::Denied(totals);
+                    Rehearsal::Ended(Outcome::Refused(policy, refusal))
+                }
                 None => {
                     totals.iter_mut().for_each(|total| total.take(claim.units));
-                    Outcome::WouldGrant(policy, totals)
+                    Rehearsal::WouldGrant(totals)
                 }
             });
         }
@@ -174,7 +186,7 @@ impl Engine {
         mut policy: Arc<Policy>,
         account: AccountId,
         units: Units,
-    ) -> Result<Outcome, LedgerError> {
+    ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
         let now = self.clock.now();
         let mut known = Known::default();
@@ -183,9 +195,11 @@ impl Engine {
                 .and_then(|drafting| drafting.rehearse(units));
             match verdict {
                 Ok(Verdict::Granted(line)) => {
-                    return Ok(Outcome::WouldGrant(policy, line.totals));
+                    return Ok(Rehearsal::WouldGrant(line.totals));
                 }
-                Ok(Verdict::Refused(refusal)) => return Ok(Outcome::Refused(policy, refusal)),
+                Ok(Verdict::Refused(refusal)) => {
+                    return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));
+                }
                 Err(Unknown::Policy) => {
                     policy = self.policies.newer(&policy, &self.ledger).await?;
                 }

@@ -48,7 +48,7 @@ use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
 pub use backtest::Backtested;
-pub use claim::{ClaimFailure, Usage};
+pub use claim::{ClaimFailure, Rehearsal, Usage};
 pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;
 pub use edit::{EditError, Precondition};

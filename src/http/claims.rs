@@ -14,12 +14,14 @@ use super::extract::{
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
 use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
-use crate::engine::Outcome;
+use crate::engine::{Outcome, Rehearsal};
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -143,7 +145,13 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key)?;
     let (subject, units) = (claim.subject.clone(), claim.units);
     let outcome = match dry_run {
-        true => engine(&data).try_claim(&policy.0, claim).await?,
+        true => match engine(&data).try_claim(&policy.0, claim).await? {
+            Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
+            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
+                return Ok(rehearsed("denied", &totals, data.now()));
+            }
+            Rehearsal::Ended(outcome) => outcome,
+        },
         false => data.claim(&policy.0, claim).await?,
     };
     let now = data.now();
@@ -165,10 +173,6 @@ pub async fn post(
             Ok(granted(response, &grant(entry, followers), now))
         }
         Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
-        Outcome::Refused(_, Refusal::Denied(totals)) if dry_run => {
-            Ok(rehearsed("denied", &totals, now))
-        }
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,
@@ -224,9 +228,7 @@ fn answer(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The limits.", body = UsageBody),

@@ -31,7 +31,11 @@ pub struct ExportQuery {
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Those of a subject.
-    #[param(min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$")]
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{EngineData, Faults, Query, decoded, engine};
+use super::extract::{EngineData, Faults, Query, engine, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::words;
 use crate::domain::claim::{IdempotencyKey, Subject};
@@ -150,7 +150,11 @@ pub struct GrantFilterQuery {
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub policy: Option<String>,
     /// Those of a subject.
-    #[param(min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$")]
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     pub subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -243,8 +247,7 @@ pub async fn get(
     request: actix_web::HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let id = Uuid::parse_str(&decoded(&request, "id"));
-    let id = id.map_err(|_| ApiError::invalid("id", "a grant's id is a UUID"))?;
+    let id = path_id(&request, "a grant's id")?;
     let grant = engine(&data).grant(id).await?;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;

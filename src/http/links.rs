@@ -29,7 +29,11 @@ const LINKS: &[Row] = &[
     ("put_policy", "201", "backtest_policy", POLICY),
     ("put_policy", "201", "claim", POLICY),
     ("claim", "201", "get_grant", GRANT),
+    ("claim", "201", "reverse_grant", GRANT),
+    ("claim", "201", "confirm_grant", GRANT),
     ("claim", "201", "get_usage", ACCOUNT),
+    ("claim", "201", "list_entries", ACCOUNT),
+    ("claim", "201", "adjust", ACCOUNT),
     ("reconcile", "201", "get_reconciliation", ID),
 ];
 

@@ -4,8 +4,10 @@ mod application;
 mod backtest;
 mod caller;
 mod claims;
+mod corrections;
 mod denial;
 mod docs;
+mod entries;
 mod error;
 mod exports;
 mod extract;
@@ -59,11 +61,27 @@ fn routes(service: &mut ServiceConfig) {
         "GET, HEAD",
         |r| read(r, claims::usage),
     );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/entries",
+        "GET, HEAD",
+        |r| read(r, entries::list),
+    );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/adjustments",
+        "POST",
+        |r| r.post(entries::adjust),
+    );
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
         read(r, exports::export)
     });
     at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
+    at("/v1/grants/{id}/reversal", "POST", |r| {
+        r.post(corrections::reverse)
+    });
+    at("/v1/grants/{id}/confirmation", "POST", |r| {
+        r.post(corrections::confirm)
+    });
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {
         read(r, reconciliations::list).post(reconciliations::post)
     });

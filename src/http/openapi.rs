@@ -6,7 +6,9 @@ use utoipa::{IntoParams, IntoResponses, Modify, OpenApi};
 use super::error::Problem;
 use super::links::Links;
 use super::words;
-use super::{backtest, claims, exports, grants, health, policies, reconciliations};
+use super::{
+    backtest, claims, corrections, entries, exports, grants, health, policies, reconciliations,
+};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -88,6 +90,21 @@ pub struct IfNoneMatch {
     if_none_match: Option<String>,
 }
 
+/// A subject in the path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct SubjectInPath {
+    /// 1 to 256 bytes of UTF-8 without control characters; percent-encoded, `/` too.
+    #[param(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    subject: String,
+}
+
 /// The field `Idempotency-Key`.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
@@ -123,7 +140,11 @@ pub struct IdempotencyKeyField {
         backtest::post,
         claims::post,
         claims::usage,
+        entries::list,
+        entries::adjust,
         grants::get,
+        corrections::reverse,
+        corrections::confirm,
         grants::list,
         exports::export,
         reconciliations::post,
@@ -141,6 +162,7 @@ pub struct IdempotencyKeyField {
     tags(
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
+        (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "operation", description = "How an instance is."),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{Body, EngineData, Query, decoded, engine};
+use super::extract::{Body, EngineData, Query, engine, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::{PageQuery, page_limit};
 use super::words;
@@ -244,8 +244,7 @@ pub async fn get(
     request: actix_web::HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let id = Uuid::parse_str(&decoded(&request, "id"));
-    let id = id.map_err(|_| ApiError::invalid("id", "a report's id is a UUID"))?;
+    let id = path_id(&request, "a report's id")?;
     let report = engine(&data).reconciliation(id).await?;
     let report = report.ok_or(ApiError::NotFound("there is no report with this id"))?;
     Ok(HttpResponse::Ok().json(ReconciliationAnswer::from(report)))

@@ -43,6 +43,8 @@ words! {
     Denied = ["denied"];
     /// What became of a grant.
     GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
+    /// What an entry is.
+    EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
     /// How an export is written.
     ExportFormat = ["csv", "ndjson"];
     /// Whatever there is.

@@ -380,6 +380,19 @@ impl Ledger {
         store!(self, store => store.grants(filter, limit).await)
     }
 
+    /// An account's entries with numbers below `before`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn entries(
+        &self,
+        account: AccountId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        store!(self, store => store.entries(account, before, limit).await)
+    }
+
     /// Begins one consistent view of the grants.
     ///
     /// # Errors
