@@ -14,10 +14,12 @@ mod extract;
 mod grants;
 mod health;
 mod limits;
+mod links;
 mod openapi;
 mod policies;
 mod reconciliations;
 mod request_id;
+mod words;
 
 use std::future::ready;
 
