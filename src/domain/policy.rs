@@ -90,7 +90,8 @@ pub enum OnLedgerOutage {
 }
 
 impl Durability {
-    const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
+    /// Every durability.
+    pub const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
 
     /// Its name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -102,7 +103,8 @@ impl Durability {
 }
 
 impl OnLedgerOutage {
-    const ALL: [Self; 2] = [Self::Refuse, Self::Count];
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Refuse, Self::Count];
 
     /// Its name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -394,7 +396,8 @@ pub fn weekday_name(weekday: Weekday) -> &'static str {
     WEEKDAYS[weekday.num_days_from_monday() as usize].1
 }
 
-const WEEKDAYS: [(Weekday, &str); 7] = [
+/// The weekdays, from Monday on, with their English names in lower case.
+pub const WEEKDAYS: [(Weekday, &str); 7] = [
     (Weekday::Mon, "monday"),
     (Weekday::Tue, "tuesday"),
     (Weekday::Wed, "wednesday"),

@@ -10,7 +10,7 @@ use super::error::{ApiError, Problem};
 use super::extract::{Body, EngineData, Faults, OptionalBody, engine, path_id};
 use super::grants::GrantBody;
 use super::limits::LimitUsage;
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Correction, Outcome};
@@ -51,8 +51,7 @@ pub struct CorrectionAnswer {
         (status = 201, description = "Reversed.", body = CorrectionAnswer),
         (status = 200, description = "Reversed before.", body = CorrectionAnswer),
         (status = 409, description = "`hold-lapsed`: its units were given back when it lapsed.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn reverse(
@@ -86,8 +85,7 @@ pub async fn reverse(
         (status = 200, description = "Confirmed before.", body = CorrectionAnswer),
         (status = 409, description = "`not-a-hold`: there is nothing to confirm; `grant-reversed`: its units were given back.", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`hold-lapsed`: it was not confirmed in time.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn confirm(

@@ -14,11 +14,13 @@ mod extract;
 mod grants;
 mod health;
 mod limits;
+mod links;
 mod openapi;
 mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
+mod words;
 
 use std::future::ready;
 

@@ -12,7 +12,8 @@ use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
     parse_true,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
+use super::words;
 use crate::domain::policy::{
     Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
     format_minute, weekday_name,
@@ -29,7 +30,7 @@ pub struct PolicyBody {
     #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
     description: Option<String>,
     /// An IANA name, or a fixed offset written `+08:00`, `UTC+8` or `GMT+8`.
-    #[schema(example = "Asia/Shanghai")]
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     /// One or more, no two with the same `per`.
     #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
@@ -38,7 +39,7 @@ pub struct PolicyBody {
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     day_starts_at: Option<String>,
     /// The English name of a weekday in lower case; `monday` when absent.
-    #[schema(example = "monday")]
+    #[schema(value_type = Option<words::Weekday>, example = "monday")]
     week_starts_on: Option<String>,
     /// Before this instant no claim is granted.
     #[schema(value_type = Option<DateTime<Utc>>)]
@@ -50,16 +51,16 @@ pub struct PolicyBody {
     #[serde(default)]
     paused: bool,
     /// Only `enforce` is built yet.
-    #[schema(example = "enforce")]
+    #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
     /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
     /// decides and queues it for the ledger; faster, and as durable as Redis is. `recorded`
     /// when absent.
-    #[schema(example = "recorded")]
+    #[schema(value_type = Option<words::Durability>, example = "recorded")]
     durability: Option<String>,
     /// While the ledger cannot decide: `refuse` claims, or let Redis `count` them, perhaps over
     /// a limit, and record them afterwards. `refuse` when absent.
-    #[schema(example = "refuse")]
+    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
     on_ledger_outage: Option<String>,
     /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
     /// day, on. `now` when absent.
@@ -78,7 +79,7 @@ pub struct LimitBody {
     #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// `minute`, `hour`, `day`, `week`, `month` or `year`.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: String,
 }
 
@@ -93,21 +94,21 @@ pub struct PolicyAnswer {
     #[schema(example = "3 benefit claims per member per day")]
     description: String,
     /// IANA's name, or a fixed offset written `+08:00`.
-    #[schema(example = "Asia/Shanghai")]
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     limits: Vec<LimitAnswer>,
     #[schema(example = "00:00")]
     day_starts_at: String,
-    #[schema(example = "monday")]
+    #[schema(value_type = words::Weekday, example = "monday")]
     week_starts_on: &'static str,
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
     /// `recorded` or `counted`.
-    #[schema(example = "recorded")]
+    #[schema(value_type = words::Durability, example = "recorded")]
     durability: &'static str,
     /// `refuse` or `count`.
-    #[schema(example = "refuse")]
+    #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
     on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
@@ -133,7 +134,7 @@ pub struct PolicyAnswer {
 pub struct LimitAnswer {
     #[schema(example = 3)]
     max: u64,
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: &'static str,
 }
 
@@ -274,17 +275,14 @@ pub struct PutQuery {
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have, or `*`: it must exist."),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
-        PutQuery,
+        IfMatch, IfNoneMatch, PutQuery,
     ),
     request_body = PolicyBody,
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already; or what a dry run would have made.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the policy stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults5xx,
+        FaultsBody, Faults4xx, Faults5xx,
     ),
 )]
 pub async fn put(
@@ -348,6 +346,7 @@ pub struct PageQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(pattern = "^[A-Za-z0-9_-]+$")]
     pub cursor: Option<String>,
 }
 
@@ -404,8 +403,7 @@ pub struct ArchiveQuery {
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have."),
-        ArchiveQuery,
+        IfMatch, ArchiveQuery,
     ),
     responses(
         (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
@@ -472,7 +470,7 @@ pub async fn versions(
 #[into_params(parameter_in = Query)]
 pub struct WindowListQuery {
     /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
-    #[param(example = "day")]
+    #[param(value_type = Option<words::Per>, example = "day")]
     per: Option<String>,
     /// From the window that contains this instant on; now when absent.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -484,6 +482,7 @@ pub struct WindowListQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(pattern = "^[A-Za-z0-9_-]+$")]
     cursor: Option<String>,
 }
 

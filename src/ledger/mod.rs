@@ -217,6 +217,9 @@ macro_rules! store {
 use store;
 
 impl Ledger {
+    /// The names of the stores.
+    pub const STORE_NAMES: [&str; 2] = ["PostgreSQL", "SQLite"];
+
     /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
     /// it is. `now` is when a new ledger is made.
     ///
@@ -240,9 +243,10 @@ impl Ledger {
 
     /// Which store it is on, for people: `PostgreSQL` or `SQLite`.
     pub fn store_name(&self) -> &'static str {
+        let [postgres, sqlite] = Self::STORE_NAMES;
         match self {
-            Self::Postgres(_) => "PostgreSQL",
-            Self::Sqlite(_) => "SQLite",
+            Self::Postgres(_) => postgres,
+            Self::Sqlite(_) => sqlite,
         }
     }
 
