@@ -8,7 +8,7 @@ use super::links::Links;
 use super::words;
 use super::{
     backtest, claims, corrections, entries, exports, grants, health, overrides, policies,
-    reconciliations,
+    reconciliations, windows,
 };
 
 /// What any request with a key may be answered with.
@@ -137,7 +137,7 @@ pub struct IdempotencyKeyField {
         policies::list,
         policies::archive,
         policies::versions,
-        policies::windows,
+        windows::list,
         overrides::put,
         overrides::get,
         overrides::list,

@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
@@ -12,8 +12,9 @@ use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
-use super::policies::{LimitAnswer, PageQuery, page_limit};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
+use super::policies::{LimitAnswer, PageQuery, ReasonQuery, page_limit};
+use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{LimitDraft, check_text};
@@ -42,7 +43,7 @@ pub struct OverrideLimitBody {
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// One that the policy has a limit for.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: String,
 }
 
@@ -129,16 +130,14 @@ impl OverrideBody {
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
             description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have, or `*`: it must exist."),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
+        IfMatch, IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(
         (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the override stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn put(
@@ -225,16 +224,6 @@ pub async fn list(
     }))
 }
 
-/// Why an override is deleted.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct DeleteQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "no longer a vip")]
-    reason: Option<String>,
-}
-
 /// Delete a subject's override: the policy's own limits hold again.
 ///
 /// Roles: `admin`.
@@ -244,8 +233,7 @@ pub struct DeleteQuery {
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
             description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have."),
-        DeleteQuery,
+        IfMatch, ReasonQuery,
     ),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
@@ -255,16 +243,13 @@ pub struct DeleteQuery {
 )]
 pub async fn delete(
     caller: Caller<Admin>,
-    query: Query<DeleteQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     subject: SubjectPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine(&data)
         .delete_override(name, subject.0, reason, precondition, key)

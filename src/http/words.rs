@@ -4,7 +4,7 @@
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, policy, reconciliation, window};
+use crate::domain::{grant, policy, reconciliation, schedule, window};
 use crate::ledger::Ledger;
 
 macro_rules! words {
@@ -35,6 +35,8 @@ words! {
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
+    /// When a change takes effect.
+    Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
     /// Whether a policy denies what does not fit.
     Mode = ["enforce"];
     /// What became of a claim.
