@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, claims, corrections, entries, exports, grants, health, overrides, policies,
+    backtest, batches, claims, corrections, entries, exports, grants, health, overrides, policies,
     reconciliations,
 };
 
@@ -145,6 +145,7 @@ pub struct IdempotencyKeyField {
         backtest::post,
         claims::post,
         claims::usage,
+        batches::post,
         entries::list,
         entries::adjust,
         grants::get,
