@@ -98,28 +98,33 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
 
 /// Lists the policies.
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
-    let mut items = Vec::new();
-    let mut cursor = Value::Null;
-    loop {
-        let mut request = request(&args, Method::GET, "/v1/policies?limit=1000")?;
-        if let Some(cursor) = cursor.as_str() {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let mut page = call(request).await?;
-        if let Value::Array(policies) = page["items"].take() {
-            items.extend(policies);
-        }
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
-            break;
-        }
-    }
+    let items = all_items(&args, "/v1/policies?limit=1000").await?;
     if args.json {
         println!("{:#}", Value::Array(items));
     } else {
         items.iter().for_each(print_policy);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Every item of a list, page by page.
+pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut cursor = Value::Null;
+    loop {
+        let mut request = request(server, Method::GET, path)?;
+        if let Some(cursor) = cursor.as_str() {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let mut page = call(request).await?;
+        if let Value::Array(page) = page["items"].take() {
+            items.extend(page);
+        }
+        cursor = page["next_cursor"].take();
+        if cursor.is_null() {
+            return Ok(items);
+        }
+    }
 }
 
 /// Shows a policy.
@@ -155,7 +160,7 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn segment(text: &str) -> String {
+pub fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 

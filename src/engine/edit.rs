@@ -11,7 +11,7 @@ use crate::ledger::{Change, Edited};
 pub enum Precondition {
     /// Nothing: the last writer wins.
     None,
-    /// `If-Match: *`: the policy exists.
+    /// `If-Match: *`: it exists.
     Exists,
     /// `If-None-Match: *`: it does not.
     Absent,
@@ -37,15 +37,19 @@ impl Precondition {
     /// An archived policy does not exist for clients.
     fn check(&self, current: Option<&Policy>) -> Result<(), EditError> {
         let version = current.map(|policy| policy.version);
-        let holds = match self {
+        match self.holds(version) {
+            true => Ok(()),
+            false => Err(EditError::PreconditionFailed(version)),
+        }
+    }
+
+    /// Whether it holds for what stands at a version; `None` when it does not exist.
+    pub fn holds(&self, version: Option<u32>) -> bool {
+        match self {
             Self::None => true,
             Self::Exists => version.is_some(),
             Self::Absent => version.is_none(),
             Self::Versions(versions) => version.is_some_and(|version| versions.contains(&version)),
-        };
-        match holds {
-            true => Ok(()),
-            false => Err(EditError::PreconditionFailed(version)),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
+use super::access::Access;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -15,6 +16,8 @@ pub const FRESH: Duration = Duration::from_secs(1);
 
 /// Every policy's newest version, archived ones too.
 pub struct Policies {
+    /// The keys are learned by the same poll.
+    access: Arc<Access>,
     known: ArcSwap<Known>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
@@ -38,8 +41,9 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn load(ledger: &Ledger) -> Result<Self, LedgerError> {
+    pub async fn load(ledger: &Ledger, access: Arc<Access>) -> Result<Self, LedgerError> {
         let policies = Self {
+            access,
             known: ArcSwap::default(),
             progress: Mutex::new(Progress {
                 revision: 0,
@@ -88,6 +92,8 @@ impl Policies {
         let as_of = Instant::now();
         let known = self.progress().revision;
         let revision = ledger.revision().await?;
+        // First, so that a revoked key stops working also where a policy cannot be read.
+        self.access.refresh(ledger, revision).await?;
         if revision > known {
             self.learn(ledger.policies_between(known, revision).await?);
         }

@@ -1,5 +1,7 @@
 //! What goes wrong, as problem documents (RFC 9457).
 
+use std::time::Duration;
+
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
@@ -12,7 +14,8 @@ use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
 use crate::domain::policy::{Fault, Inactive, PolicyName};
 use crate::engine::{
-    ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, ReconcileFailure, Undecided,
+    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, ReconcileFailure,
+    Undecided,
 };
 
 /// Where problem types are explained: the page of the documentation.
@@ -23,9 +26,15 @@ const RETRY_SOON_SECONDS: u64 = 1;
 /// Everything that a request can be answered with but success and a denial.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// No key, or none that is known.
+    /// No key.
     #[error("send a valid key as Authorization: Bearer <key>")]
     Unauthorized,
+    /// A key that is not valid.
+    #[error("this is no valid key: it is mistyped or unknown, was revoked, or has ended")]
+    WrongKey,
+    /// Too many wrong keys; so long until the next one.
+    #[error("too many wrong keys: try again later, with a valid one")]
+    TooManyWrongKeys(Duration),
     /// A key that may not do this.
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
@@ -56,6 +65,15 @@ pub enum ApiError {
     /// This instance is at another reconciliation.
     #[error("a reconciliation is under way at this instance; wait for its report, and try again")]
     ReconciliationInProgress,
+    /// Without it nobody could make keys any more.
+    #[error(
+        "this is the last admin key that is neither revoked nor given an end: make another one \
+         first, so that somebody can make keys tomorrow"
+    )]
+    LastAdminKey,
+    /// A revoked key has no other end.
+    #[error("this key is revoked, and stays so: make a new one")]
+    KeyRevoked,
     /// The policy grants nothing just now.
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
@@ -164,7 +182,8 @@ impl ApiError {
     /// The name at the end of the problem's type, and its title.
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Unauthorized => ("unauthorized", "Unauthorized"),
+            Self::Unauthorized | Self::WrongKey => ("unauthorized", "Unauthorized"),
+            Self::TooManyWrongKeys(_) => ("too-many-wrong-keys", "Too many wrong keys"),
             Self::Forbidden(_) => ("forbidden", "Forbidden"),
             Self::Malformed(_) => ("malformed", "Malformed"),
             Self::TooLarge(_) => ("too-large", "Too large"),
@@ -177,6 +196,8 @@ impl ApiError {
             Self::ReconciliationInProgress => {
                 ("reconciliation-in-progress", "Reconciliation in progress")
             }
+            Self::LastAdminKey => ("last-admin-key", "Last admin key"),
+            Self::KeyRevoked => ("key-revoked", "Key revoked"),
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
             Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
@@ -190,7 +211,7 @@ impl ApiError {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::WrongKey => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -198,10 +219,12 @@ impl ResponseError for ApiError {
             Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ClaimInProgress | Self::ReconciliationInProgress | Self::PolicyInactive(..) => {
-                StatusCode::CONFLICT
-            }
-            Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::ClaimInProgress
+            | Self::ReconciliationInProgress
+            | Self::LastAdminKey
+            | Self::KeyRevoked
+            | Self::PolicyInactive(..) => StatusCode::CONFLICT,
+            Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -235,8 +258,12 @@ impl ResponseError for ApiError {
         }
         let headers = response.headers_mut();
         match self {
-            Self::Unauthorized => {
+            Self::Unauthorized | Self::WrongKey => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::TooManyWrongKeys(wait) => {
+                let seconds = wait.as_millis().div_ceil(1000) as u64;
+                headers.insert(header::RETRY_AFTER, seconds.into());
             }
             Self::MethodNotAllowed(allowed) => {
                 headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
@@ -260,6 +287,8 @@ impl ResponseError for ApiError {
             | Self::Invalid(_)
             | Self::UnknownPolicy(_)
             | Self::NotFound(_)
+            | Self::LastAdminKey
+            | Self::KeyRevoked
             | Self::PolicyInactive(..)
             | Self::PreconditionFailed(None)
             | Self::KeyReused
@@ -279,7 +308,7 @@ pub fn problem_response(status: StatusCode, problem: &impl Serialize) -> HttpRes
     response
 }
 
-/// A policy's version as an ETag.
+/// A version as an ETag.
 pub fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }
@@ -298,9 +327,9 @@ fn written(instant: DateTime<Utc>) -> String {
 
 fn describe_version(version: Option<u32>) -> String {
     match version {
-        Some(version) => format!(
-            "the policy stands at version {version}: read it again, and send its ETag in If-Match"
-        ),
+        Some(version) => {
+            format!("it stands at version {version}: read it again, and send its ETag in If-Match")
+        }
         None => "the policy does not exist: send no If-Match to create it".to_owned(),
     }
 }
@@ -353,13 +382,38 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
             EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
             EditError::ReasonRequired => {
-                let detail = "say why: a reason is needed to replace or archive a policy";
-                Self::Invalid(vec![InvalidPart {
-                    detail: detail.to_owned(),
-                    pointer: Some("#/reason".to_owned()),
-                    parameter: Some("reason"),
-                }])
+                reason_required("say why: a reason is needed to replace or archive a policy")
             }
         }
     }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
+            KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
+            KeyError::ReasonRequired => {
+                reason_required("say why: a reason is needed to end or revoke a key")
+            }
+            KeyError::Revoked => Self::KeyRevoked,
+            KeyError::LastAdmin => Self::LastAdminKey,
+            KeyError::UnknownPolicies(unknown) => {
+                let part = |(index, name): (usize, PolicyName)| {
+                    let detail = format!("there is no policy {name}, or it is archived");
+                    InvalidPart::body(&format!("/policies/{index}"), detail)
+                };
+                Self::Invalid(unknown.into_iter().map(part).collect())
+            }
+        }
+    }
+}
+
+/// Whether the reason was to come in the body or in the query.
+fn reason_required(detail: &str) -> ApiError {
+    ApiError::Invalid(vec![InvalidPart {
+        detail: detail.to_owned(),
+        pointer: Some("#/reason".to_owned()),
+        parameter: Some("reason"),
+    }])
 }

@@ -14,6 +14,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
@@ -179,6 +180,22 @@ pub fn decoded(request: &HttpRequest, segment: &str) -> String {
         .into_owned()
 }
 
+/// An id in the path.
+pub struct IdPath(pub Uuid);
+
+impl FromRequest for IdPath {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let id = Uuid::parse_str(&decoded(request, "id"));
+        ready(
+            id.map(IdPath)
+                .map_err(|_| ApiError::invalid("id", "an id is a UUID")),
+        )
+    }
+}
+
 /// The `Idempotency-Key`, if there is one.
 pub struct KeyHeader(pub Option<IdempotencyKey>);
 
@@ -234,7 +251,7 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || {
         ApiError::invalid(
             "If-Match",
-            "write the ETag that the policy came with, such as \"3\"",
+            "write the ETag that it came with, such as \"3\"",
         )
     };
     let mut versions = Vec::new();

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::Problem;
-use super::{claims, grants, health, policies, reconciliations};
+use super::{claims, grants, health, keys, policies, reconciliations};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -23,6 +23,9 @@ pub enum Faults4xx {
     /// key with another claim.
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(#[to_schema] Problem),
+    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooManyWrongKeys(#[to_schema] Problem),
 }
 
 /// What a request for something that may not exist may be answered with.
@@ -68,6 +71,11 @@ pub enum Faults5xx {
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
+        keys::post,
+        keys::list,
+        keys::get,
+        keys::patch,
+        keys::revoke,
         health::livez,
         health::readyz,
         health::metrics,
@@ -80,6 +88,7 @@ pub enum Faults5xx {
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
+        (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),
     ),
     modifiers(&BearerKey),

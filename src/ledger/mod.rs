@@ -4,6 +4,7 @@
 //! is called is decided here.
 
 mod error;
+mod keys;
 mod postgres;
 mod record;
 mod report;
@@ -27,6 +28,7 @@ use crate::domain::reconciliation::{
 use crate::domain::window::Window;
 
 pub use error::{LedgerError, OpenError};
+pub use keys::{KeyChange, SecretHash};
 
 /// A connection to a ledger. Cheap to clone.
 #[derive(Clone)]
@@ -159,21 +161,6 @@ pub struct Audited {
     pub entry: Result<Entry, LedgerError>,
 }
 
-/// A key that may use the API.
-#[derive(Debug, Clone)]
-pub struct KeyRecord {
-    /// Its id.
-    pub id: Uuid,
-    /// What it is for.
-    pub name: String,
-    /// Its role.
-    pub role: String,
-    /// The hash of its secret.
-    pub secret_hash: [u8; 32],
-    /// When it was made.
-    pub created_at: DateTime<Utc>,
-}
-
 /// One consistent view of the grants, for an export.
 pub enum Snapshot {
     /// PostgreSQL's.
@@ -209,6 +196,7 @@ macro_rules! store {
         }
     };
 }
+use store;
 
 impl Ledger {
     /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
@@ -339,7 +327,7 @@ impl Ledger {
         }
     }
 
-    /// The number of the last change of a policy. It grows by each change, and changes are
+    /// The number of the last change of a policy or key. It grows by each change, and changes are
     /// visible in its order.
     ///
     /// # Errors
@@ -409,23 +397,6 @@ impl Ledger {
         decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
         store!(self, store => store.edit_policy(name, changed_by, changed_at, decide).await)
-    }
-
-    /// Every key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
-        store!(self, store => store.keys().await)
-    }
-
-    /// Keeps the first key of a ledger. False when there is a key already, also when another
-    /// instance was there first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
-        store!(self, store => store.add_first_key(key).await)
     }
 
     /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite

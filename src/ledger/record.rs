@@ -1,10 +1,13 @@
 //! How both stores write kinds, rules and numbers.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::LedgerError;
+use super::{LedgerError, decode_name};
 use crate::domain::grant::{EntryKind, Provisional};
+use crate::domain::key::Role;
 use crate::domain::policy::{
     Durability, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
     weekday_name,
@@ -127,10 +130,29 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
 }
 
+/// A role from its name.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_role(text: &str) -> Result<Role, LedgerError> {
+    text.parse()
+        .map_err(|_| LedgerError::Corrupt(format!("a key's role {text:?}")))
+}
+
 /// Policies' names as a JSON array.
 pub fn encode_names(names: &[PolicyName]) -> String {
     let names: Vec<&str> = names.iter().map(PolicyName::as_str).collect();
     serde_json::to_string(&names).expect("texts are JSON")
+}
+
+/// Policies' names from the JSON that [`encode_names`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_names(text: &str) -> Result<Arc<[PolicyName]>, LedgerError> {
+    let names: Vec<String> = serde_json::from_str(text)
+        .map_err(|error| LedgerError::Corrupt(format!("a key's policies: {error}")))?;
+    names.iter().map(|name| decode_name(name)).collect()
 }
 
 /// A count or number that a store keeps as a signed integer.
@@ -154,6 +176,9 @@ mod tests {
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
         assert!(decode_kind(0).is_err());
+        assert!(decode_role("root").is_err());
+        assert!(decode_names("{}").is_err());
+        assert!(decode_names("[\"A\"]").is_err());
     }
 
     #[test]
