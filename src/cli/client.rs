@@ -160,6 +160,7 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A text as a segment of a path.
 pub fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
@@ -172,7 +173,7 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     Ok(client.request(method, url).bearer_auth(&server.key))
 }
 
-async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
+pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
     let response = request
         .send()
         .await
@@ -194,7 +195,7 @@ pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
 }
 
 /// A problem document in words.
-fn describe(problem: &Value) -> String {
+pub fn describe(problem: &Value) -> String {
     let mut words = text(&problem["detail"]).to_owned();
     for part in problem["errors"].as_array().into_iter().flatten() {
         let place = part["pointer"].as_str().or(part["parameter"].as_str());

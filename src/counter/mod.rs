@@ -181,7 +181,10 @@ impl Counters {
     fn settle_arguments(settlement: &Settlement, call: &mut Call) {
         let (after, keys) = match &settlement.keys {
             SettledKeys::All(keys) => ("all".to_owned(), keys),
-            SettledKeys::After(line, keys) => (record::encode_line(line), keys),
+            SettledKeys::After(line, keys) => (
+                format!("{} {}", line.number, record::encode_line(line)),
+                keys,
+            ),
         };
         let seen = settlement.seen.map(|number| number.to_string());
         call.arg(settlement.line.number)

@@ -43,7 +43,7 @@ pub struct CountedGrant {
     /// The version that it was decided under.
     pub policy_version: u32,
     /// The subject behind the account.
-    pub subject: Subject,
+    pub subject: Option<Subject>,
     /// How many units.
     pub units: Units,
     /// What to keep beside it.
@@ -68,6 +68,8 @@ pub struct Count {
     pub account: AccountId,
     /// The version of the policy that the totals are of.
     pub policy_version: u32,
+    /// The present instant.
+    pub now: DateTime<Utc>,
     /// The limits and their windows. `used` is told by the ledger's last line, or is not told.
     pub totals: Vec<Total>,
     /// What the ledger says.
@@ -124,7 +126,7 @@ struct GrantRecord<'a> {
     account: Uuid,
     policy: i32,
     policy_version: u32,
-    subject: std::borrow::Cow<'a, str>,
+    subject: Option<std::borrow::Cow<'a, str>>,
     metadata: Option<std::borrow::Cow<'a, str>>,
     /// The limits and windows that it was decided on, without what is used.
     totals: std::borrow::Cow<'a, str>,
@@ -163,7 +165,8 @@ impl Counters {
                 grant
                     .map(|grant| encode_grant(grant, &count.totals))
                     .unwrap_or_default(),
-            );
+            )
+            .arg(count.now.timestamp_micros());
         for total in &count.totals {
             call.arg(total.per.as_str())
                 .arg(total.max)
@@ -283,7 +286,10 @@ fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {
         account: grant.account.0,
         policy: grant.policy.0,
         policy_version: grant.policy_version,
-        subject: grant.subject.as_str().into(),
+        subject: grant
+            .subject
+            .as_ref()
+            .map(|subject| subject.as_str().into()),
         metadata: grant.metadata.as_ref().map(|json| json.as_str().into()),
         totals: encode_totals(totals).into(),
     };
@@ -338,7 +344,10 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
             },
             policy: PolicyId(record.policy),
             policy_version: record.policy_version,
-            subject: Subject::new(&record.subject).ok()?,
+            subject: match record.subject {
+                Some(subject) => Some(Subject::new(&subject).ok()?),
+                None => None,
+            },
             units: Units::new(text("units")?.parse().ok()?).ok()?,
             metadata: record
                 .metadata

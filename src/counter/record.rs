@@ -9,23 +9,33 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 
-/// A line without its number: its instant in microseconds since 1970, its policy version and
-/// its totals, with spaces between.
+/// A line without its number: its instant in microseconds since 1970, its policy version, when
+/// its first hold may lapse in microseconds (`-` without holds), and its totals, with spaces
+/// between.
 pub fn encode_line(line: &Line) -> String {
+    let lapses_at = line.lapses_at.map(|at| at.timestamp_micros().to_string());
     format!(
-        "{} {} {}",
+        "{} {} {} {}",
         line.at.timestamp_micros(),
         line.policy_version,
+        lapses_at.as_deref().unwrap_or(NO_HOLDS),
         encode_totals(&line.totals)
     )
 }
 
+const NO_HOLDS: &str = "-";
+
 fn decode_line(number: u64, text: &str) -> Option<Line> {
-    let mut parts = text.splitn(3, ' ');
+    let mut parts = text.splitn(4, ' ');
+    let instant = |text: &str| DateTime::from_timestamp_micros(text.parse().ok()?);
     Some(Line {
         number,
-        at: DateTime::from_timestamp_micros(parts.next()?.parse().ok()?)?,
+        at: instant(parts.next()?)?,
         policy_version: parts.next()?.parse().ok()?,
+        lapses_at: match parts.next()? {
+            NO_HOLDS => None,
+            lapses_at => Some(instant(lapses_at)?),
+        },
         totals: decode_totals(parts.next()?).ok()?,
     })
 }

@@ -3,18 +3,20 @@
 use chrono::{DateTime, Utc};
 
 use super::claim::Units;
-use super::grant::{Line, Provisional, Total};
+use super::correction::CorrectionRefusal;
+use super::grant::{Entry, Line, Provisional, Total};
 use super::policy::{Inactive, Policy};
 use super::window::{Per, Window};
 
-/// Why a claim is not granted.
+/// Why a claim is not granted, or a correction not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The policy takes no more claims.
     Archived,
     /// The policy grants nothing just now.
     Inactive(Inactive),
-    /// The units are more than a limit's `max`: they could never fit.
+    /// The units are more than a limit's `max`, also without an override that lowers it: they
+    /// could never fit.
     NeverFits {
         /// The limit's window.
         per: Per,
@@ -23,6 +25,14 @@ pub enum Refusal {
     },
     /// Some window lacks room: the totals as they stand, the policy's limits in order.
     Denied(Vec<Total>),
+    /// The correction cannot be made.
+    NotCorrected(CorrectionRefusal),
+}
+
+impl From<CorrectionRefusal> for Refusal {
+    fn from(refusal: CorrectionRefusal) -> Self {
+        Self::NotCorrected(refusal)
+    }
 }
 
 /// What the rule says of a claim.
@@ -32,14 +42,20 @@ pub enum Verdict {
     Granted(Line),
     /// Not granted.
     Refused(Refusal),
-    /// The last line does not tell these windows' totals: sum the account's grants in them
-    /// and ask again.
-    NeedsSums(Vec<Window>),
-    /// The last line was decided under a newer version of the policy: learn it and ask again.
-    OutdatedPolicy,
 }
 
-/// Units that the account's grants took in windows which its last line does not tell.
+/// What must be learned before the rule can say anything. Then it is asked again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unknown {
+    /// The last line does not tell these windows' totals: sum the account's entries in them.
+    Sums(Vec<Window>),
+    /// Holds may have lapsed since the last line: append the lapses first.
+    Holds,
+    /// The last line was decided under a newer version of the policy.
+    Policy,
+}
+
+/// Units used in windows which an account's last line does not tell.
 #[derive(Debug, Clone, Default)]
 pub struct Sums(Vec<(Window, u64)>);
 
@@ -47,6 +63,21 @@ impl Sums {
     /// Notes a window's sum.
     pub fn insert(&mut self, window: Window, units: u64) {
         self.0.push((window, units));
+    }
+
+    /// Takes over other windows' sums.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// The sums after some more entries.
+    pub fn after(mut self, entries: &[Entry]) -> Self {
+        for (window, units) in &mut self.0 {
+            for entry in entries {
+                *units = entry.used_after(*window, *units);
+            }
+        }
+        self
     }
 
     fn get(&self, window: Window) -> Option<u64> {
@@ -58,93 +89,90 @@ impl Sums {
 /// Decides whether `units` may be taken at `now`, after the account's `last` line.
 ///
 /// A claim takes units from all of its policy's limits or from none.
+///
+/// # Errors
+/// [`Unknown`].
 pub fn decide(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
     sums: &Sums,
     now: DateTime<Utc>,
-) -> Verdict {
-    if last.is_some_and(|line| line.policy_version > policy.version) {
-        return Verdict::OutdatedPolicy;
-    }
+) -> Result<Verdict, Unknown> {
+    check_version(policy, last)?;
     if let Some(refusal) = refuse(policy, units, now) {
-        return Verdict::Refused(refusal);
+        return Ok(Verdict::Refused(refusal));
     }
     let at = instant_after(last, now);
-    let mut totals = match totals_at(policy, last, sums, at) {
-        Ok(totals) => totals,
-        Err(unknown) => return Verdict::NeedsSums(unknown),
-    };
+    if last.is_some_and(|line| line.may_have_lapses(at)) {
+        return Err(Unknown::Holds);
+    }
+    let mut totals = totals_at(policy, last, sums, at)?;
     if totals.iter().any(|total| !total.fits(units)) {
-        return Verdict::Refused(Refusal::Denied(totals));
+        return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
     for total in &mut totals {
         total.take(units);
     }
-    Verdict::Granted(Line {
+    Ok(Verdict::Granted(next_line(policy, last, at, totals)))
+}
+
+/// Nobody decides under a version older than the last line's.
+///
+/// # Errors
+/// [`Unknown::Policy`].
+pub(super) fn check_version(policy: &Policy, last: Option<&Line>) -> Result<(), Unknown> {
+    match last {
+        Some(line) if line.policy_version > policy.version => Err(Unknown::Policy),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The line after the last one, with totals at an instant.
+pub(super) fn next_line(
+    policy: &Policy,
+    last: Option<&Line>,
+    at: DateTime<Utc>,
+    totals: Vec<Total>,
+) -> Line {
+    Line {
         number: last.map_or(1, |line| line.number + 1),
         at,
         policy_version: policy.version,
+        lapses_at: last.and_then(|line| line.lapses_at),
         totals,
-    })
-}
-
-/// What becomes of a grant that was decided without the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recorded {
-    /// The account's next line, and whether the grant went over a limit.
-    Line(Line, Provisional),
-    /// As [`Verdict::NeedsSums`].
-    NeedsSums(Vec<Window>),
-    /// As [`Verdict::OutdatedPolicy`].
-    OutdatedPolicy,
+    }
 }
 
 /// The line of `units` that were granted at `granted_at` without the ledger, after the
-/// account's `last` line: over the limit if it must be.
+/// account's `last` line, over the limit if it must be; and whether it went over.
 ///
 /// The units count in the windows that contain `granted_at`. The line's instant is not before
-/// the last one's; where that lies in later windows, the line carries those on.
+/// the last one's; where that lies in later windows, the line carries those on. Holds that
+/// lapsed meanwhile are left to the account's next decision.
+///
+/// # Errors
+/// [`Unknown::Sums`] or [`Unknown::Policy`].
 pub fn record(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
     sums: &Sums,
     granted_at: DateTime<Utc>,
-) -> Recorded {
-    if last.is_some_and(|line| line.policy_version > policy.version) {
-        return Recorded::OutdatedPolicy;
-    }
+) -> Result<(Line, Provisional), Unknown> {
+    check_version(policy, last)?;
     let at = instant_after(last, granted_at);
-    let (totals, own) = (
-        totals_at(policy, last, sums, at),
-        totals_at(policy, last, sums, granted_at),
-    );
-    let (mut totals, own) = match (totals, own) {
-        (Ok(totals), Ok(own)) => (totals, own),
-        (totals, own) => {
-            let unknown = [totals.err(), own.err()];
-            let mut windows: Vec<Window> = unknown.into_iter().flatten().flatten().collect();
-            windows.dedup();
-            return Recorded::NeedsSums(windows);
-        }
-    };
+    let (mut totals, own) = totals_at_both(policy, last, sums, [at, granted_at])?;
     for total in &mut totals {
         if total.window.contains(granted_at) {
             total.take(units);
         }
     }
-    let line = Line {
-        number: last.map_or(1, |line| line.number + 1),
-        at,
-        policy_version: policy.version,
-        totals,
+    let provisional = match own.iter().all(|total| total.fits(units)) {
+        true => Provisional::Within,
+        false => Provisional::Over,
     };
-    match own.iter().all(|total| total.fits(units)) {
-        true => Recorded::Line(line, Provisional::Within),
-        false => Recorded::Line(line, Provisional::Over),
-    }
+    Ok((next_line(policy, last, at, totals), provisional))
 }
 
 /// What forbids the claim whatever the account holds.
@@ -157,11 +185,11 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     }
     let limits = policy.rule.limits.iter();
     limits
-        .filter(|limit| units.get() > limit.max)
-        .min_by_key(|limit| limit.max)
+        .filter(|limit| units.get() > limit.ceiling)
+        .min_by_key(|limit| limit.ceiling)
         .map(|limit| Refusal::NeverFits {
             per: limit.per,
-            max: limit.max,
+            max: limit.ceiling,
         })
 }
 
@@ -177,13 +205,13 @@ pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
 /// total from `sums`.
 ///
 /// # Errors
-/// The windows whose sums are needed and not there.
+/// [`Unknown::Sums`]: the windows whose sums are needed and not there.
 pub fn totals_at(
     policy: &Policy,
     last: Option<&Line>,
     sums: &Sums,
     at: DateTime<Utc>,
-) -> Result<Vec<Total>, Vec<Window>> {
+) -> Result<Vec<Total>, Unknown> {
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
     let mut unknown = Vec::new();
     for limit in &policy.rule.limits {
@@ -198,10 +226,30 @@ pub fn totals_at(
             None => unknown.push(window),
         }
     }
-    if unknown.is_empty() {
-        Ok(totals)
-    } else {
-        Err(unknown)
+    match unknown.is_empty() {
+        true => Ok(totals),
+        false => Err(Unknown::Sums(unknown)),
+    }
+}
+
+/// The totals at two instants.
+///
+/// # Errors
+/// [`Unknown::Sums`]: every window that either of them needs.
+pub(super) fn totals_at_both(
+    policy: &Policy,
+    last: Option<&Line>,
+    sums: &Sums,
+    instants: [DateTime<Utc>; 2],
+) -> Result<(Vec<Total>, Vec<Total>), Unknown> {
+    match instants.map(|at| totals_at(policy, last, sums, at)) {
+        [Ok(first), Ok(second)] => Ok((first, second)),
+        [Err(Unknown::Sums(mut windows)), Err(Unknown::Sums(others))] => {
+            windows.extend(others);
+            windows.dedup();
+            Err(Unknown::Sums(windows))
+        }
+        [Err(unknown), _] | [_, Err(unknown)] => Err(unknown),
     }
 }
 
@@ -243,6 +291,7 @@ mod tests {
             version,
             rule: draft.check().unwrap(),
             archived: false,
+            effective_at: DateTime::UNIX_EPOCH,
             changed_at: DateTime::UNIX_EPOCH,
             changed_by: "test".to_owned(),
             reason: None,
@@ -257,14 +306,14 @@ mod tests {
         Units::new(units).unwrap()
     }
 
-    fn granted(verdict: Verdict) -> Line {
+    fn granted(verdict: Result<Verdict, Unknown>) -> Line {
         match verdict {
-            Verdict::Granted(line) => line,
+            Ok(Verdict::Granted(line)) => line,
             other => panic!("not granted: {other:?}"),
         }
     }
 
-    fn take(policy: &Policy, last: Option<&Line>, now: DateTime<Utc>) -> Verdict {
+    fn take(policy: &Policy, last: Option<&Line>, now: DateTime<Utc>) -> Result<Verdict, Unknown> {
         decide(policy, Units::ONE, last, &Sums::default(), now)
     }
 
@@ -279,7 +328,7 @@ mod tests {
             last = Some(line);
         }
         let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
-        let Verdict::Refused(Refusal::Denied(totals)) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!((totals[0].used, totals[0].remaining()), (3, 0));
@@ -300,7 +349,7 @@ mod tests {
         let first = granted(first);
         let now = at("2026-11-21T00:00:00Z");
         let denied = decide(&policy, units(2), Some(&first), &Sums::default(), now);
-        let Verdict::Refused(Refusal::Denied(totals)) = denied else {
+        let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
         assert_eq!([totals[0].used, totals[1].used], [0, 3]);
@@ -314,14 +363,14 @@ mod tests {
         let now = at("2026-11-21T15:00:00Z");
         let last = granted(take(&shanghai, None, now));
         let utc = policy(2, "UTC", &[(3, "day")]);
-        let Verdict::NeedsSums(windows) = take(&utc, Some(&last), now) else {
+        let Err(Unknown::Sums(windows)) = take(&utc, Some(&last), now) else {
             panic!()
         };
         assert_eq!(windows[0].start, at("2026-11-21T00:00:00Z"));
         let mut sums = Sums::default();
         sums.insert(windows[0], 3);
         let verdict = decide(&utc, Units::ONE, Some(&last), &sums, now);
-        assert!(matches!(verdict, Verdict::Refused(Refusal::Denied(_))));
+        assert!(matches!(verdict, Ok(Verdict::Refused(Refusal::Denied(_)))));
     }
 
     #[test]
@@ -329,7 +378,7 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let five = policy(1, "UTC", &[(5, "day")]);
         let last = granted(decide(&five, units(4), None, &Sums::default(), now));
-        let Verdict::Refused(Refusal::Denied(totals)) =
+        let Ok(Verdict::Refused(Refusal::Denied(totals))) =
             take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
         else {
             panic!()
@@ -345,7 +394,7 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let last = granted(take(&policy(2, "UTC", &[(5, "day")]), None, now));
         let verdict = take(&policy(1, "UTC", &[(9, "day")]), Some(&last), now);
-        assert_eq!(verdict, Verdict::OutdatedPolicy);
+        assert_eq!(verdict, Err(Unknown::Policy));
     }
 
     #[test]
@@ -371,7 +420,7 @@ mod tests {
             per: Per::Day,
             max: 3,
         };
-        assert_eq!(verdict, Verdict::Refused(refusal));
+        assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
     }
 
     /// One step of a history: hours that pass, units claimed, perhaps another policy, and
@@ -436,13 +485,13 @@ mod tests {
                     let mut sums = Sums::default();
                     let (line, provisional) = loop {
                         match record(&current, wanted, last.as_ref(), &sums, granted_at) {
-                            Recorded::NeedsSums(windows) => {
+                            Err(Unknown::Sums(windows)) => {
                                 for window in windows {
                                     sums.insert(window, sum(window));
                                 }
                             }
-                            Recorded::Line(line, provisional) => break (line, provisional),
-                            Recorded::OutdatedPolicy => panic!("the policy is the newest"),
+                            Ok(recorded) => break recorded,
+                            Err(unknown) => panic!("{unknown:?}"),
                         }
                     };
                     prop_assert_eq!(provisional == Provisional::Within, room_at(granted_at));
@@ -459,7 +508,7 @@ mod tests {
                 let mut sums = Sums::default();
                 let verdict = loop {
                     match decide(&current, wanted, last.as_ref(), &sums, now) {
-                        Verdict::NeedsSums(windows) => {
+                        Err(Unknown::Sums(windows)) => {
                             for window in windows {
                                 sums.insert(window, sum(window));
                             }
@@ -467,8 +516,8 @@ mod tests {
                         verdict => break verdict,
                     }
                 };
-                prop_assert_eq!(matches!(verdict, Verdict::Granted(_)), room_at(now));
-                if let Verdict::Granted(line) = verdict {
+                prop_assert_eq!(matches!(verdict, Ok(Verdict::Granted(_))), room_at(now));
+                if let Ok(Verdict::Granted(line)) = verdict {
                     grants.push((line.at, step.units));
                     for total in &line.totals {
                         prop_assert_eq!(total.used, sum_of(&grants, total.window));

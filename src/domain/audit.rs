@@ -15,7 +15,7 @@ use super::window::Window;
 pub enum Flaw {
     /// It ought to bear this number.
     Gap(u64),
-    /// Its instant lies before that of the entry before.
+    /// Its instant lies before that of the entry before, or is not the one that its id bears.
     TimeBackwards,
     /// Its totals are not the sums of the entries up to it: those that are not.
     WrongTotals(Vec<Figures>),
@@ -63,15 +63,14 @@ impl AccountAudit {
     /// Checks the next entry, and returns what is wrong with it.
     pub fn check(&mut self, entry: &Entry, sums: &Sums) -> Vec<Flaw> {
         let mut flaws = self.count(entry.line.number);
-        if let Some(before) = self.before.line()
-            && entry.line.at < before.at
-        {
+        let is_before = |before: &Line| entry.line.at < before.at;
+        if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
             flaws.push(Flaw::TimeBackwards);
         }
         if !matches!(self.before, Before::Unreadable) {
             let wrong = |total: &Total| {
                 let before = used_in(total.window, self.before.line(), sums)?;
-                let expected = before.saturating_add(units_in(entry, total.window));
+                let expected = entry.used_after(total.window, before);
                 (total.used != expected).then_some(Figures {
                     per: total.per,
                     window: total.window,
@@ -104,12 +103,11 @@ impl AccountAudit {
     }
 }
 
-/// The units that an entry adds to a window.
-fn units_in(entry: &Entry, window: Window) -> u64 {
-    match entry.kind {
-        EntryKind::Grant if window.contains(entry.granted_at()) => entry.units.get(),
-        EntryKind::Grant => 0,
-    }
+/// Whether an entry's instant is its id's; later where it was appended afterwards.
+fn is_of_its_instant(entry: &Entry) -> bool {
+    let own = entry.id.at();
+    let is_later = entry.provisional.is_some() || matches!(entry.kind, EntryKind::Adjustment(_));
+    entry.line.at == own || is_later && entry.line.at > own
 }
 
 #[cfg(test)]
@@ -120,7 +118,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::account::{Verdict, decide};
+    use crate::domain::account::{Unknown, Verdict, decide};
     use crate::domain::claim::Units;
     use crate::domain::identity::{AccountId, EntryId};
     use crate::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
@@ -141,6 +139,7 @@ mod tests {
             version,
             rule: draft.check().unwrap(),
             archived: false,
+            effective_at: DateTime::UNIX_EPOCH,
             changed_at: DateTime::UNIX_EPOCH,
             changed_by: "test".to_owned(),
             reason: None,
@@ -180,19 +179,21 @@ mod tests {
             let mut known = Sums::default();
             let verdict = loop {
                 match decide(&policy, units, last, &known, now) {
-                    Verdict::NeedsSums(windows) => known = sums(&entries, u64::MAX, &windows),
+                    Err(Unknown::Sums(windows)) => known = sums(&entries, u64::MAX, &windows),
                     verdict => break verdict,
                 }
             };
-            if let Verdict::Granted(line) = verdict {
+            if let Ok(Verdict::Granted(line)) = verdict {
                 entries.push(Entry {
                     account: AccountId(Uuid::nil()),
                     id: EntryId::new(line.at, line.number, 0),
-                    kind: EntryKind::Grant,
+                    kind: EntryKind::Grant { held_until: None },
                     units,
                     key: None,
                     metadata: None,
                     provisional: None,
+                    would_deny: false,
+                    note: None,
                     line,
                 });
             }

@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
 /// The largest number of units, and the largest `max`: 2^53 − 1, the integers that every
 /// JSON implementation carries exactly (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// The longest hold, in seconds: 30 days.
+pub const HOLD_MAX_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 /// The longest subject, in bytes of UTF-8.
 pub const SUBJECT_MAX_BYTES: usize = 256;
@@ -26,6 +30,9 @@ pub enum ClaimError {
     /// Units outside 1 … 2^53 − 1.
     #[error("units must be a whole number from 1 to {UNITS_MAX}")]
     Units,
+    /// A hold that is too short or too long.
+    #[error("a hold lasts 1 to {HOLD_MAX_SECONDS} seconds")]
+    HoldTime,
     /// An empty or too long subject.
     #[error("a subject has 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8; this one has {0}")]
     SubjectLength(usize),
@@ -68,6 +75,26 @@ impl Units {
 
     /// The number.
     pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// How long a hold waits for its confirmation: 1 … [`HOLD_MAX_SECONDS`] seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldTime(TimeDelta);
+
+impl HoldTime {
+    /// # Errors
+    /// [`ClaimError::HoldTime`] when the number of seconds is out of bounds.
+    pub fn new(seconds: i128) -> Result<Self, ClaimError> {
+        match i64::try_from(seconds) {
+            Ok(seconds @ 1..=HOLD_MAX_SECONDS) => Ok(Self(TimeDelta::seconds(seconds))),
+            _ => Err(ClaimError::HoldTime),
+        }
+    }
+
+    /// The span of time.
+    pub fn get(self) -> TimeDelta {
         self.0
     }
 }
@@ -219,6 +246,8 @@ pub struct Claim {
     pub subject: Subject,
     /// How many units.
     pub units: Units,
+    /// For a hold: how long it waits for its confirmation.
+    pub hold: Option<HoldTime>,
     /// What makes a retry safe.
     pub key: Option<IdempotencyKey>,
     /// What to keep beside the grant.

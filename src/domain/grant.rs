@@ -1,5 +1,7 @@
 //! The lines of the ledger: entries, and the totals that each of them carries.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
 use super::claim::{Metadata, UNITS_MAX, Units};
@@ -35,6 +37,11 @@ impl Total {
     pub fn take(&mut self, units: Units) {
         self.used = self.used.saturating_add(units.get()).min(UNITS_MAX);
     }
+
+    /// Gives units back.
+    pub fn give_back(&mut self, units: Units) {
+        self.used = self.used.saturating_sub(units.get());
+    }
 }
 
 /// The part of an account's last entry that a decision needs.
@@ -46,15 +53,53 @@ pub struct Line {
     pub at: DateTime<Utc>,
     /// The version of the policy that it was decided under.
     pub policy_version: u32,
+    /// No open hold of the account lapses before this instant; `None` when it has none.
+    pub lapses_at: Option<DateTime<Utc>>,
     /// One total a limit, in the policy's order.
     pub totals: Vec<Total>,
+}
+
+impl Line {
+    /// Whether some hold may have lapsed by an instant without an entry that says so.
+    pub fn may_have_lapses(&self, at: DateTime<Utc>) -> bool {
+        self.lapses_at.is_some_and(|lapses_at| lapses_at <= at)
+    }
 }
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// Units were granted.
-    Grant,
+    Grant {
+        /// For a hold: from this instant on it has lapsed, unless it was confirmed.
+        held_until: Option<DateTime<Utc>>,
+    },
+    /// A hold was confirmed: its units stay taken.
+    Confirmation {
+        /// The hold.
+        of: EntryId,
+    },
+    /// A grant's units were given back.
+    Reversal {
+        /// The grant.
+        of: EntryId,
+    },
+    /// A hold was not confirmed in time: its units were given back.
+    Lapse {
+        /// The hold.
+        of: EntryId,
+    },
+    /// Units were entered by hand.
+    Adjustment(Direction),
+}
+
+/// Which way an adjustment moves what is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// More is used.
+    Up,
+    /// Less is used.
+    Down,
 }
 
 /// How a grant that Redis alone decided stood in its windows when it was appended.
@@ -64,6 +109,15 @@ pub enum Provisional {
     Within,
     /// It went over a limit.
     Over,
+}
+
+/// Who made an entry that corrects something, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The id of whoever's key it was.
+    pub by: Arc<str>,
+    /// Why; a confirmation needs no reason.
+    pub reason: Option<String>,
 }
 
 /// A line of an account.
@@ -83,6 +137,10 @@ pub struct Entry {
     pub metadata: Option<Metadata>,
     /// For a grant that Redis alone decided; such a grant was appended afterwards.
     pub provisional: Option<Provisional>,
+    /// Of a grant under a policy that only observes: whether it would have been denied.
+    pub would_deny: bool,
+    /// Who corrected something, and why.
+    pub note: Option<Note>,
     /// Its number, instant, policy version and totals.
     pub line: Line,
 }
@@ -115,6 +173,53 @@ impl GrantState {
     }
 }
 
+/// The entries that name a grant: at most one of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Followers {
+    /// Its confirmation, if it is a hold that was confirmed.
+    pub confirmation: Option<Follower>,
+    /// Its reversal or lapse.
+    pub closing: Option<Follower>,
+}
+
+/// An entry that names a grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Follower {
+    /// Its id.
+    pub id: EntryId,
+    /// What it is.
+    pub kind: EntryKind,
+    /// When it was appended.
+    pub at: DateTime<Utc>,
+    /// Who made it, and why; nobody makes a lapse.
+    pub note: Option<Note>,
+}
+
+impl Followers {
+    /// Those of a grant among some entries.
+    pub fn among<'a>(grant: EntryId, entries: impl IntoIterator<Item = &'a Entry>) -> Self {
+        let mut followers = Self::default();
+        for entry in entries {
+            let (place, of) = match entry.kind {
+                EntryKind::Confirmation { of } => (&mut followers.confirmation, of),
+                EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                    (&mut followers.closing, of)
+                }
+                EntryKind::Grant { .. } | EntryKind::Adjustment(_) => continue,
+            };
+            if of == grant {
+                *place = Some(Follower {
+                    id: entry.id,
+                    kind: entry.kind,
+                    at: entry.line.at,
+                    note: entry.note.clone(),
+                });
+            }
+        }
+        followers
+    }
+}
+
 /// A grant as an auditor sees it: its entry and what the ledger knows around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -124,22 +229,66 @@ pub struct Grant {
     pub policy: PolicyName,
     /// The subject's text; `None` once it was erased.
     pub subject: Option<String>,
+    /// What came of it.
+    pub followers: Followers,
+}
+
+impl Grant {
+    /// What became of the grant by an instant. A hold lapses by itself: the entry that says so
+    /// comes with the account's next decision.
+    pub fn state(&self, now: DateTime<Utc>) -> GrantState {
+        let Followers {
+            confirmation,
+            closing,
+        } = &self.followers;
+        match (
+            closing.as_ref().map(|closing| closing.kind),
+            self.entry.held_until(),
+        ) {
+            (Some(EntryKind::Lapse { .. }), _) => GrantState::Lapsed,
+            (Some(_), _) => GrantState::Reversed,
+            (None, Some(until)) if confirmation.is_none() => match now < until {
+                true => GrantState::Held,
+                false => GrantState::Lapsed,
+            },
+            (None, _) => GrantState::Granted,
+        }
+    }
 }
 
 impl Entry {
-    /// When its units were granted: inside the windows that they count in. The line's instant
-    /// may be later where the entry was appended afterwards.
-    pub fn granted_at(&self) -> DateTime<Utc> {
-        match self.provisional {
-            None => self.line.at,
-            Some(_) => self.id.at(),
+    /// The instant in whose windows its units count: for what gives units back, the grant's.
+    /// The line's instant may be later where the entry was appended afterwards.
+    pub fn counted_at(&self) -> DateTime<Utc> {
+        match self.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(_) => self.id.at(),
+            EntryKind::Confirmation { of }
+            | EntryKind::Reversal { of }
+            | EntryKind::Lapse { of } => of.at(),
         }
     }
 
-    /// What became of the grant.
-    pub fn state(&self) -> GrantState {
+    /// For a hold: when it lapses unless it is confirmed.
+    pub fn held_until(&self) -> Option<DateTime<Utc>> {
         match self.kind {
-            EntryKind::Grant => GrantState::Granted,
+            EntryKind::Grant { held_until } => held_until,
+            _ => None,
+        }
+    }
+
+    /// What is used in a window after the entry, when `used` was before it.
+    pub fn used_after(&self, window: Window, used: u64) -> u64 {
+        if !window.contains(self.counted_at()) {
+            return used;
+        }
+        match self.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
+                used.saturating_add(self.units.get()).min(UNITS_MAX)
+            }
+            EntryKind::Reversal { .. }
+            | EntryKind::Lapse { .. }
+            | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(self.units.get()),
+            EntryKind::Confirmation { .. } => used,
         }
     }
 }

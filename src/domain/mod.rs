@@ -4,12 +4,16 @@
 
 pub mod account;
 pub mod audit;
+pub mod backtest;
 pub mod claim;
+pub mod correction;
 pub mod grant;
 pub mod identity;
 pub mod key;
+pub mod overrides;
 pub mod policy;
 pub mod reconciliation;
+pub mod schedule;
 pub mod totals;
 pub mod window;
 pub mod zone;

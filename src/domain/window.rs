@@ -140,6 +140,12 @@ impl Calendar {
         start.date()
     }
 
+    /// The instant at which the day of a local date begins; for a date that the zone skipped,
+    /// the day after it.
+    pub fn day_start(&self, date: NaiveDate) -> DateTime<Utc> {
+        self.zone.first_instant(date.and_time(self.day_starts_at))
+    }
+
     /// All windows that have an instant in `[from, to)`, in order.
     pub fn windows(
         &self,

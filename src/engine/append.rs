@@ -8,17 +8,17 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::group::{Group, Missing};
+use super::drafting::Known;
+use super::group::Group;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Pending, Undecided, send};
+use super::pending::{Pending, Task, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::domain::account::Sums;
 use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::AccountId;
+use crate::domain::identity::{AccountId, EntryId};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 
@@ -269,7 +269,10 @@ impl Appender {
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
         reach("append.begun");
-        self.renew_policies(groups).await?;
+        // Some waited a while, and a change holds everywhere within a second.
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
         let turn = self.turn(groups).await;
         if turn.is_some() {
             reach("append.turn");
@@ -315,18 +318,6 @@ impl Appender {
         }
     }
 
-    /// Gives the claims the newest versions of their policies: some waited a while, and a
-    /// change holds everywhere within a second.
-    async fn renew_policies(&self, groups: &mut [Group]) -> Result<(), LedgerError> {
-        if !self.policies.are_fresh() {
-            self.policies.refresh(&self.ledger).await?;
-        }
-        for claim in groups.iter_mut().flat_map(|group| &mut group.claims) {
-            self.policies.renew(&mut claim.policy);
-        }
-        Ok(())
-    }
-
     /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the
     /// guard is what makes it right.
     async fn turn(&self, groups: &[Group]) -> Option<Turn> {
@@ -347,12 +338,17 @@ impl Appender {
     fn decide_on_hints(&self, groups: &mut [Group]) {
         let now = self.clock.now();
         for group in groups {
-            let Some(hint) = group.hint() else { continue };
-            let decided = group.decide(hint.last_line().cloned(), &Sums::default(), now);
+            let (Some(hint), Some(claim)) = (group.hint(), group.claims.first()) else {
+                continue;
+            };
+            let last = hint.last_line().cloned();
+            let (policies, account) = (&self.policies, group.account);
+            let policy = policies.terms(&claim.policy, account, last.as_ref(), now);
+            let decided = group.decide(&policy, last, &Known::default(), now);
             let refuses = group
                 .plan
                 .as_ref()
-                .is_some_and(|plan| !plan.refused.is_empty());
+                .is_some_and(|plan| !plan.others.is_empty());
             if decided.is_err() || refuses {
                 group.dissolve();
             }
@@ -370,10 +366,14 @@ impl Appender {
                 .extend(group.claims.iter().filter_map(|claim| claim.key));
             look.entries
                 .extend(group.claims.iter().filter_map(|claim| claim.sent));
+            look.followers_of
+                .extend(group.claims.iter().filter_map(corrected));
             if let Some(plan) = &group.plan {
                 look.keys
                     .extend(plan.claims().filter_map(|claim| claim.key));
                 look.entries.extend(plan.entry_ids());
+                look.followers_of
+                    .extend(plan.claims().filter_map(corrected));
             }
         }
         if look.accounts.is_empty() {
@@ -397,8 +397,8 @@ impl Appender {
             if let Some(plan) = &group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
-                    let mut granted = plan.granted.iter();
-                    entry.key.is_some() && granted.any(|claim| claim.key == entry.key)
+                    let mut entered = plan.entered.iter();
+                    entry.key.is_some() && entered.any(|entered| entered.claim.key == entry.key)
                 };
                 let may_stand = !seen.entries.iter().any(is_taken);
                 if may_stand && number(plan.after.as_ref()) == number(last) {
@@ -408,29 +408,37 @@ impl Appender {
                 group.dissolve();
             }
             group.answer_repeated(&seen);
-            self.decide_after(group, last.cloned()).await?;
+            let known = Known {
+                followers: seen.entries.clone(),
+                ..Known::default()
+            };
+            self.decide_after(group, last.cloned(), known).await?;
         }
         Ok(())
     }
 
-    async fn decide_after(&self, group: &mut Group, last: Option<Line>) -> Result<(), LedgerError> {
+    async fn decide_after(
+        &self,
+        group: &mut Group,
+        last: Option<Line>,
+        mut known: Known,
+    ) -> Result<(), LedgerError> {
         // One instant for all of it: at another one other windows' sums might be missing, and
         // so on for ever where the clock steps back over a window's edge.
         let now = self.clock.now();
-        let mut sums = Sums::default();
+        let Some(claim) = group.claims.first() else {
+            return Ok(());
+        };
+        let (policies, ledger) = (&self.policies, &self.ledger);
+        let after = last.as_ref();
+        let policy = policies.terms_after(&claim.policy, group.account, after, now, ledger);
+        let policy = policy.await?;
         loop {
-            match group.decide(last.clone(), &sums, now) {
+            match group.decide(&policy, last.clone(), &known, now) {
                 Ok(()) => return Ok(()),
-                Err(Missing::Policy(policy)) => {
-                    let newer = self.policies.newer(&policy, &self.ledger).await?;
-                    for claim in &mut group.claims {
-                        claim.policy = newer.clone();
-                    }
-                }
-                Err(Missing::Sums(windows)) => {
-                    sums = self
-                        .ledger
-                        .sums(group.account, last.as_ref(), &windows)
+                Err(unknown) => {
+                    known
+                        .learn(unknown, &self.ledger, group.account, last.as_ref(), now)
                         .await?;
                 }
             }
@@ -442,10 +450,17 @@ impl Appender {
     fn answer(&self, groups: &mut Vec<Group>, are_done: impl Fn(&Group) -> bool) {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
-                self.settle.settle(&plan, group.account, self.clock.now());
-                plan.answer();
+                self.settle.answer(plan, group.account, self.clock.now());
             }
         }
         groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
+    }
+}
+
+/// The grant that a claim's answer depends on, if it is a correction.
+fn corrected(claim: &Pending) -> Option<EntryId> {
+    match &claim.task {
+        Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
+        Task::Claim(_) | Task::Adjust(..) => None,
     }
 }

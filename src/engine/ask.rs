@@ -75,7 +75,7 @@ impl Asker {
                 let mut denied = Vec::new();
                 for (mut claim, answer) in claims.into_iter().zip(answers) {
                     claim.may_wait = answer.grants_wait;
-                    match answer.grants_wait && claim.may_be_counted {
+                    match answer.grants_wait && claim.waits_for_queue() {
                         true => self.wait_for_ledger(claim),
                         false => denied.extend(self.judge(claim, answer.counter)),
                     }
@@ -91,8 +91,6 @@ impl Asker {
 
     /// Sends a claim on, or returns it with its denial.
     fn judge(&self, mut claim: Pending, counter: Option<Counter>) -> Option<(Pending, Refusal)> {
-        // It may have come while a change was not known here yet.
-        self.policies.renew(&mut claim.policy);
         let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
@@ -104,6 +102,7 @@ impl Asker {
         };
         let now = self.clock.now();
         let line = Some(&counter.line);
+        claim.policy = self.policies.terms(&claim.policy, claim.account, line, now);
         let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
         claim.asked = Asked {
             seen: Some(counter.line.number),
@@ -111,29 +110,30 @@ impl Asker {
             wants_keys: claim.key.is_some() && !counter.holds_all_keys,
         };
         match verdict {
-            Verdict::Refused(refusal @ Refusal::Denied(_))
+            Ok(Verdict::Refused(refusal @ Refusal::Denied(_)))
                 if self.may_deny(&claim, &counter, now) =>
             {
                 return Some((claim, refusal));
             }
-            Verdict::Granted(_) if !counter.knows_key => {
+            Ok(Verdict::Granted(_)) if !counter.knows_key => {
                 claim.asked.hint = Some(Hint::Line(counter.line));
             }
             // The ledger has the last word.
-            Verdict::Granted(_)
-            | Verdict::Refused(_)
-            | Verdict::NeedsSums(_)
-            | Verdict::OutdatedPolicy => {}
+            Ok(Verdict::Granted(_) | Verdict::Refused(_)) | Err(_) => {}
         }
         self.send_on(claim);
         None
     }
 
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
-    /// comes after them. If that takes too long, Redis decides this one too.
+    /// comes after them. If that takes too long, Redis decides this one too, if it can.
     fn wait_for_ledger(&self, claim: Pending) {
         self.drain.grants_wait(claim.account);
-        if Instant::now() >= claim.count_from {
+        let now = Instant::now();
+        if now >= claim.deadline {
+            return claim.end(Err(Undecided::Deadline));
+        }
+        if now >= claim.count_from && claim.may_be_counted {
             return send(&self.count, claim);
         }
         let again = self.again.clone();

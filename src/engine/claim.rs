@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use chrono::{DateTime, Utc};
 use tokio::time::{Instant, timeout_at};
 
-use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::drafting::{Drafting, Known};
+use super::pending::{Outcome, Task, Undecided};
+use super::submit::Work;
 use super::totals::{last_line, totals};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse};
+use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Policy, PolicyName};
-use crate::faults::reach;
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -37,6 +39,17 @@ pub struct Usage {
     pub policy: Arc<Policy>,
     /// One total a limit.
     pub totals: Vec<Total>,
+    /// The subject's override, if one holds.
+    pub override_terms: Option<Arc<OverrideTerms>>,
+}
+
+/// What would become of a claim.
+#[derive(Debug)]
+pub enum Rehearsal {
+    /// It would be granted, with these totals.
+    WouldGrant(Vec<Total>),
+    /// What is so already, or would be refused.
+    Ended(Outcome),
 }
 
 impl Engine {
@@ -56,75 +69,40 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
+        let now = self.clock.now();
         let policy = self.known_policy(policy)?;
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
+        let policy = self.policies.terms(&policy, account, None, now);
         if claim.key.is_none()
-            && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
+            && let Some(refusal) = refuse(&policy, claim.units, now)
         {
             // Whatever the account holds; and there is no grant to repeat.
             return Ok(Outcome::Refused(policy, refusal));
         }
-        if self.watch.clock_is_off() {
-            return Err(Undecided::Clock.into());
-        }
-        let under_way = self.claims_under_way.clone();
-        let place = under_way
-            .try_acquire_owned()
-            .map_err(|_| Undecided::Overloaded)?;
-        let identity = self.ledger.identity();
-        let key = claim
-            .key
-            .as_ref()
-            .map(|key| identity.key(&policy.name, key));
-        let turn = match key {
-            None => None,
-            Some(key) => Some(
-                self.keys_in_progress
-                    .begin(key)
-                    .ok_or(ClaimFailure::InProgress)?,
-            ),
+        // Redis knows no holds.
+        let may_be_counted = claim.hold.is_none();
+        let counting = self.counting.as_ref().filter(|_| may_be_counted);
+        let counts = counting.is_some_and(|counting| counting.decides(&policy));
+        let counters = self.counters.as_ref();
+        let first = match counters.is_some_and(|counters| counters.is_available()) {
+            _ if counts => &self.queues.count,
+            true => &self.queues.ask,
+            false => &self.queues.append,
         };
-        let now = Instant::now();
-        let deadline = now + self.claim_deadline;
-        let counts = self
-            .counting
-            .as_ref()
-            .is_some_and(|counting| counting.decides(&policy));
-        let may_wait = self.counting.is_some() && policy.rule.may_be_counted();
-        let (answer, answered) = oneshot::channel();
-        let pending = Pending {
-            account: identity.account(&policy.name, &claim.subject),
-            policy,
-            subject: claim.subject,
+        let key = claim.key.as_ref();
+        let work = Work {
+            task: Task::Claim(claim.hold),
+            account,
+            subject: Some(claim.subject),
             units: claim.units,
-            key,
+            key: key.map(|key| identity.key(&policy.name, key)),
             metadata: claim.metadata,
-            nonce: Self::nonce(),
-            deadline,
-            count_from: now + self.claim_deadline / 2,
-            may_be_counted: self.counting.is_some(),
-            may_wait,
-            sent: None,
-            asked: Asked::default(),
-            answer,
-            turn,
-            _place: place,
+            note: None,
+            policy,
+            may_be_counted,
         };
-        let has_counters = self
-            .counters
-            .as_ref()
-            .is_some_and(|counters| counters.is_available());
-        let queue = match (counts, has_counters) {
-            (true, _) => &self.queues.count,
-            (false, true) => &self.queues.ask,
-            (false, false) => &self.queues.append,
-        };
-        reach("claim.received");
-        send(queue, pending);
-        match timeout_at(deadline, answered).await {
-            Ok(Ok(outcome)) => Ok(outcome?),
-            Ok(Err(_)) => Err(Undecided::Ending.into()),
-            Err(_) => Err(Undecided::Deadline.into()),
-        }
+        self.submit(work, first).await
     }
 
     /// Says what would become of a claim, and changes nothing.
@@ -135,7 +113,7 @@ impl Engine {
         self: &Arc<Self>,
         policy: &PolicyName,
         claim: Claim,
-    ) -> Result<Outcome, ClaimFailure> {
+    ) -> Result<Rehearsal, ClaimFailure> {
         let policy = self.known_policy(policy)?;
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
@@ -157,44 +135,56 @@ impl Engine {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
         match &self.counting {
-            Some(counting) if counting.decides(policy) => counting.look(policy, account).await,
+            Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
             Some(_) | None => Ok(None),
         }
     }
 
-    fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.policies.get(name);
+    pub(super) fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
+        let policy = self.policies.get(name, self.clock.now());
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
-    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Outcome, LedgerError> {
+    async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
         let identity = self.ledger.identity();
         let account = identity.account(&policy.name, &claim.subject);
         let key = claim
             .key
             .as_ref()
             .map(|key| identity.key(&policy.name, key));
-        let counted = self.counted(&policy, account).await?;
+        let now = self.clock.now();
+        let policy = self.policies.terms(&policy, account, None, now);
+        let counted = self.counted(&policy, account, now).await?;
         if key.is_some() {
             let look = Look {
                 keys: key.into_iter().collect(),
                 ..Look::default()
             };
             if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
-                let metadata = claim.metadata.as_ref();
-                return Ok(Outcome::of_repeated(entry, account, claim.units, metadata));
+                let same = entry.account == account
+                    && entry.units == claim.units
+                    && entry.metadata == claim.metadata
+                    && Task::Claim(claim.hold).is_done_by(&entry);
+                return Ok(Rehearsal::Ended(match same {
+                    true => Outcome::Repeated(entry),
+                    false => Outcome::KeyReused,
+                }));
             }
         }
         if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
-            return Ok(match refuse(&policy, claim.units, self.clock.now()) {
-                Some(refusal) => Outcome::Refused(policy, refusal),
-                None if !fits => Outcome::Refused(policy, Refusal::Denied(totals)),
+            return Ok(match refuse(&policy, claim.units, now) {
+                Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
+                None if !fits => {
+                    let refusal = Refusal::Denied(totals);
+                    Rehearsal::Ended(Outcome::Refused(policy, refusal))
+                }
                 None => {
                     totals.iter_mut().for_each(|total| total.take(claim.units));
-                    Outcome::WouldGrant(policy, totals)
+                    Rehearsal::WouldGrant(totals)
                 }
             });
         }
@@ -203,23 +193,30 @@ impl Engine {
 
     async fn rehearse_on_ledger(
         &self,
-        mut policy: Arc<Policy>,
+        policy: Arc<Policy>,
         account: AccountId,
         units: Units,
-    ) -> Result<Outcome, LedgerError> {
+    ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
-        let last = last.as_ref();
         let now = self.clock.now();
-        let mut sums = Sums::default();
+        let (policies, after) = (&self.policies, last.as_ref());
+        let policy = policies.terms_after(&policy, account, after, now, &self.ledger);
+        let policy = policy.await?;
+        let mut known = Known::default();
         loop {
-            match decide(&policy, units, last, &sums, now) {
-                Verdict::Granted(line) => return Ok(Outcome::WouldGrant(policy, line.totals)),
-                Verdict::Refused(refusal) => return Ok(Outcome::Refused(policy, refusal)),
-                Verdict::OutdatedPolicy => {
-                    policy = self.policies.newer(&policy, &self.ledger).await?
+            let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
+                .and_then(|drafting| drafting.rehearse(units));
+            match verdict {
+                Ok(Verdict::Granted(line)) => {
+                    return Ok(Rehearsal::WouldGrant(line.totals));
                 }
-                Verdict::NeedsSums(windows) => {
-                    sums = self.ledger.sums(account, last, &windows).await?
+                Ok(Verdict::Refused(refusal)) => {
+                    return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));
+                }
+                Err(unknown) => {
+                    known
+                        .learn(unknown, &self.ledger, account, last.as_ref(), now)
+                        .await?;
                 }
             }
         }
@@ -235,19 +232,35 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let Some(policy) = self.policies.get(policy).filter(|policy| !policy.archived) else {
+        let policy = self.policies.get(policy, self.clock.now());
+        let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
         let account = self.ledger.identity().account(&policy.name, subject);
         let engine = self.clone();
         let work = async move {
-            if let Some(totals) = engine.counted(&policy, account).await? {
-                return Ok(Some(Usage { policy, totals }));
+            let policies = &engine.policies;
+            let now = engine.clock.now();
+            let terms = policies.terms(&policy, account, None, now);
+            if let Some(totals) = engine.counted(&terms, account, now).await? {
+                return Ok(Some(Usage {
+                    policy: terms,
+                    totals,
+                    override_terms: policies.override_of(account, now),
+                }));
             }
             let last = last_line(&engine.ledger, account).await?;
-            let at = instant_after(last.as_ref(), engine.clock.now());
-            let totals = totals(&engine.ledger, &policy, account, last.as_ref(), at).await?;
-            Ok(Some(Usage { policy, totals }))
+            let now = engine.clock.now();
+            let after = last.as_ref();
+            let terms = policies.terms_after(&policy, account, after, now, &engine.ledger);
+            let terms = terms.await?;
+            let at = instant_after(after, now);
+            let totals = totals(&engine.ledger, &terms, account, last, now).await?;
+            Ok(Some(Usage {
+                policy: terms,
+                totals,
+                override_terms: policies.override_of(account, at),
+            }))
         };
         self.detached(work).await?
     }

@@ -299,6 +299,7 @@ mod tests {
             number,
             at: start,
             policy_version: 1,
+            lapses_at: None,
             totals: vec![Total {
                 per: Per::Day,
                 max: 9,

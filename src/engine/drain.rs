@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::drafting::Known;
 use super::metrics::{Metrics, Stage};
 use super::policies::Policies;
 use super::settle::useful_for;
@@ -18,10 +19,11 @@ use crate::counter::{
     CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, SettledKeys, Settlement,
     Unavailable,
 };
-use crate::domain::account::{Recorded, Sums, record};
+use crate::domain::account::{Unknown, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::policy::{Limit, Policy, PolicyId};
+use crate::domain::window::Per;
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 
@@ -168,7 +170,7 @@ impl Drainer {
                 match queued {
                     // A policy is never forgotten: of another one no perdiem queued a grant.
                     Queued::Grant(queued)
-                        if self.policies.with_id(queued.grant.policy).is_some() =>
+                        if self.policies.newest(queued.grant.policy).is_some() =>
                     {
                         let account = queued.grant.account;
                         accounts.entry(account).or_default().push(queued);
@@ -233,6 +235,7 @@ impl Drainer {
                 .collect(),
             keys: queued().filter_map(|queued| queued.grant.key).collect(),
             entries: queued().map(|queued| queued.grant.entry).collect(),
+            ..Look::default()
         };
         reach("drain.begun");
         let seen = self.ledger.look(&look).await?;
@@ -293,7 +296,7 @@ impl Drainer {
             entries: Vec::new(),
             settled: Vec::new(),
         };
-        let mut sums = Sums::default();
+        let mut known = Known::default();
         'grants: for queued in queued {
             let grant = &queued.grant;
             let mut key = grant.key;
@@ -314,34 +317,38 @@ impl Drainer {
                 // Another account of this round has it: the next round sees what it is.
                 break;
             }
-            let mut policy = self.policy_of(grant).await?;
+            let mut policy = self.terms_of(queued).await?;
             let (line, provisional) = loop {
                 let line = batch.entries.last().map(|entry| &entry.line).or(last);
-                match record(&policy, grant.units, line, &sums, grant.entry.at()) {
-                    Recorded::Line(line, provisional) => break (line, provisional),
-                    Recorded::OutdatedPolicy => {
-                        let newest = self.newest(grant.policy)?;
-                        policy = match newest.version > policy.version {
-                            true => newest,
-                            false => self.policies.newer(&policy, &self.ledger).await?,
-                        };
+                match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
+                    Ok(recorded) => break recorded,
+                    Err(Unknown::Policy) => {
+                        let (policies, at) = (&self.policies, grant.entry.at());
+                        let (account, ledger) = (grant.account, &self.ledger);
+                        let terms = policies.terms_after(&policy, account, line, at, ledger);
+                        policy = terms.await?;
                     }
-                    // The ledger's sums lack the entries of this batch.
-                    Recorded::NeedsSums(_) if !batch.entries.is_empty() => break 'grants,
-                    Recorded::NeedsSums(windows) => {
-                        sums = self.ledger.sums(grant.account, last, &windows).await?;
+                    // What the ledger tells lacks the entries of this batch.
+                    Err(_) if !batch.entries.is_empty() => break 'grants,
+                    Err(unknown) => {
+                        let at = grant.entry.at();
+                        known
+                            .learn(unknown, &self.ledger, grant.account, last, at)
+                            .await?;
                     }
                 }
             };
-            sums = Sums::default();
+            known = Known::default();
             batch.entries.push(Entry {
                 account: grant.account,
                 id: grant.entry,
-                kind: EntryKind::Grant,
+                kind: EntryKind::Grant { held_until: None },
                 units: grant.units,
                 key,
                 metadata: grant.metadata.clone(),
                 provisional: Some(provisional),
+                would_deny: false,
+                note: None,
                 line,
             });
             batch.settled.push(queued.clone());
@@ -351,20 +358,31 @@ impl Drainer {
 }
 
 impl Drainer {
-    /// The policy in the version that a grant was decided under.
-    async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
-        let newest = self.newest(grant.policy)?;
-        if newest.version == grant.policy_version {
-            return Ok(newest);
-        }
-        let next = grant.policy_version.saturating_add(1);
-        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
-        Ok(version.pop().map_or(newest, Arc::new))
+    /// What a grant was decided by: its version of the policy, with the `max` of then.
+    async fn terms_of(&self, queued: &QueuedGrant) -> Result<Arc<Policy>, LedgerError> {
+        let policy = self.policy_of(&queued.grant).await?;
+        let decided_by = |per: Per| {
+            let total = queued.totals.iter().find(|total| total.per == per);
+            total.map(|total| total.max)
+        };
+        let is_own = |limit: &Limit| decided_by(limit.per).is_none_or(|max| max == limit.max);
+        Ok(match policy.rule.limits.iter().all(is_own) {
+            true => policy,
+            false => Arc::new(policy.with_max(decided_by)),
+        })
     }
 
-    fn newest(&self, id: PolicyId) -> Result<Arc<Policy>, LedgerError> {
-        let newest = self.policies.with_id(id);
-        newest.ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))
+    async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
+        let (id, version) = (grant.policy, grant.policy_version);
+        if let Some(policy) = self.policies.version(id, version) {
+            return Ok(policy);
+        }
+        let newest = self.policies.newest(id);
+        let newest = newest
+            .ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))?;
+        let next = version.saturating_add(1);
+        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
+        Ok(version.pop().map_or(newest, Arc::new))
     }
 }
 
@@ -378,7 +396,10 @@ fn standing<'a>(grant: &CountedGrant, seen: &'a Seen) -> Option<&'a Entry> {
 }
 
 fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
-    entry.account == grant.account && entry.units == grant.units && entry.metadata == grant.metadata
+    entry.account == grant.account
+        && entry.units == grant.units
+        && entry.metadata == grant.metadata
+        && entry.kind == EntryKind::Grant { held_until: None }
 }
 
 impl Batch {

@@ -36,6 +36,8 @@ pub struct GrantQuery {
     pub key: Option<IdempotencyKey>,
     /// Those that Redis alone decided, all of them or those that went over.
     pub provisional: Option<ProvisionalScope>,
+    /// Those that an observing policy would have denied.
+    pub would_deny: bool,
 }
 
 /// A page of grants, newest first.
@@ -56,8 +58,8 @@ pub enum ListFailure {
     /// The cursor is not this list's.
     #[error(transparent)]
     Cursor(#[from] InvalidCursor),
-    /// Too many exports are under way.
-    #[error("too many exports are under way")]
+    /// Too many exports and backtests are under way.
+    #[error("too many exports and backtests are under way")]
     Overloaded,
     /// Not the caller's fault.
     #[error(transparent)]
@@ -148,8 +150,8 @@ impl Engine {
 
     fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
         let policies = match &query.policy {
-            None => self.policies.all(),
-            Some(name) => match self.policies.get(name) {
+            None => self.policies.all(self.clock.now()),
+            Some(name) => match self.policies.get(name, self.clock.now()) {
                 Some(policy) => vec![policy],
                 None => return Err(ListFailure::UnknownPolicy(name.clone())),
             },
@@ -157,13 +159,6 @@ impl Engine {
         let identity = self.ledger.identity();
         let names = || policies.iter().map(|policy: &Arc<Policy>| &policy.name);
         let scope = match (&query.key, &query.subject) {
-            // Nothing brings a grant into another state yet.
-            _ if query
-                .state
-                .is_some_and(|state| state != GrantState::Granted) =>
-            {
-                GrantScope::Accounts(Vec::new())
-            }
             (Some(key), _) => {
                 GrantScope::Keys(names().map(|name| identity.key(name, key)).collect())
             }
@@ -181,7 +176,10 @@ impl Engine {
             scope,
             from: query.from.map_or(EntryId(Uuid::nil()), first_id_from),
             to: query.to.map_or(EntryId(Uuid::max()), first_id_from),
+            state: query.state,
+            now: self.clock.now(),
             provisional: query.provisional,
+            would_deny: query.would_deny,
         })
     }
 }
@@ -190,7 +188,7 @@ impl GrantQuery {
     /// What tells this list from others, for its cursors.
     fn describe(&self) -> String {
         format!(
-            "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             self.policy,
             self.subject.as_ref().map(Subject::as_str),
             self.from,
@@ -198,6 +196,7 @@ impl GrantQuery {
             self.state,
             self.key.as_ref().map(IdempotencyKey::as_str),
             self.provisional,
+            self.would_deny,
         )
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Hint, Outcome, Pending, Undecided};
-use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use super::drafting::{Decided, Drafting, Known};
+use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
+use crate::domain::account::Unknown;
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
-use crate::domain::window::Window;
 use crate::ledger::{Draft, Seen};
 
 /// Claims of one account, under one version of its policy.
@@ -29,24 +29,26 @@ pub struct Group {
 pub struct Plan {
     /// The last line that the plan goes on from.
     pub after: Option<Line>,
-    /// The entries to append; `None` when nothing is granted.
+    /// The entries to append; `None` when there are none.
     pub draft: Option<Draft>,
-    /// Whose entries they are, in the same order.
-    pub granted: Vec<Pending>,
-    /// The others, who are refused because of the line before or of those entries.
-    pub refused: Vec<(Pending, Refusal)>,
+    /// Those that an entry of the draft answers.
+    pub entered: Vec<Entered>,
+    /// The others, with their answers, which hold because of the line before or of those
+    /// entries.
+    pub others: Vec<(Pending, Outcome)>,
     /// Whether the draft was sent and its outcome is not known. It is sent again as it is,
     /// or found by its ids, and never decided anew while it may still stand.
     pub outcome_unknown: bool,
 }
 
-/// Why a group cannot be decided with what is known.
-#[derive(Debug)]
-pub enum Missing {
-    /// The units used in these windows, up to the last line.
-    Sums(Vec<Window>),
-    /// A newer version of this policy.
-    Policy(Arc<Policy>),
+/// A claim or correction that an entry of a draft answers.
+pub struct Entered {
+    /// It.
+    pub claim: Pending,
+    /// The entry's place in the draft.
+    pub entry: usize,
+    /// Whether the entry is another's, who did the same before.
+    pub is_repeat: bool,
 }
 
 impl Group {
@@ -94,62 +96,51 @@ impl Group {
     /// leave.
     ///
     /// # Errors
-    /// [`Missing`] when something must be learned first; then nothing is decided.
+    /// [`Unknown`] when something must be learned first; then nothing is decided.
     pub fn decide(
         &mut self,
+        policy: &Arc<Policy>,
         last: Option<Line>,
-        sums: &Sums,
+        known: &Known,
         now: DateTime<Utc>,
-    ) -> Result<(), Missing> {
-        let Some(policy) = self
-            .claims
-            .iter()
-            .map(|claim| &claim.policy)
-            .max_by_key(|policy| policy.version)
-            .cloned()
-        else {
-            return Ok(());
-        };
-        let mut line = last.clone();
-        let mut verdicts = Vec::with_capacity(self.claims.len());
+    ) -> Result<(), Unknown> {
+        let mut drafting = Drafting::begin(self.account, policy, last.clone(), known, now)?;
+        let mut decided = Vec::with_capacity(self.claims.len());
         for claim in &self.claims {
-            let verdict = match decide(&policy, claim.units, line.as_ref(), sums, now) {
-                Verdict::NeedsSums(windows) => return Err(Missing::Sums(windows)),
-                Verdict::OutdatedPolicy => return Err(Missing::Policy(policy)),
-                Verdict::Granted(next) => {
-                    line = Some(next.clone());
-                    Ok(next)
-                }
-                Verdict::Refused(refusal) => Err(refusal),
-            };
-            verdicts.push(verdict);
+            decided.push(drafting.decide(claim)?);
         }
         let mut plan = Plan {
             after: last.clone(),
             draft: None,
-            granted: Vec::new(),
-            refused: Vec::new(),
+            entered: Vec::new(),
+            others: Vec::new(),
             outcome_unknown: false,
         };
-        let mut entries = Vec::new();
-        for (mut claim, verdict) in self.claims.drain(..).zip(verdicts) {
-            claim.policy = policy.clone();
-            match verdict {
-                Ok(line) => {
-                    entries.push(claim.entry(line));
-                    plan.granted.push(claim);
-                }
-                Err(refusal) => plan.refused.push((claim, refusal)),
-            }
-        }
-        if let Some(first) = plan.granted.first() {
+        if !drafting.entries.is_empty() {
+            let subject = self.claims.iter().find_map(|claim| claim.subject.clone());
             plan.draft = Some(Draft {
                 account: self.account,
                 policy: policy.id,
-                subject: first.subject.clone(),
+                subject,
                 after: last,
-                entries,
+                entries: drafting.entries,
             });
+        }
+        for (mut claim, decided) in self.claims.drain(..).zip(decided) {
+            claim.policy = policy.clone();
+            let outcome = match decided {
+                Decided::Entry(entry) | Decided::Repeated(entry) => {
+                    plan.entered.push(Entered {
+                        claim,
+                        entry,
+                        is_repeat: matches!(decided, Decided::Repeated(_)),
+                    });
+                    continue;
+                }
+                Decided::Stands(entry) => Outcome::Repeated(*entry),
+                Decided::Refused(refusal) => Outcome::Refused(policy.clone(), refusal),
+            };
+            plan.others.push((claim, outcome));
         }
         self.plan = Some(plan);
         Ok(())
@@ -164,7 +155,7 @@ impl Group {
         for claim in self.claims.extract_if(.., |claim| own(claim).is_some()) {
             if let Some(entry) = own(&claim) {
                 let entry = entry.clone();
-                claim.end(Ok(Outcome::Granted(entry)));
+                claim.end(Ok(Outcome::Entered(entry)));
             }
         }
         let of_key = |claim: &Pending| {
@@ -182,9 +173,9 @@ impl Group {
     /// Takes the plan back: its claims are to be decided anew.
     pub fn dissolve(&mut self) {
         if let Some(plan) = self.plan.take() {
-            self.claims.extend(plan.granted);
-            let refused = plan.refused.into_iter().map(|(claim, _)| claim);
-            self.claims.extend(refused);
+            let others = plan.others.into_iter().map(|(claim, _)| claim);
+            let entered = plan.entered.into_iter().map(|entered| entered.claim);
+            self.claims.extend(entered.chain(others));
         }
     }
 
@@ -196,8 +187,8 @@ impl Group {
         }
         if let Some(plan) = self.plan.as_mut().filter(|plan| plan.outcome_unknown) {
             let ids: Vec<EntryId> = plan.entry_ids().collect();
-            for (claim, id) in plan.granted.iter_mut().zip(ids) {
-                claim.sent = Some(id);
+            for entered in &mut plan.entered {
+                entered.claim.sent = Some(ids[entered.entry]);
             }
         }
         self.dissolve();
@@ -234,8 +225,11 @@ impl Group {
 impl Plan {
     /// Every claim that it decides.
     pub fn claims(&self) -> impl Iterator<Item = &Pending> {
-        let refused = self.refused.iter().map(|(claim, _)| claim);
-        self.granted.iter().chain(refused)
+        let others = self.others.iter().map(|(claim, _)| claim);
+        self.entered
+            .iter()
+            .map(|entered| &entered.claim)
+            .chain(others)
     }
 
     /// The ids of the entries to append.
@@ -250,20 +244,24 @@ impl Plan {
         appended.map(|entry| &entry.line).or(self.after.as_ref())
     }
 
-    /// Answers everybody: the draft, if there is one, stands in the ledger.
-    pub fn answer(self) {
+    /// Everybody's answer: the draft, if there is one, stands in the ledger.
+    pub fn answers(self) -> impl Iterator<Item = Answer> {
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
-        for (claim, entry) in self.granted.into_iter().zip(entries) {
-            claim.end(Ok(Outcome::Granted(entry)));
-        }
-        for (claim, refusal) in self.refused {
-            let is_denied = matches!(refusal, Refusal::Denied(_));
-            if is_denied && claim.key.is_some() && claim.may_wait {
-                claim.end(Err(Undecided::Unseen));
-                continue;
+        let entered = self.entered.into_iter().map(move |entered| {
+            let entry = entries[entered.entry].clone();
+            let outcome = match entered.is_repeat {
+                true => Outcome::Repeated(entry),
+                false => Outcome::Entered(entry),
+            };
+            (entered.claim, Ok(outcome))
+        });
+        let others = self.others.into_iter().map(|(claim, outcome)| {
+            let is_unseen = outcome.is_denied() && claim.key.is_some() && claim.may_wait;
+            match is_unseen {
+                true => (claim, Err(Undecided::Unseen)),
+                false => (claim, Ok(outcome)),
             }
-            let policy = claim.policy.clone();
-            claim.end(Ok(Outcome::Refused(policy, refusal)));
-        }
+        });
+        entered.chain(others)
     }
 }

@@ -66,8 +66,9 @@ impl Engine {
 
     fn unknown_policies(&self, rule: &KeyRule) -> Vec<(usize, PolicyName)> {
         let names = rule.policies.as_deref().unwrap_or_default();
+        let now = self.clock.now();
         let is_known = |name: &PolicyName| {
-            let policy = self.policies.get(name);
+            let policy = self.policies.get(name, now);
             policy.is_some_and(|policy| !policy.archived)
         };
         let unknown = names.iter().cloned().enumerate();

@@ -339,18 +339,18 @@ impl Engine {
 /// What became of a claim, as a label.
 fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
     match result {
-        Ok(Outcome::Granted(entry)) => match entry.provisional {
+        Ok(Outcome::Entered(entry)) => match entry.provisional {
             None => "granted",
             Some(_) => "provisional",
         },
-        Ok(Outcome::Replayed(_)) => "replayed",
+        Ok(Outcome::Repeated(_)) => "replayed",
         Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::WouldGrant(..)) => "granted",
         Ok(Outcome::Refused(_, refusal)) => match refusal {
             Refusal::Archived => "unknown_policy",
             Refusal::Inactive(_) => "inactive",
             Refusal::NeverFits { .. } => "never_fits",
             Refusal::Denied(_) => "denied",
+            Refusal::NotCorrected(_) => "not_corrected",
         },
         Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
         Err(ClaimFailure::InProgress) => "in_progress",

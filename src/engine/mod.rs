@@ -4,12 +4,15 @@
 mod access;
 mod append;
 mod ask;
+mod backtest;
 mod batch;
 mod claim;
 mod compare;
+mod corrections;
 mod count;
 mod cursor;
 mod denied;
+mod drafting;
 mod drain;
 mod edit;
 mod findings;
@@ -18,11 +21,13 @@ mod group;
 mod health;
 mod keys;
 mod metrics;
+mod overrides;
 mod pace;
 mod pending;
 mod policies;
 mod reconcile;
 mod settle;
+mod submit;
 mod totals;
 mod walk;
 mod windows;
@@ -45,9 +50,11 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
-pub use claim::{ClaimFailure, Usage};
+pub use backtest::Backtested;
+pub use claim::{ClaimFailure, Rehearsal, Usage};
+pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;
-pub use edit::{EditError, Precondition};
+pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
 pub use keys::KeyError;
@@ -72,7 +79,7 @@ use wrong_keys::WrongKeys;
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
-/// Exports at once. Each holds a connection and a snapshot.
+/// Exports and backtests at once. Each holds a connection and a snapshot.
 const EXPORTS_MOST: usize = 4;
 
 /// What an engine is built from.

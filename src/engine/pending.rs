@@ -3,47 +3,35 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::domain::account::Refusal;
-use crate::domain::claim::{Metadata, Subject, Units};
-use crate::domain::grant::{Entry, EntryKind, Line, Total};
+use crate::domain::claim::{HoldTime, Metadata, Subject, Units};
+use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::ledger::LedgerError;
 
-/// What became of a claim.
+/// What became of a claim or a correction.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// Granted: the entry stands in the ledger.
-    Granted(Entry),
-    /// The same claim was granted before: its entry.
-    Replayed(Entry),
+    /// Granted, or corrected: the entry stands in the ledger.
+    Entered(Entry),
+    /// The same was done before: its entry.
+    Repeated(Entry),
     /// The key stands for another claim.
     KeyReused,
-    /// A dry run that would be granted, and the totals after it.
-    WouldGrant(Arc<Policy>, Vec<Total>),
-    /// Not granted, under this version of the policy.
+    /// Not granted, or not corrected, under this version of the policy.
     Refused(Arc<Policy>, Refusal),
 }
 
 impl Outcome {
-    /// What an entry means for a claim with its key: the same subject, units and metadata
-    /// are the same claim.
-    pub fn of_repeated(
-        entry: Entry,
-        account: AccountId,
-        units: Units,
-        metadata: Option<&Metadata>,
-    ) -> Self {
-        let same =
-            entry.account == account && entry.units == units && entry.metadata.as_ref() == metadata;
-        match same {
-            true => Self::Replayed(entry),
-            false => Self::KeyReused,
-        }
+    /// Whether some window lacked room.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused(_, Refusal::Denied(_)))
     }
 }
 
@@ -70,20 +58,37 @@ pub enum Undecided {
     Ledger(#[source] Arc<LedgerError>),
 }
 
-/// What tells a claim from others, and who waits for its answer.
+/// What is to be done to an account.
+#[derive(Debug, Clone)]
+pub enum Task {
+    /// To take units; for a hold, until it lapses.
+    Claim(Option<HoldTime>),
+    /// To give a grant's units back.
+    Reverse(Arc<Entry>),
+    /// To confirm a hold.
+    Confirm(Arc<Entry>),
+    /// To enter units by hand, which count at an instant; at the entry's own when none is given.
+    Adjust(Direction, Option<DateTime<Utc>>),
+}
+
+/// What tells a claim or correction from others, and who waits for its answer.
 pub struct Pending {
+    /// What is to be done.
+    pub task: Task,
     /// The policy, in the newest version that this instance knows.
     pub policy: Arc<Policy>,
     /// The account.
     pub account: AccountId,
-    /// The subject behind the account.
-    pub subject: Subject,
+    /// The subject behind the account; not known for the corrections of a grant.
+    pub subject: Option<Subject>,
     /// How many units.
     pub units: Units,
     /// The id of its `Idempotency-Key`.
     pub key: Option<KeyId>,
     /// What to keep beside the grant.
     pub metadata: Option<Metadata>,
+    /// Who corrects something, and why.
+    pub note: Option<Note>,
     /// What tells its entry's id from other accounts' of the same instant.
     pub nonce: u64,
     /// After this nobody waits any more.
@@ -106,6 +111,9 @@ pub struct Pending {
     /// Its place among the claims under way.
     pub _place: OwnedSemaphorePermit,
 }
+
+/// A claim or correction, and its answer.
+pub type Answer = (Pending, Result<Outcome, Undecided>);
 
 /// What the counter said of a claim's account.
 #[derive(Debug, Clone, Default)]
@@ -138,6 +146,23 @@ impl Hint {
     }
 }
 
+impl Task {
+    /// Whether an entry that bears its key does it.
+    pub fn is_done_by(&self, entry: &Entry) -> bool {
+        match (self, entry.kind) {
+            (Self::Claim(hold), EntryKind::Grant { held_until }) => {
+                hold.map(HoldTime::get) == held_until.map(|until| until - entry.line.at)
+            }
+            (Self::Adjust(direction, counted_at), EntryKind::Adjustment(done)) => {
+                *direction == done && counted_at.is_none_or(|at| at == entry.counted_at())
+            }
+            (Self::Reverse(grant), EntryKind::Reversal { of })
+            | (Self::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,
+            _ => false,
+        }
+    }
+}
+
 impl Pending {
     /// Ends the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
@@ -147,16 +172,30 @@ impl Pending {
         let _ = self.answer.send(outcome);
     }
 
-    /// The entry that grants the claim.
+    /// The entry that does it.
     pub fn entry(&self, line: Line) -> Entry {
+        let (counted_at, kind) = match &self.task {
+            Task::Claim(hold) => {
+                let held_until = hold.map(|hold| line.at + hold.get());
+                (line.at, EntryKind::Grant { held_until })
+            }
+            Task::Reverse(grant) => (line.at, EntryKind::Reversal { of: grant.id }),
+            Task::Confirm(grant) => (line.at, EntryKind::Confirmation { of: grant.id }),
+            Task::Adjust(direction, counted_at) => (
+                counted_at.unwrap_or(line.at),
+                EntryKind::Adjustment(*direction),
+            ),
+        };
         Entry {
             account: self.account,
-            id: EntryId::new(line.at, line.number, self.nonce),
-            kind: EntryKind::Grant,
+            id: EntryId::new(counted_at, line.number, self.nonce),
+            kind,
             units: self.units,
             key: self.key,
             metadata: self.metadata.clone(),
             provisional: None,
+            would_deny: false,
+            note: self.note.clone(),
             line,
         }
     }
@@ -168,9 +207,22 @@ impl Pending {
             && (ledger_is_silent || Instant::now() >= self.count_from)
     }
 
+    /// Whether it comes after the grants of its account that wait in Redis' queue: those that
+    /// Redis could decide, and holds, which it cannot.
+    pub fn waits_for_queue(&self) -> bool {
+        self.may_be_counted || matches!(self.task, Task::Claim(Some(_)))
+    }
+
     /// What an entry that bears the claim's key means for it.
     pub fn repeats(&self, entry: Entry) -> Outcome {
-        Outcome::of_repeated(entry, self.account, self.units, self.metadata.as_ref())
+        let same = entry.account == self.account
+            && entry.units == self.units
+            && entry.metadata == self.metadata
+            && self.task.is_done_by(&entry);
+        match same {
+            true => Outcome::Repeated(entry),
+            false => Outcome::KeyReused,
+        }
     }
 }
 

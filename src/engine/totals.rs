@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::account::{Sums, totals_at};
+use super::drafting::{Drafting, Known};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
@@ -21,7 +21,7 @@ pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Lin
     Ok(seen.lines.remove(&account))
 }
 
-/// The totals at an instant after an account's `last` line.
+/// The totals now, after an account's `last` line and the lapses since.
 ///
 /// # Errors
 /// As [`Ledger::sums`].
@@ -29,14 +29,20 @@ pub async fn totals(
     ledger: &Ledger,
     policy: &Policy,
     account: AccountId,
-    last: Option<&Line>,
-    at: DateTime<Utc>,
+    last: Option<Line>,
+    now: DateTime<Utc>,
 ) -> Result<Vec<Total>, LedgerError> {
-    let mut sums = Sums::default();
+    let mut known = Known::default();
     loop {
-        match totals_at(policy, last, &sums, at) {
+        let totals = Drafting::begin(account, policy, last.clone(), &known, now)
+            .and_then(|drafting| drafting.totals());
+        match totals {
             Ok(totals) => return Ok(totals),
-            Err(windows) => sums = ledger.sums(account, last, &windows).await?,
+            Err(unknown) => {
+                known
+                    .learn(unknown, ledger, account, last.as_ref(), now)
+                    .await?
+            }
         }
     }
 }

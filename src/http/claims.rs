@@ -8,30 +8,39 @@ use utoipa::ToSchema;
 
 use super::caller::{Anyone, Caller, Claimer};
 use super::denial::Asked;
-use super::error::{ApiError, InvalidPart};
+use super::error::ApiError;
 use super::extract::{
     Body, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
+use super::words;
 use crate::domain::account::Refusal;
-use crate::domain::claim::{Claim, Metadata, Subject, Units};
-use crate::domain::grant::{Grant, Total};
-use crate::engine::Outcome;
+use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
+use crate::domain::grant::{Followers, Grant, Total};
+use crate::engine::{Outcome, Rehearsal};
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
     /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
-    #[schema(example = "member-42", min_length = 1, max_length = 256)]
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: String,
     /// How many units; 1 when absent.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     units: Option<WholeNumber>,
-    /// Holds are not built yet: null or absent.
-    #[schema(value_type = Option<u64>, maximum = 0)]
+    /// Makes the grant a hold: it lapses after so many seconds, and gives its units back, unless
+    /// it is confirmed before.
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     hold_seconds: Option<WholeNumber>,
     /// Only says what would happen.
     #[serde(default)]
@@ -46,7 +55,7 @@ pub struct ClaimBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClaimAnswer {
     /// `granted`, or in a dry run `denied`.
-    #[schema(example = "granted")]
+    #[schema(value_type = words::ClaimOutcome, example = "granted")]
     outcome: &'static str,
     /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
     /// afterwards. Absent otherwise.
@@ -71,6 +80,16 @@ pub struct UsageBody {
     subject: String,
     /// In the policy's order.
     limits: Vec<LimitUsage>,
+    /// The subject's override, while one holds; absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_note: Option<OverrideNote>,
+}
+
+/// That a subject's limits are not the policy's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideNote {
+    /// From this instant on the policy's own limits hold again; null for no end.
+    until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
@@ -83,14 +102,13 @@ impl ClaimBody {
         let subject = faults.body("/subject", Subject::new(&self.subject));
         let units = faults.body("/units", units);
         let metadata = faults.body("/metadata", metadata);
-        if self.hold_seconds.is_some() {
-            let detail = "holds are not built yet: leave it out";
-            faults.add(InvalidPart::body("/hold_seconds", detail));
-        }
-        let claim = subject.zip(units).zip(metadata);
-        let claim = claim.map(|((subject, units), metadata)| Claim {
+        let hold = self.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
+        let hold = faults.body("/hold_seconds", hold.transpose());
+        let claim = subject.zip(units).zip(metadata).zip(hold);
+        let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
             subject,
             units,
+            hold,
             key: key.0,
             metadata,
         });
@@ -109,13 +127,12 @@ impl ClaimBody {
     post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "order-17",
-            description = "Bare or a quoted string; unique in its policy."),
+        IdempotencyKeyField,
     ),
     request_body = ClaimBody,
     responses(
         // Before the denial, which has the status of too many wrong keys.
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
         (status = 201, description = "Granted.", body = ClaimAnswer, headers(
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
@@ -124,7 +141,6 @@ impl ClaimBody {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted. (`too-many-wrong-keys`, a problem document like any other: wait for as long as `Retry-After` says.)", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim could fit."),
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
@@ -140,31 +156,38 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key)?;
     let (subject, units) = (claim.subject.clone(), claim.units);
     let outcome = match dry_run {
-        true => engine(&data).try_claim(&policy.0, claim).await?,
+        true => match engine(&data).try_claim(&policy.0, claim).await? {
+            Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
+            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
+                return Ok(rehearsed("denied", &totals, data.now()));
+            }
+            Rehearsal::Ended(outcome) => outcome,
+        },
         false => data.claim(&policy.0, claim).await?,
     };
     let now = data.now();
-    let grant = |entry| Grant {
+    let grant = |entry, followers| Grant {
         entry,
         policy: policy.0.clone(),
         subject: Some(subject.as_str().to_owned()),
+        followers,
     };
     match outcome {
-        Outcome::Granted(entry) => Ok(granted(HttpResponse::Created(), &grant(entry), now)),
-        Outcome::Replayed(entry) => {
+        Outcome::Entered(entry) => {
+            let grant = grant(entry, Followers::default());
+            Ok(granted(HttpResponse::Created(), &grant, now))
+        }
+        Outcome::Repeated(entry) => {
+            let followers = engine(&data).followers(entry.id).await?;
             let mut response = HttpResponse::Ok();
             response.insert_header(("Idempotent-Replayed", "true"));
-            Ok(granted(response, &grant(entry), now))
+            Ok(granted(response, &grant(entry, followers), now))
         }
         Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
-        Outcome::Refused(_, Refusal::Denied(totals)) if dry_run => {
-            Ok(rehearsed("denied", &totals, now))
-        }
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,
-                subject,
+                subject: subject.as_str().to_owned(),
                 units,
                 now,
             };
@@ -202,7 +225,7 @@ fn answer(
     response.json(ClaimAnswer {
         outcome,
         provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
-        grant: grant.map(GrantBody::from),
+        grant: grant.map(|grant| GrantBody::new(grant, now)),
         limits: totals.iter().map(LimitUsage::from).collect(),
     })
 }
@@ -216,8 +239,7 @@ fn answer(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The limits.", body = UsageBody),
@@ -237,5 +259,8 @@ pub async fn usage(
         policy_version: usage.policy.version,
         subject: subject.0.as_str().to_owned(),
         limits: usage.totals.iter().map(LimitUsage::from).collect(),
+        override_note: usage
+            .override_terms
+            .map(|terms| OverrideNote { until: terms.until }),
     }))
 }

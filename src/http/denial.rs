@@ -11,7 +11,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::limits::{self, LimitUsage, seconds_until};
-use crate::domain::claim::{Subject, Units};
+use super::words;
+use crate::domain::claim::Units;
 use crate::domain::grant::Total;
 use crate::domain::policy::Policy;
 use crate::domain::window::Per;
@@ -24,7 +25,7 @@ pub struct Asked {
     /// The version of the policy that decided.
     pub policy: Arc<Policy>,
     /// For whom.
-    pub subject: Subject,
+    pub subject: String,
     /// How much.
     pub units: Units,
     /// When it was answered.
@@ -59,7 +60,7 @@ pub struct DenialBody {
     )]
     pub detail: String,
     /// Always `denied`.
-    #[schema(example = "denied")]
+    #[schema(value_type = words::Denied, example = "denied")]
     pub outcome: &'static str,
     /// The policy.
     #[schema(example = "benefit")]
@@ -69,7 +70,7 @@ pub struct DenialBody {
     pub subject: String,
     /// The limits that lack room, by their `per`.
     #[serde(rename = "violated-policies")]
-    #[schema(example = json!(["day"]))]
+    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
     pub violated_policies: Vec<&'static str>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,

@@ -12,6 +12,8 @@ use utoipa::ToSchema;
 use super::caller::Forbidden;
 use super::denial::{Asked, Denial};
 use crate::domain::account::Refusal;
+use crate::domain::claim::UNITS_MAX;
+use crate::domain::correction::CorrectionRefusal;
 use crate::domain::policy::{Fault, Inactive, PolicyName};
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, ReconcileFailure,
@@ -47,7 +49,7 @@ pub enum ApiError {
     /// The body took too long to arrive.
     #[error("the body did not arrive in time: send it at once")]
     SlowRequest,
-    /// Values out of bounds.
+    /// Values out of bounds, or that do not fit what stands.
     #[error("the request has values out of bounds; see errors")]
     Invalid(Vec<InvalidPart>),
     /// No such policy, or archived.
@@ -77,13 +79,25 @@ pub enum ApiError {
     /// The policy grants nothing just now.
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
+    /// Only a hold can be confirmed.
+    #[error("this grant is no hold: there is nothing to confirm")]
+    NotAHold,
+    /// A reversed hold cannot be confirmed.
+    #[error("this grant was reversed at {}", written(*.0))]
+    GrantReversed(DateTime<Utc>),
+    /// A lapsed hold cannot be confirmed.
+    #[error("this hold lapsed at {}: claim anew", written(*.0))]
+    HoldGone(DateTime<Utc>),
+    /// A lapsed hold cannot be reversed.
+    #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
+    HoldLapsed(DateTime<Utc>),
     /// The precondition failed.
     #[error("{}", describe_version(*.0))]
     PreconditionFailed(Option<u32>),
     /// The same key with another claim.
     #[error(
         "this Idempotency-Key stands for another claim: the same key means the same subject, \
-         units and metadata; take a new key for a new claim"
+         units, hold and metadata; take a new key for a new claim"
     )]
     KeyReused,
     /// Some window lacks room.
@@ -96,7 +110,7 @@ pub enum ApiError {
     #[error("the service cannot do this right now; try again")]
     Unavailable(#[source] Failure),
     /// Too much of this is under way.
-    #[error("too many exports are under way; try again")]
+    #[error("too many exports and backtests are under way; try again")]
     Overloaded,
 }
 
@@ -152,6 +166,16 @@ impl InvalidPart {
             parameter: None,
         }
     }
+
+    /// The same part of a body that is itself at a place of another.
+    pub fn inside(self, place: &str) -> Self {
+        let pointer = self.pointer.as_deref();
+        let inner = pointer.and_then(|pointer| pointer.strip_prefix('#'));
+        Self {
+            pointer: inner.map(|inner| format!("#{place}{inner}")),
+            ..self
+        }
+    }
 }
 
 impl From<Fault> for InvalidPart {
@@ -176,6 +200,18 @@ impl ApiError {
                 Self::Invalid(vec![InvalidPart::body("/units", detail)])
             }
             Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
+                let detail = format!("more than the {used} that are used in this {per}");
+                Self::Invalid(vec![InvalidPart::body("/units", detail)])
+            }
+            Refusal::NotCorrected(CorrectionRefusal::TooMany) => {
+                let detail = format!("more than {UNITS_MAX} would be used");
+                Self::Invalid(vec![InvalidPart::body("/units", detail)])
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
+            Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
+            Refusal::NotCorrected(CorrectionRefusal::Lapsed(at)) => Self::HoldGone(at),
+            Refusal::NotCorrected(CorrectionRefusal::GivenBack(at)) => Self::HoldLapsed(at),
         }
     }
 
@@ -199,6 +235,9 @@ impl ApiError {
             Self::LastAdminKey => ("last-admin-key", "Last admin key"),
             Self::KeyRevoked => ("key-revoked", "Key revoked"),
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
+            Self::NotAHold => ("not-a-hold", "Not a hold"),
+            Self::GrantReversed(_) => ("grant-reversed", "Grant reversed"),
+            Self::HoldGone(_) | Self::HoldLapsed(_) => ("hold-lapsed", "Hold lapsed"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
             Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
             Self::Denied(_) => ("quota-exceeded", "Quota exceeded"),
@@ -223,7 +262,11 @@ impl ResponseError for ApiError {
             | Self::ReconciliationInProgress
             | Self::LastAdminKey
             | Self::KeyRevoked
-            | Self::PolicyInactive(..) => StatusCode::CONFLICT,
+            | Self::PolicyInactive(..)
+            | Self::NotAHold
+            | Self::GrantReversed(_)
+            | Self::HoldLapsed(_) => StatusCode::CONFLICT,
+            Self::HoldGone(_) => StatusCode::GONE,
             Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
@@ -290,6 +333,10 @@ impl ResponseError for ApiError {
             | Self::LastAdminKey
             | Self::KeyRevoked
             | Self::PolicyInactive(..)
+            | Self::NotAHold
+            | Self::GrantReversed(_)
+            | Self::HoldGone(_)
+            | Self::HoldLapsed(_)
             | Self::PreconditionFailed(None)
             | Self::KeyReused
             | Self::Denied(_) => {}
@@ -308,7 +355,7 @@ pub fn problem_response(status: StatusCode, problem: &impl Serialize) -> HttpRes
     response
 }
 
-/// A version as an ETag.
+/// The version of a policy, an override or a key as an ETag.
 pub fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }
@@ -330,7 +377,7 @@ fn describe_version(version: Option<u32>) -> String {
         Some(version) => {
             format!("it stands at version {version}: read it again, and send its ETag in If-Match")
         }
-        None => "the policy does not exist: send no If-Match to create it".to_owned(),
+        None => "it does not exist: send no If-Match to create it".to_owned(),
     }
 }
 
@@ -381,8 +428,14 @@ impl From<(PolicyName, EditError)> for ApiError {
         match error {
             EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
             EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
+            EditError::UnknownOverride => {
+                Self::NotFound("this subject has no override under this policy")
+            }
+            EditError::Misfit(faults) => {
+                Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
+            }
             EditError::ReasonRequired => {
-                reason_required("say why: a reason is needed to replace or archive a policy")
+                reason_required("say why: a reason is needed to replace, archive or delete")
             }
         }
     }

@@ -9,7 +9,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -29,6 +29,9 @@ pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
 
+/// The largest body of a route that takes a larger one, in bytes.
+pub struct BodyLimit(pub usize);
+
 /// A JSON body.
 pub struct Body<T>(pub T);
 
@@ -37,23 +40,49 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = Bytes::from_request(request, payload);
-        let options = request.app_data::<Data<ServeOptions>>().cloned();
+        let bytes = read_body(request, payload);
+        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+    }
+}
+
+/// A JSON body that may be left out.
+pub struct OptionalBody<T>(pub Option<T>);
+
+impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
         Box::pin(async move {
-            let bytes = match options {
-                // actix-web cuts a slow head by itself, a slow body it does not.
-                Some(options) => timeout(options.request_time, bytes)
-                    .await
-                    .map_err(|_| ApiError::SlowRequest)?,
-                None => bytes.await,
-            };
-            let bytes = bytes.map_err(|error| match error.as_response_error().status_code() {
-                actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
-                    ApiError::TooLarge(BODY_MAX_BYTES)
-                }
-                _ => ApiError::Malformed(format!("the body could not be read: {error}")),
-            })?;
-            parse_json(&bytes).map(Body)
+            let bytes = bytes.await?;
+            match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => parse_json(&bytes).map(Some).map(Self),
+            }
+        })
+    }
+}
+
+fn read_body(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
+    let bytes = Bytes::from_request(request, payload);
+    let options = request.app_data::<Data<ServeOptions>>().cloned();
+    let limit = request.app_data::<BodyLimit>();
+    let most = limit.map_or(BODY_MAX_BYTES, |limit| limit.0);
+    async move {
+        let bytes = match options {
+            // actix-web cuts a slow head by itself, a slow body it does not.
+            Some(options) => timeout(options.request_time, bytes)
+                .await
+                .map_err(|_| ApiError::SlowRequest)?,
+            None => bytes.await,
+        };
+        bytes.map_err(|error| match error.as_response_error().status_code() {
+            actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(most),
+            _ => ApiError::Malformed(format!("the body could not be read: {error}")),
         })
     }
 }
@@ -169,6 +198,15 @@ impl FromRequest for SubjectPath {
         let subject = subject.map_err(|error| ApiError::invalid("subject", error));
         ready(subject.map(SubjectPath))
     }
+}
+
+/// The id in the path; `what` it is, for whoever writes something else.
+///
+/// # Errors
+/// [`ApiError::Invalid`].
+pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
+    let id = Uuid::parse_str(&decoded(request, "id"));
+    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
 }
 
 /// A segment of the path, with the escapes undone that the router leaves (`%2F`, `%25`,
@@ -325,6 +363,17 @@ impl Faults {
     }
 }
 
+/// The word `true`: what a parameter that is a mark says.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_true(text: &str) -> Result<(), &'static str> {
+    match text {
+        "true" => Ok(()),
+        _ => Err("write true, or leave it out"),
+    }
+}
+
 /// An instant in RFC 3339, between the years 0 and 9999.
 ///
 /// # Errors
@@ -334,6 +383,17 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
                 + is written %2B)";
     let instant = DateTime::parse_from_rfc3339(text).map_err(|_| help.to_owned())?;
     Ok(instant.to_utc())
+}
+
+/// A date in ISO 8601, of the years 0 to 9999.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
+    let is_shaped = text.len() == 10 && text.starts_with(|first: char| first.is_ascii_digit());
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
+    date.filter(|_| is_shaped)
+        .ok_or("write a date like 2026-11-21")
 }
 
 /// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
@@ -394,6 +454,25 @@ mod tests {
         assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
         for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let date = parse_date("2028-02-29").unwrap();
+        assert_eq!(date.to_string(), "2028-02-29");
+        for wrong in [
+            "",
+            "2027-02-29",
+            "2026-1-211",
+            "+2026-1-2",
+            "20261121",
+            "2026-11-21T00:00:00Z",
+            " 2026-1-2 ",
+            "-001-01-01",
+            "2026- 1- 1",
+        ] {
+            assert!(parse_date(wrong).is_err(), "{wrong}");
         }
     }
 

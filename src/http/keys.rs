@@ -10,8 +10,9 @@ use uuid::Uuid;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{Body, EngineData, Faults, IdPath, Query, Then, engine, parse_instant};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch};
 use super::policies::{PageQuery, page_limit};
+use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
 use crate::domain::policy::check_text;
@@ -21,11 +22,16 @@ use crate::engine::Precondition;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyBody {
-    /// What it is for: 1 to 100 characters.
-    #[schema(example = "shop", min_length = 1, max_length = 100)]
+    /// What it is for: 1 to 100 characters, no control characters.
+    #[schema(
+        example = "shop",
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     name: String,
     /// `claim`, `audit` or `admin`.
-    #[schema(example = "claim")]
+    #[schema(value_type = words::Role, example = "claim")]
     role: String,
     /// The policies that it is confined to; all when absent. An admin key is never confined.
     #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
@@ -65,8 +71,7 @@ pub struct KeyAnswer {
     id: Uuid,
     #[schema(example = "shop")]
     name: String,
-    /// `claim`, `audit` or `admin`.
-    #[schema(example = "claim")]
+    #[schema(value_type = words::Role, example = "claim")]
     role: &'static str,
     /// The policies that it is confined to; null for all.
     #[schema(example = json!(["benefit"]))]
@@ -192,8 +197,7 @@ fn check_reason(reason: Option<&str>, faults: &mut Faults) {
             ("Location" = String, description = "Where the key is."),
             ("ETag" = String),
         )),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults5xx,
+        FaultsBody, Faults4xx, Faults5xx,
     ),
 )]
 pub async fn post(
@@ -273,15 +277,14 @@ fn rendered(key: Key) -> HttpResponse {
     patch, path = "/v1/keys/{id}", operation_id = "end_key", tag = "keys",
     params(
         ("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the key must have."),
+        IfMatch,
     ),
     request_body = KeyEndBody,
     responses(
         (status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String))),
         (status = 409, description = "`last-admin-key`: it is the last admin key without an end; `key-revoked`: a revoked key has no other end.", body = super::error::Problem, content_type = "application/problem+json"),
         (status = 412, description = "`precondition-failed`: the key stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn patch(
@@ -316,7 +319,7 @@ pub struct RevokeQuery {
     delete, path = "/v1/keys/{id}", operation_id = "revoke_key", tag = "keys",
     params(
         ("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the key must have."),
+        IfMatch,
         RevokeQuery,
     ),
     responses(

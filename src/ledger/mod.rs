@@ -3,12 +3,14 @@
 //! The two stores are twins: the same files, the same names, the same answers. Which of them
 //! is called is decided here.
 
+mod changes;
 mod error;
 mod keys;
 mod postgres;
 mod record;
 mod report;
 mod schema;
+mod snapshot;
 mod sqlite;
 
 use std::collections::{HashMap, HashSet};
@@ -19,16 +21,22 @@ use uuid::Uuid;
 
 use crate::domain::account::Sums;
 use crate::domain::claim::Subject;
-use crate::domain::grant::{Entry, Grant, Line, Provisional};
+use crate::domain::correction::Holds;
+use crate::domain::grant::{Entry, Followers, Grant, GrantState, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::reconciliation::{
     Difference, Finished, KeptDifference, Reconciliation, Started,
 };
 use crate::domain::window::Window;
 
+pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
 pub use keys::{KeyChange, SecretHash};
+pub use snapshot::Snapshot;
+
+/// How many open holds are read beyond those that have lapsed.
+const HOLDS_AHEAD: u32 = 64;
 
 /// A connection to a ledger. Cheap to clone.
 #[derive(Clone)]
@@ -58,6 +66,15 @@ pub struct Look {
     pub keys: Vec<KeyId>,
     /// Entries that may or may not have been committed.
     pub entries: Vec<EntryId>,
+    /// Grants whose confirmations, reversals and lapses are wanted.
+    pub followers_of: Vec<EntryId>,
+}
+
+impl Look {
+    /// Whether it wants last lines alone.
+    fn names_no_entries(&self) -> bool {
+        self.keys.is_empty() && self.entries.is_empty() && self.followers_of.is_empty()
+    }
 }
 
 /// What a [`Look`] found, all of it committed. An account without entries has no line.
@@ -66,7 +83,7 @@ pub struct Seen {
     /// The last lines. They were read before the entries: an entry that one of them counts
     /// is among the entries.
     pub lines: HashMap<AccountId, Line>,
-    /// The entries that bear one of the keys or ids, in no order.
+    /// The entries that bear one of the keys or ids, or follow one of the grants, in no order.
     pub entries: Vec<Entry>,
 }
 
@@ -77,8 +94,8 @@ pub struct Draft {
     pub account: AccountId,
     /// Its policy.
     pub policy: PolicyId,
-    /// Its subject, written beside entry 1.
-    pub subject: Subject,
+    /// Its subject, written beside entry 1; whoever has no entry 1 needs none.
+    pub subject: Option<Subject>,
     /// The last line that was assumed: `None` for an account without entries.
     pub after: Option<Line>,
     /// The entries, numbered from the one after that line. At least one.
@@ -107,8 +124,29 @@ pub struct GrantFilter {
     pub from: EntryId,
     /// All ids are below this one.
     pub to: EntryId,
+    /// Only grants in a state, at the instant `now`.
+    pub state: Option<GrantState>,
+    /// The present instant.
+    pub now: DateTime<Utc>,
     /// Only grants that Redis alone decided, all of them or those that went over.
     pub provisional: Option<ProvisionalScope>,
+    /// Only grants that an observing policy would have denied.
+    pub would_deny: bool,
+}
+
+impl GrantFilter {
+    /// Every grant of a scope, seen at an instant.
+    pub fn of(scope: GrantScope, now: DateTime<Utc>) -> Self {
+        Self {
+            scope,
+            from: EntryId(Uuid::nil()),
+            to: EntryId(Uuid::max()),
+            state: None,
+            now,
+            provisional: None,
+            would_deny: false,
+        }
+    }
 }
 
 /// Which provisional grants.
@@ -130,22 +168,6 @@ impl ProvisionalScope {
     }
 }
 
-/// What a change makes of a policy.
-#[derive(Debug)]
-pub enum Change {
-    /// Nothing: it is so already.
-    Keep,
-    /// A new version.
-    Version {
-        /// What it says.
-        rule: Rule,
-        /// Whether it takes no more claims.
-        archived: bool,
-        /// Why.
-        reason: Option<String>,
-    },
-}
-
 /// An entry under audit, as its row has it.
 #[derive(Debug)]
 pub struct Audited {
@@ -159,23 +181,6 @@ pub struct Audited {
     pub subject: Option<String>,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
-}
-
-/// One consistent view of the grants, for an export.
-pub enum Snapshot {
-    /// PostgreSQL's.
-    Postgres(postgres::Snapshot),
-    /// SQLite's.
-    Sqlite(sqlite::Snapshot),
-}
-
-/// A change of a policy that was made, or that was found made already.
-#[derive(Debug)]
-pub struct Edited {
-    /// The version before; `None` for a new policy.
-    pub before: Option<Policy>,
-    /// The version now.
-    pub after: Policy,
 }
 
 /// The accounts whose turn it is here: other instances that want them too wait until this is
@@ -199,6 +204,9 @@ macro_rules! store {
 use store;
 
 impl Ledger {
+    /// The names of the stores.
+    pub const STORE_NAMES: [&str; 2] = ["PostgreSQL", "SQLite"];
+
     /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
     /// it is. `now` is when a new ledger is made.
     ///
@@ -222,9 +230,10 @@ impl Ledger {
 
     /// Which store it is on, for people: `PostgreSQL` or `SQLite`.
     pub fn store_name(&self) -> &'static str {
+        let [postgres, sqlite] = Self::STORE_NAMES;
         match self {
-            Self::Postgres(_) => "PostgreSQL",
-            Self::Sqlite(_) => "SQLite",
+            Self::Postgres(_) => postgres,
+            Self::Sqlite(_) => sqlite,
         }
     }
 
@@ -236,7 +245,8 @@ impl Ledger {
         store!(self, store => store.look(look).await)
     }
 
-    /// The units that an account's grants, up to its line `last`, took inside each window.
+    /// The units used inside each window, as the sum of an account's entries up to its line
+    /// `last`.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -257,6 +267,25 @@ impl Ledger {
             sums.insert(*window, units);
         }
         Ok(sums)
+    }
+
+    /// The holds that an account's entries up to its line `last` leave open, as they are at an
+    /// instant.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn holds(
+        &self,
+        account: AccountId,
+        last: &Line,
+        at: DateTime<Utc>,
+    ) -> Result<Holds, LedgerError> {
+        let Some(from) = last.lapses_at else {
+            return Ok(Holds::default());
+        };
+        let most = HOLDS_AHEAD;
+        let found = store!(self, store => store.holds(account, last.number, from, at, most).await?);
+        Ok(Holds::at(at, found, most as usize))
     }
 
     /// Appends drafts in one transaction, and returns the accounts whose entries now stand,
@@ -316,6 +345,19 @@ impl Ledger {
         store!(self, store => store.grants(filter, limit).await)
     }
 
+    /// An account's entries with numbers below `before`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn entries(
+        &self,
+        account: AccountId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        store!(self, store => store.entries(account, before, limit).await)
+    }
+
     /// Begins one consistent view of the grants.
     ///
     /// # Errors
@@ -325,78 +367,6 @@ impl Ledger {
             Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
             Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
         }
-    }
-
-    /// The number of the last change of a policy or key. It grows by each change, and changes are
-    /// visible in its order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn revision(&self) -> Result<u64, LedgerError> {
-        store!(self, store => store.revision().await)
-    }
-
-    /// The versions of policies that came after a revision and up to another, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies_between(
-        &self,
-        after: u64,
-        up_to: u64,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies_between(after, up_to).await)
-    }
-
-    /// A policy's last version, archived or not.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
-        store!(self, store => store.policy(name).await)
-    }
-
-    /// A policy's versions below `before`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn versions(
-        &self,
-        name: &PolicyName,
-        before: u32,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.versions(name, before, limit).await)
-    }
-
-    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
-    /// `only` of these.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies(
-        &self,
-        only: Option<&[PolicyName]>,
-        after: &str,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies(only, after, limit).await)
-    }
-
-    /// Changes a policy as `decide` says, from the version that stands when no other change
-    /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
-    /// on both nothing was changed.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn edit_policy<E: Send>(
-        &self,
-        name: &PolicyName,
-        changed_by: &str,
-        changed_at: DateTime<Utc>,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
-    ) -> Result<Result<Edited, E>, LedgerError> {
-        store!(self, store => store.edit_policy(name, changed_by, changed_at, decide).await)
     }
 
     /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite
@@ -523,23 +493,6 @@ impl Ledger {
     }
 }
 
-impl Snapshot {
-    /// As [`Ledger::grants`], as of when the snapshot began.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn grants(
-        &mut self,
-        filter: &GrantFilter,
-        limit: u32,
-    ) -> Result<Vec<Grant>, LedgerError> {
-        match self {
-            Self::Postgres(snapshot) => snapshot.grants(filter, limit).await,
-            Self::Sqlite(snapshot) => snapshot.grants(filter, limit).await,
-        }
-    }
-}
-
 /// A random id and a random secret for a new ledger.
 fn new_identity() -> (Uuid, [u8; 32]) {
     let mut secret = [0; 32];
@@ -561,10 +514,16 @@ fn decode_name(name: &str) -> Result<PolicyName, LedgerError> {
     PolicyName::new(name).map_err(|_| LedgerError::Corrupt(format!("a policy's name {name:?}")))
 }
 
-fn decode_grant(entry: Entry, policy: &str, subject: Option<String>) -> Result<Grant, LedgerError> {
+fn decode_grant(
+    entry: Entry,
+    policy: &str,
+    subject: Option<String>,
+    followers: Followers,
+) -> Result<Grant, LedgerError> {
     Ok(Grant {
         entry,
         policy: decode_name(policy)?,
         subject,
+        followers,
     })
 }

@@ -4,29 +4,96 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{LedgerError, decode_name};
-use crate::domain::grant::{EntryKind, Provisional};
+use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
+use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
+    Durability, Limit, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
     weekday_name,
 };
+
+/// The columns of an entry `e`, which both stores name alike.
+macro_rules! entry_columns {
+    () => {
+        "e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
+         e.key, e.metadata, e.provisional, e.of_grant, e.held_until, e.would_deny, e.made_by,
+         e.reason"
+    };
+}
+pub(super) use entry_columns;
 
 /// The number that stands for an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
     match kind {
-        EntryKind::Grant => 1,
+        EntryKind::Grant { .. } => 1,
+        EntryKind::Confirmation { .. } => 2,
+        EntryKind::Reversal { .. } => 3,
+        EntryKind::Lapse { .. } => 4,
+        EntryKind::Adjustment(Direction::Up) => 5,
+        EntryKind::Adjustment(Direction::Down) => 6,
+    }
+}
+
+/// The grant that an entry names.
+pub fn of_grant(kind: EntryKind) -> Option<EntryId> {
+    match kind {
+        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            Some(of)
+        }
+        EntryKind::Grant { .. } | EntryKind::Adjustment(_) => None,
     }
 }
 
 /// # Errors
-/// [`LedgerError::Corrupt`] for a number that stands for no kind.
-pub fn decode_kind(kind: i16) -> Result<EntryKind, LedgerError> {
-    match kind {
-        1 => Ok(EntryKind::Grant),
+/// [`LedgerError::Corrupt`] for a number that stands for no kind, and for a kind without the
+/// grant that it must name.
+pub fn decode_kind(
+    kind: i16,
+    of_grant: Option<EntryId>,
+    held_until: Option<DateTime<Utc>>,
+) -> Result<EntryKind, LedgerError> {
+    match (kind, of_grant) {
+        (1, _) => Ok(EntryKind::Grant { held_until }),
+        (2, Some(of)) => Ok(EntryKind::Confirmation { of }),
+        (3, Some(of)) => Ok(EntryKind::Reversal { of }),
+        (4, Some(of)) => Ok(EntryKind::Lapse { of }),
+        (5, _) => Ok(EntryKind::Adjustment(Direction::Up)),
+        (6, _) => Ok(EntryKind::Adjustment(Direction::Down)),
         _ => Err(LedgerError::Corrupt(format!("an entry's kind {kind}"))),
     }
+}
+
+/// A note from its columns.
+pub fn decode_note(made_by: Option<String>, reason: Option<String>) -> Option<Note> {
+    made_by.map(|by| Note {
+        by: by.into(),
+        reason,
+    })
+}
+
+/// An entry that names a grant, from its columns; `None` where there is none.
+///
+/// # Errors
+/// As [`decode_kind`].
+pub fn decode_follower(
+    grant: EntryId,
+    id: Option<Uuid>,
+    kind: Option<i16>,
+    at: Option<DateTime<Utc>>,
+    note: Option<Note>,
+) -> Result<Option<Follower>, LedgerError> {
+    let (Some(id), Some(kind), Some(at)) = (id, kind, at) else {
+        return Ok(None);
+    };
+    Ok(Some(Follower {
+        id: EntryId(id),
+        kind: decode_kind(kind, Some(grant), None)?,
+        at,
+        note,
+    }))
 }
 
 /// The number that stands for how a provisional grant was appended.
@@ -80,16 +147,43 @@ struct LimitRecord {
     per: String,
 }
 
+impl From<&Limit> for LimitRecord {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str().to_owned(),
+        }
+    }
+}
+
+/// An override's limits as JSON.
+pub fn encode_limits(limits: &[Limit]) -> String {
+    let records: Vec<LimitRecord> = limits.iter().map(LimitRecord::from).collect();
+    serde_json::to_string(&records).expect("texts and numbers are JSON")
+}
+
+/// An override's limits from the JSON that [`encode_limits`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_limits(text: &str) -> Result<Vec<Limit>, LedgerError> {
+    let corrupt = || LedgerError::Corrupt(format!("an override's limits {text:?}"));
+    let records: Vec<LimitRecord> = serde_json::from_str(text).map_err(|_| corrupt())?;
+    records
+        .into_iter()
+        .map(|limit| {
+            let per = limit.per.parse().map_err(|_| corrupt())?;
+            Ok(Limit::new(limit.max, per))
+        })
+        .collect()
+}
+
 /// A rule as JSON.
 pub fn encode_rule(rule: &Rule) -> String {
-    let limits = rule.limits.iter().map(|limit| LimitRecord {
-        max: limit.max,
-        per: limit.per.as_str().to_owned(),
-    });
     let record = RuleRecord {
         description: rule.description.clone(),
         time_zone: rule.calendar.zone.name().to_owned(),
-        limits: limits.collect(),
+        limits: rule.limits.iter().map(LimitRecord::from).collect(),
         day_starts_at: format_minute(rule.calendar.day_starts_at),
         week_starts_on: weekday_name(rule.calendar.week_starts_on).to_owned(),
         active_from: rule.active_from,
@@ -171,14 +265,24 @@ pub fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::window::Per;
 
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
-        assert!(decode_kind(0).is_err());
         assert!(decode_role("root").is_err());
         assert!(decode_names("{}").is_err());
         assert!(decode_names("[\"A\"]").is_err());
+        assert!(decode_kind(0, None, None).is_err());
+        assert!(decode_kind(3, None, None).is_err());
+        assert!(decode_limits(r#"[{"max":1,"per":"eon"}]"#).is_err());
+        assert!(decode_limits(r#"[{"max":-1,"per":"day"}]"#).is_err());
+    }
+
+    #[test]
+    fn limits_come_back_as_they_were() {
+        let limits = [Limit::new(0, Per::Day), Limit::new(7, Per::Month)];
+        assert_eq!(decode_limits(&encode_limits(&limits)).unwrap(), limits);
     }
 
     #[test]

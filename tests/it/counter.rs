@@ -122,6 +122,7 @@ fn line(number: u64) -> Line {
         number,
         at: now() + TimeDelta::microseconds(i64::try_from(number).expect("a number")),
         policy_version: 3,
+        lapses_at: None,
         totals: vec![
             total(Per::Day, number * 2, 1),
             total(Per::Week, number * 3, 7),

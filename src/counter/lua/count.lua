@@ -14,7 +14,8 @@
 -- ARGV[5]  what the ledger says: '' when it was not asked; 'silent' when it does not answer; or
 --          the number of the account's last line, which the limits' `used` go by
 -- ARGV[6]  the grant, for the queue
--- ARGV[7…] five for each limit: per, max, the window's start and end in seconds since 1970, and
+-- ARGV[7]  the present instant in microseconds since 1970
+-- ARGV[8…] five for each limit: per, max, the window's start and end in seconds since 1970, and
 --          the units used in it as of the ledger's last line
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
@@ -52,11 +53,13 @@ end
 
 local at, version, totals
 if current and not number then
-  local text
-  at, version, text = string.match(current.line, '^(%-?%d+) (%d+) (%[.*%])$')
+  local lapses, text
+  at, version, lapses, text = string.match(current.line, '^(%-?%d+) (%d+) (%S+) (%[.*%])$')
   local readable, decoded = pcall(cjson.decode, text)
   at, version, totals = tonumber(at), tonumber(version), readable and decoded
-  if ledger == '' and (not totals or version > tonumber(ARGV[4])) then
+  -- Holds that may have lapsed take units until the ledger says so.
+  local may_have_lapses = lapses ~= '-' and tonumber(lapses) <= tonumber(ARGV[7])
+  if ledger == '' and (not totals or version > tonumber(ARGV[4]) or may_have_lapses) then
     return ask
   end
 end
@@ -78,7 +81,7 @@ local function used_in(per, first, last, by_ledger)
 end
 
 local names, used, denied = {}, {}, false
-for index = 7, #ARGV, 5 do
+for index = 8, #ARGV, 5 do
   local name = ARGV[index] .. ':' .. ARGV[index + 2]
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])

@@ -8,7 +8,7 @@ local function read_line(counter)
   end
   local fields = redis.call('HMGET', counter, 'number', 'line', 'confirmed', 'keys')
   local is_whole = string.match(fields[1] or '', '^%d+$') and #fields[1] <= 16
-    and string.match(fields[2] or '', '^%-?%d+ %d+ %[.*%]$')
+    and string.match(fields[2] or '', '^%-?%d+ %d+ %S+ %[.*%]$')
     and string.match(fields[3] or '', '^%d+$') and #fields[3] <= 14
     and fields[4]
   if not is_whole then
@@ -22,14 +22,14 @@ end
 --
 -- counter       the account's counter, a hash: number, line, confirmed, keys, and a field a key
 -- arguments[1]  the line's number
--- arguments[2]  the line: instant, policy version, totals
+-- arguments[2]  the line: instant, policy version, when its first hold lapses, totals
 -- arguments[3]  when the ledger confirmed it, in milliseconds since 1970
 -- arguments[4]  for how many milliseconds the counter is of use
 -- arguments[5]  the number that the counter bore when it was asked, '' without one: a counter
 --               that still bears it is overwritten even by a lower line
 -- arguments[6]  'all' when the keys that follow are all that the account must remember;
---               otherwise the line that they come after: they complete a counter that is
---               complete at that line
+--               otherwise the number and the line that they come after: they complete a counter
+--               that is complete at that line
 -- arguments[7]  how many keys a counter holds at most; one that would hold more holds none
 -- arguments[8…] fields of keys
 -- returns 1 when it wrote, 0 when the counter knows better
@@ -41,8 +41,9 @@ local function settle(counter, arguments)
   end
 
   local all = arguments[6] == 'all'
+  local name = current and string.format('%.0f %s', current.number, current.line)
   local goes_on = current and current.keys == '1'
-    and (current.line == arguments[2] or current.line == arguments[6])
+    and (name == arguments[1] .. ' ' .. arguments[2] or name == arguments[6])
   local fits = all
     or goes_on and redis.call('HLEN', counter) + #arguments - 7 <= tonumber(arguments[7]) + 4
 

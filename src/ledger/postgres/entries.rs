@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use super::Store;
 use crate::domain::claim::{Metadata, Units};
+use crate::domain::correction::Hold;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
 use crate::ledger::record::{
-    decode_kind, decode_provisional, encode_kind, encode_provisional, signed, unsigned,
+    decode_kind, decode_note, decode_provisional, encode_kind, encode_provisional, entry_columns,
+    of_grant, signed, unsigned,
 };
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
@@ -26,6 +28,7 @@ pub struct LineRow {
     number: i64,
     at: DateTime<Utc>,
     policy_version: i32,
+    lapses_at: Option<DateTime<Utc>>,
     totals: String,
 }
 
@@ -35,6 +38,7 @@ impl LineRow {
             number: unsigned(self.number)?,
             at: self.at,
             policy_version: unsigned(self.policy_version.into())?,
+            lapses_at: self.lapses_at,
             totals: decode_totals(&self.totals)?,
         })
     }
@@ -50,24 +54,69 @@ pub struct EntryRow {
     key: Option<Uuid>,
     metadata: Option<String>,
     provisional: Option<i16>,
+    of_grant: Option<Uuid>,
+    held_until: Option<DateTime<Utc>>,
+    would_deny: Option<bool>,
+    made_by: Option<String>,
+    reason: Option<String>,
 }
 
 impl EntryRow {
     pub fn decode(self) -> Result<Entry, LedgerError> {
         let units = Units::new(self.units.into())
             .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        let held_until = self.held_until;
         Ok(Entry {
             account: AccountId(self.line.account),
             id: EntryId(self.id),
-            kind: decode_kind(self.kind)?,
+            kind: decode_kind(self.kind, self.of_grant.map(EntryId), held_until)?,
             units,
             key: self.key.map(KeyId),
             metadata: self.metadata.map(Metadata::from_stored),
             provisional: self.provisional.map(decode_provisional).transpose()?,
+            would_deny: self.would_deny.unwrap_or_default(),
+            note: decode_note(self.made_by, self.reason),
             line: self.line.decode()?,
         })
     }
 }
+
+#[derive(sqlx::FromRow)]
+struct HoldRow {
+    id: Uuid,
+    units: i64,
+    held_until: DateTime<Utc>,
+}
+
+impl HoldRow {
+    fn decode(self) -> Result<Hold, LedgerError> {
+        Ok(Hold {
+            grant: EntryId(self.id),
+            units: Units::new(self.units.into())
+                .map_err(|error| LedgerError::Corrupt(error.to_string()))?,
+            until: self.held_until,
+        })
+    }
+}
+
+/// A query for the holds of an account that nothing up to a line has ended.
+macro_rules! open_holds_where {
+    ($condition:literal, $limit:literal) => {
+        concat!(
+            "SELECT id, units, held_until FROM entries AS hold
+             WHERE account = $1 AND number <= $2 AND held_until >= $3 AND ",
+            $condition,
+            " AND NOT EXISTS (
+                 SELECT 1 FROM entries WHERE of_grant = hold.id AND number <= $2
+             )
+             ORDER BY held_until, id ",
+            $limit
+        )
+    };
+}
+
+const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4", "");
+const NEXT_HOLDS: &str = open_holds_where!("held_until > $4", "LIMIT $5");
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
@@ -78,7 +127,7 @@ impl Store {
                     true => Vec::new(),
                     false => last_lines(connection, &look.accounts).await?,
                 };
-                let entries = match look.keys.is_empty() && look.entries.is_empty() {
+                let entries = match look.names_no_entries() {
                     true => Vec::new(),
                     false => entries(connection, look).await?,
                 };
@@ -103,8 +152,11 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum = sqlx::query_scalar(
-            "SELECT LEAST(COALESCE(SUM(units), 0), 9007199254740991)::bigint FROM entries
-             WHERE account = $1 AND number <= $2 AND kind = 1 AND id >= $3 AND id < $4",
+            "SELECT LEAST(GREATEST(COALESCE(SUM(
+                 CASE WHEN kind IN (1, 5) THEN units WHEN kind IN (3, 4, 6) THEN -units END
+             ), 0), 0), 9007199254740991)::bigint FROM entries
+             WHERE account = $1 AND number <= $2
+                AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4",
         )
         .bind(account.0)
         .bind(signed(number))
@@ -114,6 +166,37 @@ impl Store {
             .in_time(async |connection| sum.fetch_one(connection).await)
             .await?;
         unsigned(sum)
+    }
+
+    /// See [`crate::ledger::Ledger::holds`]: the open ones from an instant on, all of those up to
+    /// `at` and at most `most` after it, in the order of their ends.
+    pub async fn holds(
+        &self,
+        account: AccountId,
+        number: u64,
+        from: DateTime<Utc>,
+        at: DateTime<Utc>,
+        most: u32,
+    ) -> Result<Vec<Hold>, LedgerError> {
+        let query = |sql| {
+            sqlx::query_as(sql)
+                .bind(account.0)
+                .bind(signed(number))
+                .bind(from)
+                .bind(at)
+        };
+        let (lapsed, next) = (query(LAPSED_HOLDS), query(NEXT_HOLDS).bind(i64::from(most)));
+        let rows: (Vec<HoldRow>, Vec<HoldRow>) = self
+            .in_time(async |connection| {
+                let lapsed = lapsed.fetch_all(&mut *connection).await?;
+                Ok((lapsed, next.fetch_all(connection).await?))
+            })
+            .await?;
+        rows.0
+            .into_iter()
+            .chain(rows.1)
+            .map(HoldRow::decode)
+            .collect()
     }
 
     /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
@@ -138,7 +221,14 @@ impl Store {
             .bind(rows.assumed)
             .bind(rows.assumed_instants)
             .bind(rows.assumed_versions)
-            .bind(rows.subjects);
+            .bind(rows.subjects)
+            .bind(rows.of_grants)
+            .bind(rows.held_until)
+            .bind(rows.lapses_at)
+            .bind(rows.would_deny)
+            .bind(rows.made_by)
+            .bind(rows.reasons)
+            .bind(rows.assumed_lapses);
         let appended: Vec<Uuid> = self
             .in_time(async |connection| append.fetch_all(connection).await)
             .await?;
@@ -189,10 +279,11 @@ pub async fn last_lines(
 ) -> Result<Vec<LineRow>, sqlx::Error> {
     let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
     sqlx::query_as(
-        "SELECT wanted.account, last.number, last.at, last.policy_version, last.totals
+        "SELECT wanted.account, last.number, last.at, last.policy_version, last.lapses_at,
+             last.totals
          FROM UNNEST($1::uuid[]) AS wanted (account)
          CROSS JOIN LATERAL (
-             SELECT number, at, policy_version, totals FROM entries
+             SELECT number, at, policy_version, lapses_at, totals FROM entries
              WHERE entries.account = wanted.account ORDER BY number DESC LIMIT 1
          ) AS last",
     )
@@ -204,13 +295,15 @@ pub async fn last_lines(
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<EntryRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
-    sqlx::query_as(
-        "SELECT account, number, at, policy_version, totals, id, kind, units, key,
-             metadata, provisional
-         FROM entries WHERE key = ANY($1) OR id = ANY($2)",
-    )
+    let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
+    sqlx::query_as(concat!(
+        "SELECT ",
+        entry_columns!(),
+        " FROM entries AS e WHERE key = ANY($1) OR id = ANY($2) OR of_grant = ANY($3)"
+    ))
     .bind(keys)
     .bind(ids)
+    .bind(of)
     .fetch_all(connection)
     .await
 }
@@ -229,29 +322,35 @@ const APPEND: &str = "
             $1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[],
             $6::integer[], $7::integer[], $8::bigint[], $9::uuid[], $10::text[],
             $11::text[], $12::smallint[], $13::boolean[], $14::text[], $15::timestamptz[],
-            $16::integer[], $17::text[]
+            $16::integer[], $17::text[], $18::uuid[], $19::timestamptz[], $20::timestamptz[],
+            $21::boolean[], $22::text[], $23::text[], $24::timestamptz[]
         ) AS input (account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, provisional, is_first, assumed, assumed_at, assumed_version, subject)
+            metadata, provisional, is_first, assumed, assumed_at, assumed_version, subject,
+            of_grant, held_until, lapses_at, would_deny, made_by, reason, assumed_lapses)
     ), firsts AS (
         INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata, provisional)
+            totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
+            reason)
         SELECT account, input.number, id, input.at, kind, policy, input.policy_version, units,
-            key, input.totals, metadata, provisional
+            key, input.totals, metadata, provisional, of_grant, held_until, input.lapses_at,
+            would_deny, made_by, reason
         FROM input LEFT JOIN LATERAL (
-            SELECT number, at, policy_version, totals FROM entries
+            SELECT number, at, policy_version, lapses_at, totals FROM entries
             WHERE entries.account = input.account ORDER BY number DESC LIMIT 1
         ) AS last ON true
         WHERE is_first AND COALESCE(last.number, 0) = input.number - 1
             AND last.totals IS NOT DISTINCT FROM input.assumed
             AND last.at IS NOT DISTINCT FROM input.assumed_at
             AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
+            AND last.lapses_at IS NOT DISTINCT FROM input.assumed_lapses
         ON CONFLICT DO NOTHING
         RETURNING account
     ), rest AS (
         INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata, provisional)
+            totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
+            reason)
         SELECT account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, provisional
+            metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by, reason
         FROM input WHERE NOT is_first AND account IN (SELECT account FROM firsts)
     ), opened AS (
         INSERT INTO accounts (id, policy, subject)
@@ -280,6 +379,13 @@ struct Rows {
     assumed_instants: Vec<Option<DateTime<Utc>>>,
     assumed_versions: Vec<Option<i32>>,
     subjects: Vec<Option<String>>,
+    of_grants: Vec<Option<Uuid>>,
+    held_until: Vec<Option<DateTime<Utc>>>,
+    lapses_at: Vec<Option<DateTime<Utc>>>,
+    would_deny: Vec<Option<bool>>,
+    made_by: Vec<Option<String>>,
+    reasons: Vec<Option<String>>,
+    assumed_lapses: Vec<Option<DateTime<Utc>>>,
 }
 
 impl Rows {
@@ -311,8 +417,18 @@ impl Rows {
                 rows.assumed_instants.push(assumed.map(|line| line.at));
                 rows.assumed_versions
                     .push(assumed.map(|line| line.policy_version.cast_signed()));
+                let subject = draft.subject.as_ref().filter(|_| opens);
                 rows.subjects
-                    .push(opens.then(|| draft.subject.as_str().to_owned()));
+                    .push(subject.map(|subject| subject.as_str().to_owned()));
+                rows.of_grants.push(of_grant(entry.kind).map(|of| of.0));
+                rows.held_until.push(entry.held_until());
+                rows.lapses_at.push(entry.line.lapses_at);
+                rows.would_deny.push(entry.would_deny.then_some(true));
+                let note = entry.note.as_ref();
+                rows.made_by.push(note.map(|note| note.by.to_string()));
+                rows.reasons.push(note.and_then(|note| note.reason.clone()));
+                rows.assumed_lapses
+                    .push(assumed.and_then(|line| line.lapses_at));
             }
         }
         rows

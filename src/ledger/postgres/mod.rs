@@ -1,10 +1,12 @@
 //! The ledger on PostgreSQL.
 
 mod audit;
+mod backtest;
 mod entries;
 mod grants;
 mod instances;
 mod keys;
+mod overrides;
 mod policies;
 mod reconciliations;
 

@@ -11,7 +11,7 @@ use super::entries::{EntryRow, last_lines};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
-use crate::ledger::record::{signed, unsigned};
+use crate::ledger::record::{entry_columns, signed, unsigned};
 use crate::ledger::{Audited, LedgerError};
 
 #[derive(sqlx::FromRow)]
@@ -43,17 +43,18 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Audited>, LedgerError> {
         let (account, number) = after.unwrap_or((AccountId(Uuid::nil()), 0));
-        let rows: Vec<SqliteRow> = sqlx::query(
-            "SELECT e.account, e.number, e.at, e.policy_version, e.totals, e.id, e.kind,
-                e.units, e.key, e.metadata, e.provisional, p.name AS policy, a.subject
+        let rows: Vec<SqliteRow> = sqlx::query(concat!(
+            "SELECT ",
+            entry_columns!(),
+            ", p.name AS policy, a.subject
              FROM (
                  SELECT * FROM entries WHERE (account, number) > ($1, $2)
                  ORDER BY account, number LIMIT $3
              ) AS e
              LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
              LEFT JOIN policies AS p ON p.id = a.policy
-             ORDER BY e.account, e.number",
-        )
+             ORDER BY e.account, e.number"
+        ))
         .bind(account.0)
         .bind(signed(number))
         .bind(limit)

@@ -8,14 +8,16 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{Store, decode_instant, encode_ids};
-use crate::domain::claim::{Metadata, Units};
+use crate::domain::claim::{Metadata, Subject, Units};
+use crate::domain::correction::Hold;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
 use crate::faults::reach;
 use crate::ledger::record::{
-    decode_kind, decode_provisional, encode_kind, encode_provisional, signed, unsigned,
+    decode_kind, decode_note, decode_provisional, encode_kind, encode_provisional, entry_columns,
+    of_grant, signed, unsigned,
 };
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
@@ -25,6 +27,7 @@ pub struct LineRow {
     number: i64,
     at: i64,
     policy_version: i64,
+    lapses_at: Option<i64>,
     totals: String,
 }
 
@@ -34,6 +37,7 @@ impl LineRow {
             number: unsigned(self.number)?,
             at: decode_instant(self.at)?,
             policy_version: unsigned(self.policy_version)?,
+            lapses_at: self.lapses_at.map(decode_instant).transpose()?,
             totals: decode_totals(&self.totals)?,
         })
     }
@@ -49,24 +53,69 @@ pub struct EntryRow {
     key: Option<Uuid>,
     metadata: Option<String>,
     provisional: Option<i16>,
+    of_grant: Option<Uuid>,
+    held_until: Option<i64>,
+    would_deny: Option<bool>,
+    made_by: Option<String>,
+    reason: Option<String>,
 }
 
 impl EntryRow {
     pub fn decode(self) -> Result<Entry, LedgerError> {
         let units = Units::new(self.units.into())
             .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        let held_until = self.held_until.map(decode_instant).transpose()?;
         Ok(Entry {
             account: AccountId(self.line.account),
             id: EntryId(self.id),
-            kind: decode_kind(self.kind)?,
+            kind: decode_kind(self.kind, self.of_grant.map(EntryId), held_until)?,
             units,
             key: self.key.map(KeyId),
             metadata: self.metadata.map(Metadata::from_stored),
             provisional: self.provisional.map(decode_provisional).transpose()?,
+            would_deny: self.would_deny.unwrap_or_default(),
+            note: decode_note(self.made_by, self.reason),
             line: self.line.decode()?,
         })
     }
 }
+
+#[derive(sqlx::FromRow)]
+struct HoldRow {
+    id: Uuid,
+    units: i64,
+    held_until: i64,
+}
+
+impl HoldRow {
+    fn decode(self) -> Result<Hold, LedgerError> {
+        Ok(Hold {
+            grant: EntryId(self.id),
+            units: Units::new(self.units.into())
+                .map_err(|error| LedgerError::Corrupt(error.to_string()))?,
+            until: decode_instant(self.held_until)?,
+        })
+    }
+}
+
+/// A query for the holds of an account that nothing up to a line has ended.
+macro_rules! open_holds_where {
+    ($condition:literal, $limit:literal) => {
+        concat!(
+            "SELECT id, units, held_until FROM entries AS hold
+             WHERE account = $1 AND number <= $2 AND held_until >= $3 AND ",
+            $condition,
+            " AND NOT EXISTS (
+                 SELECT 1 FROM entries WHERE of_grant = hold.id AND number <= $2
+             )
+             ORDER BY held_until, id ",
+            $limit
+        )
+    };
+}
+
+const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4", "");
+const NEXT_HOLDS: &str = open_holds_where!("held_until > $4", "LIMIT $5");
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
@@ -78,7 +127,7 @@ impl Store {
                 seen.lines.insert(AccountId(row.account), row.decode()?);
             }
         }
-        if !look.keys.is_empty() || !look.entries.is_empty() {
+        if !look.names_no_entries() {
             for row in entries(&mut connection, look).await? {
                 seen.entries.push(row.decode()?);
             }
@@ -94,8 +143,11 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum: i64 = sqlx::query_scalar(
-            "SELECT CAST(MIN(TOTAL(units), 9007199254740991) AS INTEGER) FROM entries
-             WHERE account = $1 AND number <= $2 AND kind = 1 AND id >= $3 AND id < $4",
+            "SELECT CAST(MIN(MAX(TOTAL(
+                 CASE WHEN kind IN (1, 5) THEN units WHEN kind IN (3, 4, 6) THEN -units END
+             ), 0), 9007199254740991) AS INTEGER) FROM entries
+             WHERE account = $1 AND number <= $2
+                AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4",
         )
         .bind(account.0)
         .bind(signed(number))
@@ -104,6 +156,29 @@ impl Store {
         .fetch_one(&self.readers)
         .await?;
         unsigned(sum)
+    }
+
+    /// See [`crate::ledger::Ledger::holds`]: the open ones from an instant on, all of those up to
+    /// `at` and at most `most` after it, in the order of their ends.
+    pub async fn holds(
+        &self,
+        account: AccountId,
+        number: u64,
+        from: DateTime<Utc>,
+        at: DateTime<Utc>,
+        most: u32,
+    ) -> Result<Vec<Hold>, LedgerError> {
+        let query = |sql| {
+            sqlx::query_as(sql)
+                .bind(account.0)
+                .bind(signed(number))
+                .bind(from.timestamp_micros())
+                .bind(at.timestamp_micros())
+        };
+        let (lapsed, next) = (query(LAPSED_HOLDS), query(NEXT_HOLDS).bind(i64::from(most)));
+        let mut rows: Vec<HoldRow> = lapsed.fetch_all(&self.readers).await?;
+        rows.extend(next.fetch_all(&self.readers).await?);
+        rows.into_iter().map(HoldRow::decode).collect()
     }
 
     /// See [`crate::ledger::Ledger::append`]. Inside the one write transaction nobody else
@@ -157,7 +232,7 @@ pub async fn last_lines(
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {
     sqlx::query_as(
-        "SELECT account, number, at, policy_version, totals
+        "SELECT account, number, at, policy_version, lapses_at, totals
          FROM json_each($1) AS wanted CROSS JOIN entries
          WHERE account = unhex(wanted.value) AND number = (
              SELECT MAX(number) FROM entries WHERE account = unhex(wanted.value)
@@ -172,14 +247,16 @@ async fn entries(
     connection: &mut SqliteConnection,
     look: &Look,
 ) -> Result<Vec<EntryRow>, sqlx::Error> {
-    sqlx::query_as(
-        "SELECT account, number, at, policy_version, totals, id, kind, units, key,
-             metadata, provisional
-         FROM entries WHERE key IN (SELECT unhex(value) FROM json_each($1))
-            OR id IN (SELECT unhex(value) FROM json_each($2))",
-    )
+    sqlx::query_as(concat!(
+        "SELECT ",
+        entry_columns!(),
+        " FROM entries AS e WHERE key IN (SELECT unhex(value) FROM json_each($1))
+            OR id IN (SELECT unhex(value) FROM json_each($2))
+            OR of_grant IN (SELECT unhex(value) FROM json_each($3))"
+    ))
     .bind(encode_ids(look.keys.iter().map(|key| key.0)))
     .bind(encode_ids(look.entries.iter().map(|entry| entry.0)))
+    .bind(encode_ids(look.followers_of.iter().map(|grant| grant.0)))
     .fetch_all(connection)
     .await
 }
@@ -194,16 +271,18 @@ const GUARD: &str = "
         )
     WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2
         AND last.at IS draft.value ->> 3 AND last.policy_version IS draft.value ->> 4
-        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 5))";
+        AND last.lapses_at IS draft.value ->> 5
+        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 6))";
 
-/// What a draft assumes: its account; number, totals, instant and policy version of the last
-/// line; and the key that its first entry takes.
+/// What a draft assumes: its account; number, totals, instant, policy version and first lapse
+/// of the last line; and the key that its first entry takes.
 type Assumption = (
     String,
     u64,
     Option<String>,
     Option<i64>,
     Option<u32>,
+    Option<i64>,
     Option<String>,
 );
 
@@ -219,6 +298,7 @@ fn encode_assumptions(drafts: &[Draft]) -> String {
                 after.map(|line| encode_totals(&line.totals)),
                 after.map(|line| line.at.timestamp_micros()),
                 after.map(|line| line.policy_version),
+                after.and_then(|line| Some(line.lapses_at?.timestamp_micros())),
                 key.map(|key| key.0.simple().to_string()),
             )
         })
@@ -228,11 +308,13 @@ fn encode_assumptions(drafts: &[Draft]) -> String {
 
 const INSERT_ENTRIES: &str = "
     INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-        totals, metadata, provisional)
+        totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
+        reason)
     SELECT unhex(value ->> 'account'), value ->> 'number', unhex(value ->> 'id'),
         value ->> 'at', value ->> 'kind', value ->> 'policy', value ->> 'policy_version',
         value ->> 'units', unhex(value ->> 'key'), value ->> 'totals', value ->> 'metadata',
-        value ->> 'provisional'
+        value ->> 'provisional', unhex(value ->> 'of_grant'), value ->> 'held_until',
+        value ->> 'lapses_at', value ->> 'would_deny', value ->> 'made_by', value ->> 'reason'
     FROM json_each($1)";
 
 const INSERT_ACCOUNTS: &str = "
@@ -255,7 +337,13 @@ struct RowRecord<'a> {
     totals: String,
     metadata: Option<&'a str>,
     provisional: Option<i16>,
-    subject: &'a str,
+    subject: Option<&'a str>,
+    of_grant: Option<String>,
+    held_until: Option<i64>,
+    lapses_at: Option<i64>,
+    would_deny: Option<bool>,
+    made_by: Option<&'a str>,
+    reason: Option<&'a str>,
 }
 
 fn encode_rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> String {
@@ -274,7 +362,13 @@ fn encode_rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> String {
             totals: encode_totals(&entry.line.totals),
             metadata: entry.metadata.as_ref().map(Metadata::as_str),
             provisional: entry.provisional.map(encode_provisional),
-            subject: draft.subject.as_str(),
+            subject: draft.subject.as_ref().map(Subject::as_str),
+            of_grant: of_grant(entry.kind).map(|of| of.0.simple().to_string()),
+            held_until: entry.held_until().map(|until| until.timestamp_micros()),
+            lapses_at: entry.line.lapses_at.map(|at| at.timestamp_micros()),
+            would_deny: entry.would_deny.then_some(true),
+            made_by: entry.note.as_ref().map(|note| &*note.by),
+            reason: entry.note.as_ref().and_then(|note| note.reason.as_deref()),
         })
         .collect();
     serde_json::to_string(&rows).expect("texts and numbers are JSON")

@@ -1,15 +1,17 @@
 //! Lists of grants.
 
 use sqlx::{Sqlite, SqliteConnection, Transaction};
+use uuid::Uuid;
 
 use super::entries::EntryRow;
-use super::{Store, encode_ids};
-use crate::domain::grant::Grant;
-use crate::domain::identity::EntryId;
+use super::{Store, decode_instant, encode_ids};
+use crate::domain::grant::{Entry, Followers, Grant, GrantState};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::ledger::record::{decode_follower, decode_note, entry_columns, signed};
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
-pub struct Snapshot(Transaction<'static, Sqlite>);
+pub struct Snapshot(pub(super) Transaction<'static, Sqlite>);
 
 #[derive(sqlx::FromRow)]
 struct GrantRow {
@@ -17,53 +19,92 @@ struct GrantRow {
     entry: EntryRow,
     policy: String,
     subject: Option<String>,
+    confirmation: Option<Uuid>,
+    confirmed_at: Option<i64>,
+    confirmed_by: Option<String>,
+    closing: Option<Uuid>,
+    closing_kind: Option<i16>,
+    closed_at: Option<i64>,
+    closed_by: Option<String>,
+    closing_reason: Option<String>,
 }
 
-/// A query for grants: columns and joins around a choice of entries. Each scope has the
-/// choice that its index serves.
+/// A query for grants: columns and joins around a choice of entries `g`.
 macro_rules! grants_where {
-    ($choice:literal) => {
+    ($($choice:expr),*) => {
         concat!(
-            "SELECT e.account, e.number, e.at, e.policy_version, e.totals, e.id, e.kind,
-                e.units, e.key, e.metadata, e.provisional, p.name AS policy, a.subject
-             FROM (",
-            $choice,
+            "SELECT ",
+            entry_columns!(),
+            ", p.name AS policy, a.subject,
+                c.id AS confirmation, c.at AS confirmed_at, c.made_by AS confirmed_by,
+                x.id AS closing, x.kind AS closing_kind, x.at AS closed_at,
+                x.made_by AS closed_by, x.reason AS closing_reason
+             FROM (SELECT g.* FROM ",
+            $($choice,)*
             ") AS e
              JOIN policies AS p ON p.id = e.policy
              JOIN accounts AS a ON a.id = e.account
+             LEFT JOIN entries AS c ON c.of_grant = e.id AND c.kind = 2
+             LEFT JOIN entries AS x ON x.of_grant = e.id AND x.kind IN (3, 4)
              ORDER BY e.id DESC"
         )
     };
 }
 
-const ONE: &str = grants_where!("SELECT * FROM entries WHERE id = $1 AND kind = 1");
+const ONE: &str = grants_where!("entries AS g WHERE id = $1 AND kind = 1");
 
-const ALL: &str = grants_where!(
-    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+/// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
+/// the state $4 at the instant $5, provisional from $6 on, and that would have been denied
+/// where $7 says so; at most $3.
+macro_rules! listed_where {
+    ($choice:literal, $order:literal) => {
+        grants_where!(
+            $choice,
+            " AND g.kind = 1 AND g.id >= $1 AND g.id < $2
+              AND ($6 IS NULL OR g.provisional >= $6)
+              AND (NOT $7 OR g.would_deny)
+              AND CASE $4
+                  WHEN 'held' THEN g.held_until > $5 AND NOT EXISTS (
+                      SELECT 1 FROM entries WHERE of_grant = g.id)
+                  WHEN 'granted' THEN (g.held_until IS NULL OR EXISTS (
+                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 2))
+                      AND NOT EXISTS (
+                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind IN (3, 4))
+                  WHEN 'reversed' THEN EXISTS (
+                      SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 3)
+                  WHEN 'lapsed' THEN EXISTS (
+                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 4)
+                      OR g.held_until <= $5 AND NOT EXISTS (
+                          SELECT 1 FROM entries WHERE of_grant = g.id)
+                  ELSE true END
+              ORDER BY ",
+            $order,
+            " DESC LIMIT $3"
+        )
+    };
+}
+
+const ALL: &str = listed_where!("entries AS g WHERE true", "g.id");
+const PROVISIONAL: &str = listed_where!("entries AS g WHERE g.provisional IS NOT NULL", "g.id");
+const WOULD_DENY: &str = listed_where!("entries AS g WHERE g.would_deny", "g.id");
+const OF_POLICY: &str = listed_where!("entries AS g WHERE g.policy = $8", "g.policy DESC, g.id");
+const HOLDS: &str = listed_where!(
+    "entries AS g WHERE g.held_until IS NOT NULL AND ($8 IS NULL OR g.policy = $8)",
+    "g.id"
 );
-
-const ALL_PROVISIONAL: &str = grants_where!(
-    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2
-        AND provisional IS NOT NULL AND provisional >= $4
-     ORDER BY id DESC LIMIT $3"
+const REVERSED: &str = listed_where!(
+    "entries AS r JOIN entries AS g ON g.id = r.of_grant
+     WHERE r.kind = 3 AND r.of_grant >= $1 AND r.of_grant < $2
+        AND ($8 IS NULL OR g.policy = $8)",
+    "r.of_grant"
 );
-
-const OF_POLICY: &str = grants_where!(
-    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND policy = $4
-        AND ($5 IS NULL OR provisional >= $5)
-     ORDER BY policy DESC, id DESC LIMIT $3"
+const OF_ACCOUNTS: &str = listed_where!(
+    "entries AS g WHERE g.account IN (SELECT unhex(value) FROM json_each($8))",
+    "g.id"
 );
-
-const OF_ACCOUNTS: &str = grants_where!(
-    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND account IN (SELECT unhex(value) FROM json_each($4))
-        AND ($5 IS NULL OR provisional >= $5)
-     ORDER BY id DESC LIMIT $3"
-);
-
-const OF_KEYS: &str = grants_where!(
-    "SELECT * FROM entries WHERE kind = 1 AND id >= $1 AND id < $2 AND key IN (SELECT unhex(value) FROM json_each($4))
-        AND ($5 IS NULL OR provisional >= $5)
-     ORDER BY id DESC LIMIT $3"
+const OF_KEYS: &str = listed_where!(
+    "entries AS g WHERE g.key IN (SELECT unhex(value) FROM json_each($8))",
+    "g.id"
 );
 
 impl Store {
@@ -84,6 +125,26 @@ impl Store {
     ) -> Result<Vec<Grant>, LedgerError> {
         let mut connection = self.readers.acquire().await?;
         grants(&mut connection, filter, limit).await
+    }
+
+    /// See [`crate::ledger::Ledger::entries`].
+    pub async fn entries(
+        &self,
+        account: AccountId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let rows: Vec<EntryRow> = sqlx::query_as(concat!(
+            "SELECT ",
+            entry_columns!(),
+            " FROM entries AS e WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
+        ))
+        .bind(account.0)
+        .bind(signed(before))
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(EntryRow::decode).collect()
     }
 
     /// See [`crate::ledger::Ledger::snapshot`].
@@ -110,7 +171,26 @@ impl Snapshot {
 
 impl GrantRow {
     fn decode(self) -> Result<Grant, LedgerError> {
-        decode_grant(self.entry.decode()?, &self.policy, self.subject)
+        let entry = self.entry.decode()?;
+        let confirmation = decode_follower(
+            entry.id,
+            self.confirmation,
+            Some(2),
+            self.confirmed_at.map(decode_instant).transpose()?,
+            decode_note(self.confirmed_by, None),
+        )?;
+        let closing = decode_follower(
+            entry.id,
+            self.closing,
+            self.closing_kind,
+            self.closed_at.map(decode_instant).transpose()?,
+            decode_note(self.closed_by, self.closing_reason),
+        )?;
+        let followers = Followers {
+            confirmation,
+            closing,
+        };
+        decode_grant(entry, &self.policy, self.subject, followers)
     }
 }
 
@@ -119,32 +199,32 @@ async fn grants(
     filter: &GrantFilter,
     limit: u32,
 ) -> Result<Vec<Grant>, LedgerError> {
-    let sql = match filter.scope {
-        GrantScope::All if filter.provisional.is_some() => ALL_PROVISIONAL,
-        GrantScope::All => ALL,
-        GrantScope::Policy(_) => OF_POLICY,
-        GrantScope::Accounts(_) => OF_ACCOUNTS,
-        GrantScope::Keys(_) => OF_KEYS,
+    let policy = match filter.scope {
+        GrantScope::Policy(policy) => Some(policy.0),
+        GrantScope::All | GrantScope::Accounts(_) | GrantScope::Keys(_) => None,
     };
-    let query = sqlx::query_as(sql)
-        .bind(filter.from.0)
-        .bind(filter.to.0)
-        .bind(i64::from(limit));
-    let least = filter.provisional.map(ProvisionalScope::least);
-    let query = match &filter.scope {
-        GrantScope::All => match least {
-            Some(least) => query.bind(least),
-            None => query,
-        },
-        GrantScope::Policy(policy) => query.bind(policy.0).bind(least),
-        GrantScope::Accounts(accounts) => {
-            let accounts = encode_ids(accounts.iter().map(|id| id.0));
-            query.bind(accounts).bind(least)
+    let query = |sql| {
+        sqlx::query_as(sql)
+            .bind(filter.from.0)
+            .bind(filter.to.0)
+            .bind(i64::from(limit))
+            .bind(filter.state.map(GrantState::as_str))
+            .bind(filter.now.timestamp_micros())
+            .bind(filter.provisional.map(ProvisionalScope::least))
+            .bind(filter.would_deny)
+    };
+    // Holds and reversals are few among grants.
+    let query = match (&filter.scope, filter.state) {
+        (GrantScope::Accounts(accounts), _) => {
+            query(OF_ACCOUNTS).bind(encode_ids(accounts.iter().map(|id| id.0)))
         }
-        GrantScope::Keys(keys) => {
-            let keys = encode_ids(keys.iter().map(|id| id.0));
-            query.bind(keys).bind(least)
-        }
+        (GrantScope::Keys(keys), _) => query(OF_KEYS).bind(encode_ids(keys.iter().map(|id| id.0))),
+        (_, Some(GrantState::Held | GrantState::Lapsed)) => query(HOLDS).bind(policy),
+        (_, Some(GrantState::Reversed)) => query(REVERSED).bind(policy),
+        (GrantScope::Policy(_), Some(GrantState::Granted) | None) => query(OF_POLICY).bind(policy),
+        (GrantScope::All, _) if filter.provisional.is_some() => query(PROVISIONAL),
+        (GrantScope::All, _) if filter.would_deny => query(WOULD_DENY),
+        (GrantScope::All, Some(GrantState::Granted) | None) => query(ALL),
     };
     let rows: Vec<GrantRow> = query.fetch_all(connection).await?;
     rows.into_iter().map(GrantRow::decode).collect()

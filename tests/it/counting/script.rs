@@ -42,7 +42,7 @@ impl Bench {
             key: key.map(|key| KeyId(Uuid::from_u64_pair(7, key))),
             policy: PolicyId(5),
             policy_version: 3,
-            subject: Subject::new("member-42").expect("a subject"),
+            subject: Some(Subject::new("member-42").expect("a subject")),
             units: Units::new(units.into()).expect("units"),
             metadata: Some(Metadata::from_stored(
                 r#"{"order":"A\u0022-17"}"#.to_owned(),
@@ -59,6 +59,7 @@ impl Bench {
         let count = Count {
             account: self.account,
             policy_version: 3,
+            now: instant(NOON),
             totals: totals.to_vec(),
             ledger,
             grant,
@@ -132,6 +133,7 @@ fn line(number: u64, at: DateTime<Utc>, totals: Vec<Total>) -> Line {
         number,
         at,
         policy_version: 3,
+        lapses_at: None,
         totals,
     }
 }

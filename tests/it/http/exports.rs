@@ -19,7 +19,7 @@ fn rule(max: u64) -> Value {
 
 /// Copies the one grant that stands there: entries of the same account and instant, numbered
 /// from `first`. Their ids lie around its id, or below all that perdiem gives.
-async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
+pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
     let last = first + count - 1;
     let (postgres_head, sqlite_head) = match below {
         true => (

@@ -1,6 +1,8 @@
 //! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
 
+mod backtests;
 mod claims;
+mod corrections;
 mod denials;
 mod direct;
 mod docs;
@@ -11,10 +13,12 @@ mod health;
 mod keys;
 mod metrics;
 mod overload;
+mod overrides;
 mod policies;
 mod replays;
 mod request_id;
 mod routes;
+mod schedules;
 mod usage;
 mod windows;
 

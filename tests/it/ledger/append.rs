@@ -174,7 +174,7 @@ async fn a_subject_is_written_once(stack: Stack) {
     let desk = Desk::open(stack).await;
     let first = desk.append(desk.draft("a/é 😀'\"", None, 2)).await;
     let mut draft = desk.draft("a/é 😀'\"", Some(&first), 1);
-    draft.subject = perdiem::domain::claim::Subject::new("another").expect("a subject");
+    draft.subject = Some(perdiem::domain::claim::Subject::new("another").expect("a subject"));
     desk.append(draft).await;
     desk.refuses(desk.draft("b", Some(&first), 1)).await;
     let sql = "SELECT subject FROM accounts";

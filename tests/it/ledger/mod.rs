@@ -3,5 +3,6 @@
 mod append;
 mod keys;
 mod open;
+mod overrides;
 mod policies;
 mod read;

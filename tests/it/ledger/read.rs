@@ -33,6 +33,7 @@ async fn a_look_sees_lines_keys_and_ids(stack: Stack) {
         accounts: Vec::new(),
         keys: vec![desk.key("order-1"), desk.key("order-2")],
         entries: vec![draft.entries[1].id, EntryId(Uuid::from_u128(7))],
+        ..Look::default()
     };
     let mut entries = desk.ledger.look(&look).await.expect("a look").entries;
     entries.sort_by_key(|entry| entry.line.number);
@@ -138,12 +139,13 @@ async fn grants_are_listed_by_scope_and_span(stack: Stack) {
     let sms = std::mem::replace(&mut desk.policy, benefit);
 
     let list = async |scope, from: Option<usize>, to: Option<usize>, limit| {
-        let filter = GrantFilter {
-            scope,
-            from: from.map_or(EntryId(Uuid::nil()), |number| grants[number].1),
-            to: to.map_or(EntryId(Uuid::max()), |number| grants[number].1),
-            provisional: None,
-        };
+        let mut filter = GrantFilter::of(scope, desk.now);
+        if let Some(number) = from {
+            filter.from = grants[number].1;
+        }
+        if let Some(number) = to {
+            filter.to = grants[number].1;
+        }
         let found = desk.ledger.grants(&filter, limit).await.expect("grants");
         let number = |id| grants.iter().position(|(_, known)| *known == id);
         let numbers = found.iter().map(|grant| {
@@ -182,10 +184,9 @@ async fn grants_are_listed_by_scope_and_span(stack: Stack) {
     assert_eq!(list(several, None, None, 100).await, [4, 1]);
     // A span of time is a span of ids.
     let filter = GrantFilter {
-        scope: all(),
         from: EntryId::first_at(start + TimeDelta::milliseconds(1)),
         to: EntryId::first_at(start + TimeDelta::milliseconds(3)),
-        provisional: None,
+        ..GrantFilter::of(all(), desk.now)
     };
     let found = desk.ledger.grants(&filter, 100).await.expect("grants");
     let ids: Vec<EntryId> = found.iter().map(|grant| grant.entry.id).collect();
@@ -208,12 +209,7 @@ async fn a_snapshot_stands_still(stack: Stack) {
             .await;
         desk.advance(TimeDelta::seconds(1));
         last = desk.append(desk.draft("a", Some(&last), 1)).await;
-        let filter = GrantFilter {
-            scope: GrantScope::All,
-            from: EntryId(Uuid::nil()),
-            to: EntryId(Uuid::max()),
-            provisional: None,
-        };
+        let filter = GrantFilter::of(GrantScope::All, desk.now);
         let frozen = snapshot.grants(&filter, 100).await.expect("grants");
         assert_eq!(frozen.len(), 5);
         let live = desk.ledger.grants(&filter, 100).await.expect("grants");

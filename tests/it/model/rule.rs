@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Refusal, Sums, Verdict, decide, instant_after, totals_at};
+use perdiem::domain::account::{Refusal, Sums, Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
+use perdiem::domain::correction::give_back;
 use perdiem::domain::grant::{Line, Total};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::window::Window;
@@ -151,12 +152,13 @@ impl Rule {
             now,
         );
         let answer = match verdict {
-            Verdict::Granted(line) => Answer::Said(Said::Granted(self.intern(line))),
-            Verdict::Refused(Refusal::Denied(_)) => Answer::Said(Said::Denied),
-            Verdict::Refused(Refusal::NeverFits { .. }) => Answer::Said(Said::NeverFits),
-            Verdict::Refused(other) => panic!("no version says {other:?}"),
-            Verdict::OutdatedPolicy => Answer::Said(Said::Outdated),
-            Verdict::NeedsSums(windows) => Answer::Needs(windows),
+            Ok(Verdict::Granted(line)) => Answer::Said(Said::Granted(self.intern(line))),
+            Ok(Verdict::Refused(Refusal::Denied(_))) => Answer::Said(Said::Denied),
+            Ok(Verdict::Refused(Refusal::NeverFits { .. })) => Answer::Said(Said::NeverFits),
+            Ok(Verdict::Refused(other)) => panic!("no version says {other:?}"),
+            Err(Unknown::Policy) => Answer::Said(Said::Outdated),
+            Err(Unknown::Sums(windows)) => Answer::Needs(windows),
+            Err(Unknown::Holds) => panic!("no line has holds"),
         };
         self.answers.borrow_mut().insert(key, answer.clone());
         answer
@@ -172,29 +174,20 @@ impl Rule {
     ) -> LineId {
         let policy = self.policy(question.version);
         let last = self.line(question.last).expect("there is a grant");
-        let at = instant_after(Some(&last), instant(question.now));
+        let units = Units::new(question.units.into()).expect("units");
+        let now = instant(question.now);
         let mut sums = Sums::default();
-        let mut totals = loop {
-            match totals_at(policy, Some(&last), &sums, at) {
-                Ok(totals) => break totals,
-                Err(windows) => {
+        loop {
+            match give_back(policy, units, instant(granted_at), Some(&last), &sums, now) {
+                Ok(line) => return self.intern(line),
+                Err(Unknown::Sums(windows)) => {
                     for window in windows {
                         sums.insert(window, sum(window));
                     }
                 }
-            }
-        };
-        for total in &mut totals {
-            if total.window.contains(instant(granted_at)) {
-                total.used -= u64::from(question.units);
+                Err(unknown) => panic!("{unknown:?}"),
             }
         }
-        self.intern(Line {
-            number: last.number + 1,
-            at,
-            policy_version: policy.version,
-            totals,
-        })
     }
 
     /// The same line, as if nothing were used.
@@ -263,6 +256,7 @@ fn policy(version: u32, (time_zone, limits): Version) -> Policy {
         version,
         rule: draft.check().expect("a rule"),
         archived: false,
+        effective_at: midnight(),
         changed_at: midnight(),
         changed_by: "model".to_owned(),
         reason: None,

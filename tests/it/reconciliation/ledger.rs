@@ -151,7 +151,7 @@ async fn planted_faults_are_found(stack: Stack) {
         (
             "an entry once more",
             Box::new(|scene| insert(scene, &[("number", "4".to_owned())])),
-            &["wrong_total"],
+            &["time_backwards", "wrong_total"],
         ),
         (
             "an entry of nobody",

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use perdiem::counter::{Ask, Counters};
-use perdiem::domain::grant::{Grant, Line};
-use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::grant::{Direction, Entry, EntryKind, Grant, Line};
+use perdiem::domain::identity::AccountId;
 use perdiem::ledger::{GrantFilter, GrantScope, Ledger, LedgerOptions};
-use uuid::Uuid;
 
 use super::app::{Ground, eventually, instant};
 
@@ -37,12 +36,7 @@ impl Books {
     /// Every grant, by account and number.
     pub async fn accounts(&self) -> BTreeMap<AccountId, Vec<Grant>> {
         let mut accounts: BTreeMap<AccountId, Vec<Grant>> = BTreeMap::new();
-        let mut filter = GrantFilter {
-            scope: GrantScope::All,
-            from: EntryId(Uuid::nil()),
-            to: EntryId(Uuid::max()),
-            provisional: None,
-        };
+        let mut filter = GrantFilter::of(GrantScope::All, instant("2026-11-21T00:00:00Z"));
         loop {
             let page = self.ledger.grants(&filter, PAGE).await.expect("grants");
             let Some(last) = page.last() else { break };
@@ -57,21 +51,36 @@ impl Books {
         accounts
     }
 
-    /// Checks every account, and returns them: the numbers go 1, 2, 3 …, time and the
-    /// policy's version never go back, and each total is the sum of the grants in its window
-    /// and within its `max`.
-    pub async fn audit(&self) -> BTreeMap<AccountId, Vec<Grant>> {
-        let accounts = self.accounts().await;
-        for grants in accounts.values() {
-            check_account(grants);
+    /// Every entry, by account and number.
+    pub async fn entries(&self) -> BTreeMap<AccountId, Vec<Entry>> {
+        let mut accounts: BTreeMap<AccountId, Vec<Entry>> = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = self.ledger.audited(after, PAGE).await.expect("entries");
+            let Some(last) = page.last() else { break };
+            after = Some((last.account, last.number));
+            for audited in page {
+                let entry = audited.entry.expect("an entry");
+                accounts.entry(audited.account).or_default().push(entry);
+            }
         }
         accounts
+    }
+
+    /// Checks every account, and returns the grants: the numbers go 1, 2, 3 …, time and the
+    /// policy's version never go back, each total is the sum of the entries in its window, and
+    /// no grant went over.
+    pub async fn audit(&self) -> BTreeMap<AccountId, Vec<Grant>> {
+        for entries in self.entries().await.values() {
+            check_account(entries);
+        }
+        self.accounts().await
     }
 
     /// Waits until every account's counter bears its last line, where there are counters.
     pub async fn counters_follow(&self) {
         let Some(url) = &self.redis_url else { return };
-        let accounts = self.accounts().await;
+        let accounts = self.entries().await;
         let counters = Counters::open(url, self.ledger.identity().id, Duration::from_secs(10))
             .await
             .expect("counters");
@@ -85,7 +94,7 @@ impl Books {
             .collect();
         let lines: Vec<Option<&Line>> = accounts
             .values()
-            .map(|grants| grants.last().map(|grant| &grant.entry.line))
+            .map(|entries| entries.last().map(|entry| &entry.line))
             .collect();
         eventually("every counter bears its account's last line", || async {
             let found = counters.ask(&asks).await.expect("counters");
@@ -100,37 +109,51 @@ impl Books {
     }
 }
 
-fn check_account(grants: &[Grant]) {
+fn check_account(entries: &[Entry]) {
     let mut before: Option<&Line> = None;
-    for (index, grant) in grants.iter().enumerate() {
-        let line = &grant.entry.line;
-        assert_eq!(line.number, index as u64 + 1, "{grant:?}");
+    for (index, entry) in entries.iter().enumerate() {
+        let line = &entry.line;
+        assert_eq!(line.number, index as u64 + 1, "{entry:?}");
         if let Some(before) = before {
-            assert!(line.at >= before.at, "time ran backwards: {grant:?}");
+            assert!(line.at >= before.at, "time ran backwards: {entry:?}");
             assert!(
                 line.policy_version >= before.policy_version,
-                "an older version decided: {grant:?}"
+                "an older version decided: {entry:?}"
             );
         }
+        // What Redis or an observing policy granted may go over, and what is no claim.
+        let must_fit = matches!(entry.kind, EntryKind::Grant { .. })
+            && entry.provisional.is_none()
+            && !entry.would_deny;
         for total in &line.totals {
-            assert!(total.window.contains(line.at), "{grant:?}");
-            let so_far = grants[..=index].iter();
-            let used: u64 = so_far
-                .filter(|other| total.window.contains(other.entry.granted_at()))
-                .map(|other| other.entry.units.get())
+            assert!(total.window.contains(line.at), "{entry:?}");
+            let so_far = entries[..=index].iter();
+            let used: i128 = so_far
+                .filter(|other| total.window.contains(other.counted_at()))
+                .map(added)
                 .sum();
-            assert_eq!(total.used, used, "not the sum of its grants: {grant:?}");
-            let may_be_over = so_far_provisional(&grants[..=index]);
+            assert_eq!(
+                i128::from(total.used),
+                used,
+                "not the sum of its entries: {entry:?}"
+            );
             assert!(
-                total.used <= total.max || may_be_over,
-                "over the limit: {grant:?}"
+                total.used <= total.max || !must_fit,
+                "over the limit: {entry:?}"
             );
         }
         before = Some(line);
     }
 }
 
-/// Whether Redis alone decided some of the grants: only such may go over.
-fn so_far_provisional(grants: &[Grant]) -> bool {
-    grants.iter().any(|grant| grant.entry.provisional.is_some())
+/// What an entry adds to what is used, by the plain definition.
+fn added(entry: &Entry) -> i128 {
+    let units = i128::from(entry.units.get());
+    match entry.kind {
+        EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
+        EntryKind::Confirmation { .. } => 0,
+        EntryKind::Reversal { .. }
+        | EntryKind::Lapse { .. }
+        | EntryKind::Adjustment(Direction::Down) => -units,
+    }
 }

@@ -6,7 +6,7 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
-use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen};
+use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen, Standing};
 use uuid::Uuid;
 
 use super::app::{Ground, NOON, Stack, instant};
@@ -92,25 +92,27 @@ impl Desk {
                 &Sums::default(),
                 self.now,
             );
-            let Verdict::Granted(line) = verdict else {
+            let Ok(Verdict::Granted(line)) = verdict else {
                 panic!("not granted: {verdict:?}");
             };
             last = Some(line.clone());
             entries.push(Entry {
                 account,
                 id: EntryId::new(line.at, line.number, Uuid::new_v4().as_u64_pair().1),
-                kind: EntryKind::Grant,
+                kind: EntryKind::Grant { held_until: None },
                 units,
                 key: key.map(|key| self.key(key)),
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
                 provisional: None,
+                would_deny: false,
+                note: None,
                 line,
             });
         }
         Draft {
             account,
             policy: self.policy.id,
-            subject: Subject::new(subject).expect("a subject"),
+            subject: Some(Subject::new(subject).expect("a subject")),
             after: after.cloned(),
             entries,
         }
@@ -140,7 +142,7 @@ impl Desk {
         let look = Look {
             accounts: subjects.iter().map(|text| self.account(text)).collect(),
             keys: keys.iter().map(|text| self.key(text)).collect(),
-            entries: Vec::new(),
+            ..Look::default()
         };
         self.ledger.look(&look).await.expect("a look")
     }
@@ -179,7 +181,7 @@ pub fn rule(time_zone: &str, limits: &[(u64, &str)]) -> Rule {
 /// Makes a new version of a policy.
 pub async fn put(ledger: &Ledger, name: &str, rule: Rule) -> Policy {
     let edited = try_put(ledger, name, rule).await.expect("an edit");
-    edited.expect("nobody refuses").after
+    edited.expect("nobody refuses").after.newest
 }
 
 pub async fn try_put(
@@ -188,14 +190,15 @@ pub async fn try_put(
     rule: Rule,
 ) -> Result<Result<perdiem::ledger::Edited, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
-    let decide = |_: Option<&Policy>| {
+    let decide = |_: Option<&Standing>| {
         Ok(Change::Version {
             rule: rule.clone(),
             archived: false,
+            effective_at: instant(NOON),
             reason: Some("a test".to_owned()),
         })
     };
     ledger
-        .edit_policy(&name, "a test", instant(NOON), decide)
+        .edit_policy(&name, "a test", instant(NOON), false, decide)
         .await
 }

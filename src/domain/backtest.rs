@@ -1,0 +1,599 @@
+//! A backtest: a draft of a policy against what the ledger holds, to see what it would have
+//! denied.
+
+use std::collections::{BTreeSet, HashMap};
+
+use chrono::{DateTime, NaiveDate, Utc};
+
+use super::claim::Units;
+use super::grant::{Direction, EntryKind};
+use super::identity::{AccountId, EntryId};
+use super::policy::{Limit, Rule};
+use super::window::{Per, Window};
+
+/// The longest range of days.
+pub const DAYS_MOST: i64 = 400;
+/// How many of the subjects that were denied first are told by name.
+pub const FIRST_MOST: usize = 100;
+
+/// Local days from one, up to another that is no longer among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DayRange {
+    from: NaiveDate,
+    to: NaiveDate,
+}
+
+/// Dates that are no range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DayRangeError {
+    /// There is no day in it.
+    #[error("it must come after from: it is the day after the last one")]
+    Empty,
+    /// There are too many.
+    #[error("a backtest has at most {DAYS_MOST} days; these are {0}")]
+    TooLong(i64),
+}
+
+impl DayRange {
+    /// # Errors
+    /// [`DayRangeError`].
+    pub fn new(from: NaiveDate, to: NaiveDate) -> Result<Self, DayRangeError> {
+        match (to - from).num_days() {
+            ..1 => Err(DayRangeError::Empty),
+            1..=DAYS_MOST => Ok(Self { from, to }),
+            days => Err(DayRangeError::TooLong(days)),
+        }
+    }
+}
+
+/// An entry as a backtest reads it: in the order of ids, which is that of instants.
+#[derive(Debug, Clone, Copy)]
+pub struct Replayed {
+    /// The account.
+    pub account: AccountId,
+    /// The entry's id, which bears its instant.
+    pub id: EntryId,
+    /// What it is.
+    pub kind: EntryKind,
+    /// How many units.
+    pub units: Units,
+    /// Of a grant: whether a reversal or a lapse names it.
+    pub is_given_back: bool,
+}
+
+/// What a draft would have made of a day's grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BacktestDay {
+    /// The day.
+    pub window: Window,
+    /// Its local date.
+    pub local_date: NaiveDate,
+    /// The ledger's grants, and those of them that the draft would have denied.
+    pub tally: Tally,
+}
+
+/// Grants, and those of them that would have been denied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many grants the ledger holds.
+    pub grants: u64,
+    /// Their units.
+    pub units: u64,
+    /// How many of the grants would have been denied.
+    pub denied_grants: u64,
+    /// Their units.
+    pub denied_units: u64,
+}
+
+/// An account that would have been denied something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeniedAccount {
+    /// The account.
+    pub account: AccountId,
+    /// The first of its grants that would have been denied.
+    pub first: EntryId,
+    /// How many of its grants would have been.
+    pub grants: u64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BacktestReport {
+    /// Each local day of the range.
+    pub days: Vec<BacktestDay>,
+    /// All days together.
+    pub total: Tally,
+    /// How many accounts would have been denied something.
+    pub denied_accounts: u64,
+    /// Those that would have been denied first, in that order, [`FIRST_MOST`] at most.
+    pub first_denied: Vec<DeniedAccount>,
+}
+
+/// A draft that meets the ledger's entries one after the other.
+///
+/// A grant takes units in the windows that contain its instant if it fits into all of them;
+/// otherwise it would have been denied, and takes none. A reversal or lapse gives the units of a
+/// grant that was not denied back, from its own instant on; an adjustment moves what is used,
+/// whether or not it fits. Only limits count: a draft that is paused or not yet active denies
+/// nothing for that, and overrides are not applied.
+pub struct Backtest {
+    rule: Rule,
+    begin: DateTime<Utc>,
+    end: DateTime<Utc>,
+    limits: Vec<Replaying>,
+    /// Grants that were denied, and that are to be given back: they took nothing.
+    denied_grants: BTreeSet<EntryId>,
+    days: Vec<BacktestDay>,
+    /// The day that the last entry was in, or one before it.
+    day: usize,
+    first_denied: Vec<DeniedAccount>,
+    /// Every account that was denied, with its place among the first.
+    denied: HashMap<AccountId, Option<usize>>,
+}
+
+/// A limit with what is used in its window of the moment. All accounts have the same windows,
+/// so that none of the past is kept.
+struct Replaying {
+    limit: Limit,
+    window: Window,
+    used: HashMap<AccountId, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, units: Units, is_denied: bool) {
+        self.grants += 1;
+        self.units = self.units.saturating_add(units.get());
+        if is_denied {
+            self.denied_grants += 1;
+            self.denied_units = self.denied_units.saturating_add(units.get());
+        }
+    }
+}
+
+impl Replaying {
+    fn fits(&self, account: AccountId, units: Units) -> bool {
+        let used = self.used.get(&account).copied().unwrap_or_default();
+        used.saturating_add(units.get()) <= self.limit.max
+    }
+
+    fn take(&mut self, account: AccountId, units: Units) {
+        let used = self.used.entry(account).or_default();
+        *used = used.saturating_add(units.get());
+    }
+
+    /// Gives back what was taken at an instant, where the window still contains it.
+    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+        if self.window.contains(at)
+            && let Some(used) = self.used.get_mut(&account)
+        {
+            *used = used.saturating_sub(units.get());
+        }
+    }
+}
+
+impl Backtest {
+    /// A backtest of a draft on a range of the draft's own days.
+    pub fn new(rule: Rule, range: DayRange) -> Self {
+        let calendar = &rule.calendar;
+        let (start, end) = (calendar.day_start(range.from), calendar.day_start(range.to));
+        let days = calendar.windows(Per::Day, start, end);
+        let days = days.map(|window| BacktestDay {
+            window,
+            local_date: calendar.local_date(Per::Day, window),
+            tally: Tally::default(),
+        });
+        let days = days.collect();
+        let starts = rule.limits.iter();
+        let starts = starts.map(|limit| calendar.window(limit.per, start).start);
+        let begin = starts.min().unwrap_or(start);
+        let limits = rule.limits.iter().map(|limit| Replaying {
+            limit: *limit,
+            window: calendar.window(limit.per, begin),
+            used: HashMap::new(),
+        });
+        Self {
+            limits: limits.collect(),
+            denied_grants: BTreeSet::new(),
+            rule,
+            begin,
+            end,
+            days,
+            day: 0,
+            first_denied: Vec::new(),
+            denied: HashMap::new(),
+        }
+    }
+
+    /// The entries that it wants, in the order of their ids: from the first id up to, and
+    /// without, the second. They begin with the earliest window that the first day lies in, so
+    /// that what was used there before is known.
+    pub fn span(&self) -> (EntryId, EntryId) {
+        (EntryId::first_at(self.begin), EntryId::first_at(self.end))
+    }
+
+    /// Meets the next entry.
+    pub fn meet(&mut self, entry: &Replayed) {
+        let at = entry.id.at();
+        self.move_on(at);
+        let Replayed { account, units, .. } = *entry;
+        match entry.kind {
+            EntryKind::Grant { .. } => {
+                let fits = self.limits.iter().all(|limit| limit.fits(account, units));
+                if fits {
+                    self.take(account, units);
+                } else if entry.is_given_back {
+                    self.denied_grants.insert(entry.id);
+                }
+                self.tally(entry, at, !fits);
+            }
+            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                let was_taken = !self.denied_grants.remove(&of) && of.at() >= self.begin;
+                if was_taken {
+                    self.give_back(account, units, of.at());
+                }
+            }
+            EntryKind::Adjustment(Direction::Up) => self.take(account, units),
+            EntryKind::Adjustment(Direction::Down) => self.give_back(account, units, at),
+            EntryKind::Confirmation { .. } => {}
+        }
+    }
+
+    /// Leaves windows that have ended behind.
+    fn move_on(&mut self, at: DateTime<Utc>) {
+        let mut has_moved = false;
+        for limit in &mut self.limits {
+            if at >= limit.window.end {
+                limit.window = self.rule.calendar.window(limit.limit.per, at);
+                limit.used.clear();
+                has_moved = true;
+            }
+        }
+        if has_moved {
+            let starts = self.limits.iter().map(|limit| limit.window.start);
+            let earliest = EntryId::first_at(starts.min().unwrap_or(at));
+            self.denied_grants = self.denied_grants.split_off(&earliest);
+        }
+    }
+
+    fn take(&mut self, account: AccountId, units: Units) {
+        for limit in &mut self.limits {
+            limit.take(account, units);
+        }
+    }
+
+    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+        for limit in &mut self.limits {
+            limit.give_back(account, units, at);
+        }
+    }
+
+    /// Counts a grant on its day, if that is one of the range.
+    fn tally(&mut self, entry: &Replayed, at: DateTime<Utc>, is_denied: bool) {
+        let later = self.days[self.day..]
+            .iter()
+            .take_while(|day| day.window.end <= at);
+        self.day += later.count();
+        let Some(day) = self.days.get_mut(self.day) else {
+            return;
+        };
+        if !day.window.contains(at) {
+            return;
+        }
+        day.tally.add(entry.units, is_denied);
+        if is_denied {
+            self.note_denied(entry);
+        }
+    }
+
+    fn note_denied(&mut self, entry: &Replayed) {
+        let next = self.first_denied.len();
+        let place = self.denied.entry(entry.account).or_insert_with(|| {
+            let has_room = next < FIRST_MOST;
+            has_room.then_some(next)
+        });
+        match place {
+            None => {}
+            Some(place) if *place < next => self.first_denied[*place].grants += 1,
+            Some(_) => self.first_denied.push(DeniedAccount {
+                account: entry.account,
+                first: entry.id,
+                grants: 1,
+            }),
+        }
+    }
+
+    /// What came out.
+    pub fn report(self) -> BacktestReport {
+        let mut total = Tally::default();
+        for BacktestDay { tally, .. } in &self.days {
+            total.grants += tally.grants;
+            total.units = total.units.saturating_add(tally.units);
+            total.denied_grants += tally.denied_grants;
+            total.denied_units = total.denied_units.saturating_add(tally.denied_units);
+        }
+        BacktestReport {
+            days: self.days,
+            total,
+            denied_accounts: self.denied.len() as u64,
+            first_denied: self.first_denied,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::policy::{LimitDraft, RuleDraft};
+
+    fn rule(time_zone: &str, limits: &[(u64, Per)]) -> Rule {
+        let limits = limits.iter().map(|(max, per)| LimitDraft {
+            max: i128::from(*max),
+            per: per.to_string(),
+        });
+        let draft = RuleDraft {
+            time_zone: time_zone.to_owned(),
+            limits: limits.collect(),
+            day_starts_at: Some("06:00".to_owned()),
+            ..RuleDraft::default()
+        };
+        draft.check().unwrap()
+    }
+
+    fn date(text: &str) -> NaiveDate {
+        text.parse().unwrap()
+    }
+
+    fn range(from: &str, to: &str) -> DayRange {
+        DayRange::new(date(from), date(to)).unwrap()
+    }
+
+    fn account(number: u8) -> AccountId {
+        AccountId(Uuid::from_u128(number.into()))
+    }
+
+    fn grant(account_number: u8, at: DateTime<Utc>, units: u64, number: u64) -> Replayed {
+        Replayed {
+            account: account(account_number),
+            id: EntryId::new(at, number, 0),
+            kind: EntryKind::Grant { held_until: None },
+            units: Units::new(units.into()).unwrap(),
+            is_given_back: false,
+        }
+    }
+
+    #[test]
+    fn a_range_has_days() {
+        let of = |from, to| DayRange::new(date(from), date(to));
+        assert!(of("2026-11-21", "2026-11-22").is_ok());
+        assert_eq!(of("2026-11-21", "2026-11-21"), Err(DayRangeError::Empty));
+        assert_eq!(of("2026-11-21", "2026-11-20"), Err(DayRangeError::Empty));
+        assert!(of("2026-01-01", "2027-02-05").is_ok());
+        assert_eq!(
+            of("2026-01-01", "2027-02-06"),
+            Err(DayRangeError::TooLong(401))
+        );
+    }
+
+    #[test]
+    fn the_first_ones_are_told_in_their_order() {
+        let range = range("2026-11-21", "2026-11-22");
+        let mut backtest = Backtest::new(rule("UTC", &[(1, Per::Day)]), range);
+        let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
+        let mut number = 0;
+        for round in 0..3 {
+            for subject in 0..150 {
+                number += 1;
+                let at = noon + TimeDelta::minutes(round);
+                backtest.meet(&grant(subject, at, 1, number));
+            }
+        }
+        let report = backtest.report();
+        assert_eq!(
+            (report.total.grants, report.total.denied_grants),
+            (450, 300)
+        );
+        assert_eq!(report.denied_accounts, 150);
+        assert_eq!(report.first_denied.len(), FIRST_MOST);
+        for (number, denied) in (0..).zip(&report.first_denied) {
+            assert_eq!(denied.account, account(number));
+            assert_eq!(denied.grants, 2);
+            assert_eq!(denied.first.at(), noon + TimeDelta::minutes(1));
+        }
+    }
+
+    #[test]
+    fn a_month_is_known_from_its_beginning() {
+        let limits = [(10, Per::Month)];
+        let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
+        let (first, end) = backtest.span();
+        assert_eq!(first.at().to_rfc3339(), "2026-11-01T06:00:00+00:00");
+        assert_eq!(end.at().to_rfc3339(), "2026-11-21T06:00:00+00:00");
+        backtest.meet(&grant(1, first.at(), 9, 1));
+        let day = "2026-11-20T06:00:00Z".parse().unwrap();
+        backtest.meet(&grant(1, day, 2, 2));
+        backtest.meet(&grant(1, day, 1, 3));
+        let report = backtest.report();
+        let tally = Tally {
+            grants: 2,
+            units: 3,
+            denied_grants: 1,
+            denied_units: 2,
+        };
+        assert_eq!(report.total, tally);
+        assert_eq!(report.days.len(), 1);
+        assert_eq!(report.days[0].tally, tally);
+    }
+
+    #[test]
+    fn what_was_granted_before_reading_began_is_not_given_back() {
+        // The week that the month begins in began before it.
+        let limits = [(4, Per::Month), (3, Per::Week)];
+        let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
+        let (first, _) = backtest.span();
+        let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
+        backtest.meet(&grant(1, first.at(), 3, 2));
+        let reversal = Replayed {
+            kind: EntryKind::Reversal { of: before },
+            ..grant(1, first.at(), 3, 3)
+        };
+        backtest.meet(&reversal);
+        backtest.meet(&grant(1, first.at(), 1, 4));
+        let day = "2026-11-20T06:00:00Z".parse().unwrap();
+        backtest.meet(&grant(1, day, 1, 5));
+        let total = backtest.report().total;
+        assert_eq!((total.grants, total.denied_grants), (1, 0));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Grant,
+        GiveBack(proptest::sample::Index, bool),
+        Adjust(Direction),
+        Confirm,
+    }
+
+    /// Minutes that pass, an account, units, and what is done.
+    fn steps() -> impl Strategy<Value = Vec<(i64, u8, u64, Step)>> {
+        let minutes = prop_oneof![0i64..3, 0i64..3000];
+        let step = prop_oneof![
+            6 => Just(Step::Grant),
+            3 => any::<(proptest::sample::Index, bool)>()
+                .prop_map(|(index, lapses)| Step::GiveBack(index, lapses)),
+            1 => Just(Step::Adjust(Direction::Up)),
+            1 => Just(Step::Adjust(Direction::Down)),
+            1 => Just(Step::Confirm),
+        ];
+        proptest::collection::vec((minutes, 0u8..3, 1u64..4, step), 1..120)
+    }
+
+    /// A history as a ledger holds it.
+    fn history(steps: Vec<(i64, u8, u64, Step)>, begin: DateTime<Utc>) -> Vec<Replayed> {
+        let mut at = begin;
+        let mut entries: Vec<Replayed> = Vec::new();
+        for (number, (minutes, account, units, step)) in (1..).zip(steps) {
+            at += TimeDelta::minutes(minutes);
+            let mut entry = grant(account, at, units, number);
+            match step {
+                Step::Grant => {}
+                Step::Adjust(direction) => entry.kind = EntryKind::Adjustment(direction),
+                Step::Confirm => entry.kind = EntryKind::Confirmation { of: entry.id },
+                Step::GiveBack(index, lapses) => {
+                    let mut open: Vec<&mut Replayed> = entries
+                        .iter_mut()
+                        .filter(|entry| matches!(entry.kind, EntryKind::Grant { .. }))
+                        .filter(|entry| !entry.is_given_back)
+                        .collect();
+                    if open.is_empty() {
+                        continue;
+                    }
+                    let place = index.index(open.len());
+                    let granted = &mut open[place];
+                    granted.is_given_back = true;
+                    let of = granted.id;
+                    entry.kind = match lapses {
+                        true => EntryKind::Lapse { of },
+                        false => EntryKind::Reversal { of },
+                    };
+                    (entry.account, entry.units) = (granted.account, granted.units);
+                }
+            }
+            entries.push(entry);
+        }
+        entries
+    }
+
+    /// What an account has used in a window, by everything that was met and not denied.
+    fn used(met: &[Replayed], account: AccountId, window: Window) -> u64 {
+        let own = met.iter().filter(|entry| entry.account == account);
+        own.fold(0, |used, entry| {
+            let (at, is_more) = match entry.kind {
+                EntryKind::Grant { .. } => (entry.id.at(), true),
+                EntryKind::Reversal { of } | EntryKind::Lapse { of } => (of.at(), false),
+                EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
+                EntryKind::Confirmation { .. } => return used,
+            };
+            match (window.contains(at), is_more) {
+                (false, _) => used,
+                (true, true) => used + entry.units.get(),
+                (true, false) => used.saturating_sub(entry.units.get()),
+            }
+        })
+    }
+
+    const ZONES: [&str; 3] = ["GMT+8", "America/New_York", "Australia/Lord_Howe"];
+
+    proptest! {
+        /// Against the plain model: everything that was met, summed anew for each grant.
+        #[test]
+        fn it_is_what_the_plain_model_says(
+            steps in steps(),
+            zone in 0..ZONES.len(),
+            limits in proptest::sample::subsequence(Per::ALL.to_vec(), 1..=3),
+            most in 1u64..12,
+            days in 1i64..40,
+        ) {
+            let limits: Vec<(u64, Per)> = (most..).step_by(3).zip(limits).collect();
+            let draft = rule(ZONES[zone], &limits);
+            let calendar = draft.calendar.clone();
+            let from = date("2026-10-20");
+            let to = from + TimeDelta::days(days);
+            let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap());
+            let (begin, end) = backtest.span();
+            let mut met: Vec<Replayed> = Vec::new();
+            let mut refused: Vec<EntryId> = Vec::new();
+            let mut by_day: HashMap<NaiveDate, Tally> = HashMap::new();
+            let mut denied: Vec<DeniedAccount> = Vec::new();
+            let entries = history(steps, begin.at());
+            for entry in entries.iter().take_while(|entry| entry.id < end) {
+                backtest.meet(entry);
+                let at = entry.id.at();
+                match entry.kind {
+                    EntryKind::Grant { .. } => {}
+                    EntryKind::Reversal { of } | EntryKind::Lapse { of }
+                        if refused.contains(&of) => continue,
+                    _ => {
+                        met.push(*entry);
+                        continue;
+                    }
+                }
+                let fits = limits.iter().all(|(max, per)| {
+                    let used = used(&met, entry.account, calendar.window(*per, at));
+                    used + entry.units.get() <= *max
+                });
+                match fits {
+                    true => met.push(*entry),
+                    false => refused.push(entry.id),
+                }
+                let day = calendar.local_date(Per::Day, calendar.window(Per::Day, at));
+                if day < from {
+                    continue;
+                }
+                by_day.entry(day).or_default().add(entry.units, !fits);
+                if fits {
+                    continue;
+                }
+                match denied.iter_mut().find(|denied| denied.account == entry.account) {
+                    Some(denied) => denied.grants += 1,
+                    None => denied.push(DeniedAccount {
+                        account: entry.account,
+                        first: entry.id,
+                        grants: 1,
+                    }),
+                }
+            }
+            let report = backtest.report();
+            prop_assert_eq!(report.days.len() as i64, days);
+            for day in &report.days {
+                let tally = by_day.remove(&day.local_date).unwrap_or_default();
+                prop_assert_eq!(day.tally, tally);
+            }
+            prop_assert!(by_day.is_empty());
+            prop_assert_eq!(report.denied_accounts, denied.len() as u64);
+            prop_assert_eq!(report.first_denied, denied);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Backtests: a draft of a policy against what the ledger holds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{Engine, Failure, ListFailure};
+use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::{PolicyId, PolicyName, Rule};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How many entries are read at a time.
+const PAGE: u32 = 5000;
+
+/// What came out of a backtest.
+#[derive(Debug)]
+pub struct Backtested {
+    /// The figures.
+    pub report: BacktestReport,
+    /// The subjects of the accounts that were denied first; one that was erased is not among
+    /// them.
+    pub subjects: HashMap<AccountId, String>,
+}
+
+impl Engine {
+    /// Meets a policy's entries with a draft of it, as they stand at one instant. Memory grows
+    /// with the accounts that are active in a window, not with the entries.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn backtest(
+        self: &Arc<Self>,
+        name: PolicyName,
+        draft: Rule,
+        range: DayRange,
+    ) -> Result<Backtested, ListFailure> {
+        let Some(policy) = self.policies.get(&name, self.clock.now()) else {
+            return Err(ListFailure::UnknownPolicy(name));
+        };
+        let place = self.exports.clone();
+        let place = place
+            .try_acquire_owned()
+            .map_err(|_| ListFailure::Overloaded)?;
+        let ledger = self.ledger.clone();
+        let (answer, answered) = oneshot::channel();
+        self.runtime.spawn(async move {
+            let _place = place;
+            let replay = Replay {
+                backtest: Backtest::new(draft, range),
+                policy: policy.id,
+            };
+            if let Some(result) = replay.run(&ledger, || answer.is_closed()).await.transpose() {
+                // Nobody listens any more.
+                let _ = answer.send(result);
+            }
+        });
+        let result = answered.await.map_err(|_| Failure::Interrupted)?;
+        Ok(result.map_err(Failure::from)?)
+    }
+}
+
+struct Replay {
+    backtest: Backtest,
+    policy: PolicyId,
+}
+
+impl Replay {
+    /// Reads and meets page after page; `None` once nobody waits for it any more.
+    async fn run(
+        mut self,
+        ledger: &Ledger,
+        is_left: impl Fn() -> bool,
+    ) -> Result<Option<Backtested>, LedgerError> {
+        let mut snapshot = ledger.snapshot().await?;
+        let (mut from, to) = self.backtest.span();
+        loop {
+            let page = snapshot.replayed(self.policy, from, to, PAGE).await?;
+            for entry in &page {
+                self.backtest.meet(entry);
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE as usize => from = next_id(last.id),
+                Some(_) | None => break,
+            }
+            if is_left() {
+                return Ok(None);
+            }
+        }
+        let report = self.backtest.report();
+        let accounts = report.first_denied.iter().map(|denied| denied.account);
+        let accounts: Vec<AccountId> = accounts.collect();
+        let subjects = snapshot.subjects(&accounts).await?;
+        Ok(Some(Backtested { report, subjects }))
+    }
+}
+
+fn next_id(id: EntryId) -> EntryId {
+    EntryId(uuid::Uuid::from_u128(id.0.as_u128() + 1))
+}

@@ -1,0 +1,141 @@
+//! Corrections: reversals and confirmations of grants, and units that are entered by hand.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::claim::ClaimFailure;
+use super::edit::cut_page;
+use super::pending::{Outcome, Task};
+use super::submit::Work;
+use super::{Engine, Failure, ListFailure, cursor};
+use crate::domain::account::Refusal;
+use crate::domain::claim::{IdempotencyKey, Subject, Units};
+use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
+use crate::domain::identity::EntryId;
+use crate::domain::policy::PolicyName;
+
+/// What is to become of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Correction {
+    /// Its units are given back.
+    Reversal,
+    /// It is a hold, and its units stay taken.
+    Confirmation,
+}
+
+/// Units to be entered by hand.
+#[derive(Debug, Clone)]
+pub struct Adjustment {
+    /// Whose.
+    pub subject: Subject,
+    /// How many.
+    pub units: Units,
+    /// Which way.
+    pub direction: Direction,
+    /// The instant in whose windows they count, which is not to come; the present one when
+    /// absent.
+    pub counted_at: Option<DateTime<Utc>>,
+    /// What makes a retry safe.
+    pub key: Option<IdempotencyKey>,
+    /// Who enters them, and why.
+    pub note: Note,
+}
+
+impl Engine {
+    /// Corrects a grant, once. It ends the same way whether or not anybody waits for it.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn correct(
+        &self,
+        grant: &Grant,
+        correction: Correction,
+        note: Note,
+    ) -> Result<Outcome, ClaimFailure> {
+        let policy = self.known_policy(&grant.policy)?;
+        let entry = Arc::new(grant.entry.clone());
+        let work = Work {
+            policy,
+            account: entry.account,
+            subject: None,
+            units: entry.units,
+            key: None,
+            metadata: None,
+            note: Some(note),
+            may_be_counted: false,
+            task: match correction {
+                Correction::Reversal => Task::Reverse(entry),
+                Correction::Confirmation => Task::Confirm(entry),
+            },
+        };
+        self.submit(work, &self.queues.append).await
+    }
+
+    /// Enters units by hand. The policy need not be active.
+    ///
+    /// # Errors
+    /// [`ClaimFailure`].
+    pub async fn adjust(
+        &self,
+        policy: &PolicyName,
+        adjustment: Adjustment,
+    ) -> Result<Outcome, ClaimFailure> {
+        let policy = self.known_policy(policy)?;
+        if policy.archived {
+            return Ok(Outcome::Refused(policy, Refusal::Archived));
+        }
+        let identity = self.ledger.identity();
+        let key = adjustment.key.as_ref();
+        let work = Work {
+            task: Task::Adjust(adjustment.direction, adjustment.counted_at),
+            account: identity.account(&policy.name, &adjustment.subject),
+            subject: Some(adjustment.subject),
+            units: adjustment.units,
+            key: key.map(|key| identity.key(&policy.name, key)),
+            metadata: None,
+            note: Some(adjustment.note),
+            may_be_counted: false,
+            policy,
+        };
+        self.submit(work, &self.queues.append).await
+    }
+
+    /// A page of an account's entries, newest first, and the cursor of the next.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn entries(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: &Subject,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy, subject);
+        if self.policies.get(&policy, self.clock.now()).is_none() {
+            return Err(ListFailure::UnknownPolicy(policy));
+        }
+        let list = format!("entries of {}", account.0);
+        let before = match cursor {
+            Some(cursor) => u64::from_be_bytes(cursor::decode(identity, &list, cursor)?),
+            None => i64::MAX.cast_unsigned(),
+        };
+        let engine = self.clone();
+        let work = async move { engine.ledger.entries(account, before, limit + 1).await };
+        let mut entries = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut entries, limit)
+            .map(|last| cursor::encode(identity, &list, &last.line.number.to_be_bytes()));
+        Ok((entries, next))
+    }
+
+    /// What came of a grant.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn followers(self: &Arc<Self>, grant: EntryId) -> Result<Followers, Failure> {
+        let grant = self.grant(grant.0).await?;
+        Ok(grant.map_or_else(Followers::default, |grant| grant.followers))
+    }
+}

@@ -1,0 +1,265 @@
+//! The next entries of an account: first the lapses that are due, then what claims and
+//! corrections become, each decided on what those before it leave.
+
+use chrono::{DateTime, Utc};
+
+use super::Engine;
+use super::pending::{Pending, Task};
+use crate::domain::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
+use crate::domain::claim::Units;
+use crate::domain::correction::{
+    Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back,
+};
+use crate::domain::grant::{Entry, EntryKind, Follower, Followers, Line, Total};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::Policy;
+use crate::ledger::{Ledger, LedgerError};
+
+/// What the ledger tells of an account beside its last line.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// The units used in windows that the last line does not tell.
+    pub sums: Sums,
+    /// Its open holds, once they were asked for.
+    pub holds: Option<Holds>,
+    /// The entries that name the grants which are to be corrected.
+    pub followers: Vec<Entry>,
+}
+
+impl Known {
+    /// Learns what the rule asked for; the policy's version is known before.
+    ///
+    /// # Errors
+    /// As [`Ledger::sums`].
+    pub async fn learn(
+        &mut self,
+        unknown: Unknown,
+        ledger: &Ledger,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+    ) -> Result<(), LedgerError> {
+        match (unknown, last) {
+            (Unknown::Sums(windows), _) => {
+                self.sums
+                    .extend(ledger.sums(account, last, &windows).await?);
+            }
+            (Unknown::Holds, Some(line)) => {
+                let at = instant_after(last, now);
+                self.holds = Some(ledger.holds(account, line, at).await?);
+            }
+            (Unknown::Holds, None) => self.holds = Some(Holds::default()),
+            (Unknown::Policy, _) => {
+                let corrupt = "a line under a version that its policy does not have";
+                return Err(LedgerError::Corrupt(corrupt.to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries that are to be appended after an account's last line.
+pub struct Drafting<'a> {
+    account: AccountId,
+    policy: &'a Policy,
+    known: &'a Known,
+    now: DateTime<Utc>,
+    holds: Option<Holds>,
+    /// The line that the next entry goes on from.
+    pub line: Option<Line>,
+    /// What is to be appended.
+    pub entries: Vec<Entry>,
+}
+
+/// What becomes of a claim or correction.
+#[derive(Debug)]
+pub enum Decided {
+    /// This entry of the draft.
+    Entry(usize),
+    /// It was made before: this entry of the draft.
+    Repeated(usize),
+    /// It was made before: this entry stands in the ledger.
+    Stands(Box<Entry>),
+    /// The claim is not granted, or the correction not made.
+    Refused(Refusal),
+}
+
+impl<'a> Drafting<'a> {
+    /// Begins with the lapses that are due.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn begin(
+        account: AccountId,
+        policy: &'a Policy,
+        last: Option<Line>,
+        known: &'a Known,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Unknown> {
+        let at = instant_after(last.as_ref(), now);
+        let mut drafting = Self {
+            account,
+            policy,
+            known,
+            now,
+            holds: known.holds.clone(),
+            line: last,
+            entries: Vec::new(),
+        };
+        let is_due = |line: &Line| line.may_have_lapses(at);
+        if drafting.line.as_ref().is_some_and(is_due) {
+            drafting.lapse()?;
+        }
+        Ok(drafting)
+    }
+
+    fn lapse(&mut self) -> Result<(), Unknown> {
+        let holds = self.holds.as_mut().ok_or(Unknown::Holds)?;
+        for Hold { grant, units, .. } in std::mem::take(&mut holds.lapsed) {
+            let (last, sums) = (self.line.as_ref(), self.sums());
+            let line = give_back(self.policy, units, grant.at(), last, &sums, self.now)?;
+            self.append(Entry {
+                account: self.account,
+                id: EntryId::new(line.at, line.number, Engine::nonce()),
+                kind: EntryKind::Lapse { of: grant },
+                units,
+                key: None,
+                metadata: None,
+                provisional: None,
+                would_deny: false,
+                note: None,
+                line,
+            });
+        }
+        // There may have been none: the last line only says when the first may lapse.
+        if let (Some(line), Some(holds)) = (&mut self.line, &self.holds) {
+            line.lapses_at = holds.lapses_at();
+        }
+        Ok(())
+    }
+
+    /// What the rule says of a claim now.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn rehearse(&self, units: Units) -> Result<Verdict, Unknown> {
+        decide(
+            self.policy,
+            units,
+            self.line.as_ref(),
+            &self.sums(),
+            self.now,
+        )
+    }
+
+    /// The totals now.
+    ///
+    /// # Errors
+    /// [`Unknown::Sums`].
+    pub fn totals(&self) -> Result<Vec<Total>, Unknown> {
+        let line = self.line.as_ref();
+        totals_at(
+            self.policy,
+            line,
+            &self.sums(),
+            instant_after(line, self.now),
+        )
+    }
+
+    /// Decides the next one.
+    ///
+    /// # Errors
+    /// [`Unknown`]; then the draft is of no use.
+    pub fn decide(&mut self, pending: &Pending) -> Result<Decided, Unknown> {
+        let (last, sums) = (self.line.as_ref(), self.sums());
+        let units = pending.units;
+        let line = match &pending.task {
+            Task::Claim(_) => match decide(self.policy, units, last, &sums, self.now)? {
+                Verdict::Granted(line) => line,
+                Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
+            },
+            Task::Reverse(grant) => {
+                match check_reversal(&self.followers(grant.id)) {
+                    Ok(Some(reversal)) => return Ok(self.made_before(reversal)),
+                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                    Ok(None) => self.must_know_the_next_hold(grant)?,
+                }
+                give_back(self.policy, units, grant.id.at(), last, &sums, self.now)?
+            }
+            Task::Confirm(grant) => {
+                match check_confirmation(grant, &self.followers(grant.id)) {
+                    Ok(Some(confirmation)) => return Ok(self.made_before(confirmation)),
+                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                    Ok(None) => self.must_know_the_next_hold(grant)?,
+                }
+                carry_on(self.policy, last, &sums, self.now)?
+            }
+            Task::Adjust(direction, counted_at) => {
+                let at = counted_at.unwrap_or_else(|| instant_after(last, self.now));
+                match adjust(self.policy, units, *direction, at, last, &sums, self.now)? {
+                    Ok(line) => line,
+                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                }
+            }
+        };
+        self.append(pending.entry(line));
+        Ok(Decided::Entry(self.entries.len() - 1))
+    }
+
+    fn append(&mut self, mut entry: Entry) {
+        let line = &mut entry.line;
+        let opened = match entry.kind {
+            EntryKind::Grant { held_until } => held_until,
+            _ => None,
+        };
+        match &mut self.holds {
+            Some(holds) => {
+                match (entry.kind, opened) {
+                    (EntryKind::Grant { .. }, Some(until)) => holds.open(Hold {
+                        grant: entry.id,
+                        units: entry.units,
+                        until,
+                    }),
+                    (EntryKind::Confirmation { of } | EntryKind::Reversal { of }, _) => {
+                        holds.close(of);
+                    }
+                    _ => {}
+                }
+                line.lapses_at = holds.lapses_at();
+            }
+            None => line.lapses_at = line.lapses_at.into_iter().chain(opened).min(),
+        }
+        self.line = Some(entry.line.clone());
+        self.entries.push(entry);
+    }
+
+    /// Whoever ends the hold that would lapse first has to know the one after it.
+    fn must_know_the_next_hold(&self, grant: &Entry) -> Result<(), Unknown> {
+        let first = self.line.as_ref().and_then(|line| line.lapses_at);
+        match grant.held_until() {
+            Some(until) if Some(until) == first && self.holds.is_none() => Err(Unknown::Holds),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The sums with what the draft adds.
+    fn sums(&self) -> Sums {
+        self.known.sums.clone().after(&self.entries)
+    }
+
+    fn followers(&self, grant: EntryId) -> Followers {
+        Followers::among(grant, self.known.followers.iter().chain(&self.entries))
+    }
+
+    fn made_before(&self, follower: &Follower) -> Decided {
+        let is_it = |entry: &Entry| entry.id == follower.id;
+        match self.entries.iter().position(is_it) {
+            Some(place) => Decided::Repeated(place),
+            None => {
+                let mut standing = self.known.followers.iter();
+                let entry = standing.find(|entry| is_it(entry));
+                Decided::Stands(Box::new(entry.expect("it is one of them").clone()))
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A policy's entries, as a backtest reads them.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::{Snapshot, encode_ids};
+use crate::domain::backtest::Replayed;
+use crate::domain::claim::Units;
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::PolicyId;
+use crate::ledger::LedgerError;
+use crate::ledger::record::decode_kind;
+
+#[derive(sqlx::FromRow)]
+struct ReplayedRow {
+    account: Uuid,
+    id: Uuid,
+    kind: i16,
+    of_grant: Option<Uuid>,
+    units: i64,
+    is_given_back: bool,
+}
+
+impl ReplayedRow {
+    fn decode(self) -> Result<Replayed, LedgerError> {
+        let units = Units::new(self.units.into())
+            .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        Ok(Replayed {
+            account: AccountId(self.account),
+            id: EntryId(self.id),
+            kind: decode_kind(self.kind, self.of_grant.map(EntryId), None)?,
+            units,
+            is_given_back: self.is_given_back,
+        })
+    }
+}
+
+impl Snapshot {
+    /// See [`crate::ledger::Snapshot::replayed`].
+    pub async fn replayed(
+        &mut self,
+        policy: PolicyId,
+        from: EntryId,
+        to: EntryId,
+        limit: u32,
+    ) -> Result<Vec<Replayed>, LedgerError> {
+        let rows: Vec<ReplayedRow> = sqlx::query_as(
+            "SELECT e.account, e.id, e.kind, e.of_grant, e.units, e.kind = 1 AND EXISTS (
+                 SELECT 1 FROM entries WHERE of_grant = e.id AND kind IN (3, 4)
+             ) AS is_given_back
+             FROM entries AS e WHERE e.policy = $1 AND e.id >= $2 AND e.id < $3
+             ORDER BY e.policy, e.id LIMIT $4",
+        )
+        .bind(policy.0)
+        .bind(from.0)
+        .bind(to.0)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.0)
+        .await?;
+        rows.into_iter().map(ReplayedRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Snapshot::subjects`].
+    pub async fn subjects(
+        &mut self,
+        accounts: &[AccountId],
+    ) -> Result<HashMap<AccountId, String>, LedgerError> {
+        let rows: Vec<(Uuid, String)> = sqlx::query_as(
+            "SELECT id, subject FROM accounts
+             WHERE id IN (SELECT unhex(value) FROM json_each($1)) AND subject IS NOT NULL",
+        )
+        .bind(encode_ids(accounts.iter().map(|account| account.0)))
+        .fetch_all(&mut *self.0)
+        .await?;
+        let subject = |(id, subject)| (AccountId(id), subject);
+        Ok(rows.into_iter().map(subject).collect())
+    }
+}
