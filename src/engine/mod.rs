@@ -1,4 +1,4 @@
-//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the
+//! The use cases: claim, read usage, edit a policy or a key, list grants, reconcile. It alone decides the
 //! order of writes.
 
 mod access;
@@ -20,6 +20,7 @@ mod findings;
 mod grants;
 mod group;
 mod health;
+mod keys;
 mod metrics;
 mod overrides;
 mod pace;
@@ -32,6 +33,7 @@ mod totals;
 mod walk;
 mod windows;
 mod work;
+mod wrong_keys;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -58,9 +60,11 @@ pub use cursor::InvalidCursor;
 pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
+pub use keys::KeyError;
 pub use pending::{Outcome, Undecided};
 pub use reconcile::ReconcileFailure;
 pub use windows::WindowQuery;
+pub use wrong_keys::WrongKeyAnswer;
 
 use access::Access;
 use append::Appender;
@@ -73,6 +77,7 @@ use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use reconcile::Reconciler;
 use settle::SettleQueue;
+use wrong_keys::WrongKeys;
 
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
@@ -156,7 +161,8 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
-    access: Access,
+    access: Arc<Access>,
+    wrong_keys: WrongKeys,
     watch: Arc<Watch>,
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
@@ -193,7 +199,8 @@ impl Engine {
         };
         let (access, new_secret) =
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
-        let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
+        let policies = Policies::load(&ledger, access.clone()).await;
+        let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
         let metrics = Metrics::default();
         let watcher = Watcher {
@@ -237,6 +244,7 @@ impl Engine {
             metrics,
             policies,
             access,
+            wrong_keys: WrongKeys::default(),
             watch,
             background,
             reconciler,
@@ -250,9 +258,9 @@ impl Engine {
         Ok((Arc::new(engine), new_secret))
     }
 
-    /// Who may use a secret.
+    /// Whose secret it is, if that key is valid now.
     pub fn authenticate(&self, secret: &str) -> Option<Principal> {
-        self.access.authenticate(secret)
+        self.access.authenticate(secret, self.clock.now())
     }
 
     /// Whether there are counters, answering or not.
