@@ -5,12 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::claim::ClaimFailure;
+use super::edit::cut_page;
 use super::pending::{Outcome, Task};
 use super::submit::Work;
-use super::{Engine, Failure};
+use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
-use crate::domain::grant::{Direction, Followers, Grant, Note};
+use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::PolicyName;
 
@@ -98,6 +99,35 @@ impl Engine {
             policy,
         };
         self.submit(work, &self.queues.append).await
+    }
+
+    /// A page of an account's entries, newest first, and the cursor of the next.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn entries(
+        self: &Arc<Self>,
+        policy: PolicyName,
+        subject: &Subject,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy, subject);
+        if self.policies.get(&policy, self.clock.now()).is_none() {
+            return Err(ListFailure::UnknownPolicy(policy));
+        }
+        let list = format!("entries of {}", account.0);
+        let before = match cursor {
+            Some(cursor) => u64::from_be_bytes(cursor::decode(identity, &list, cursor)?),
+            None => i64::MAX.cast_unsigned(),
+        };
+        let engine = self.clone();
+        let work = async move { engine.ledger.entries(account, before, limit + 1).await };
+        let mut entries = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut entries, limit)
+            .map(|last| cursor::encode(identity, &list, &last.line.number.to_be_bytes()));
+        Ok((entries, next))
     }
 
     /// What came of a grant.

@@ -333,7 +333,6 @@ fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
         },
         Ok(Outcome::Repeated(_)) => "replayed",
         Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::WouldGrant(..)) => "granted",
         Ok(Outcome::Refused(_, refusal)) => match refusal {
             Refusal::Archived => "unknown_policy",
             Refusal::Inactive(_) => "inactive",

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::domain::account::Refusal;
 use crate::domain::claim::{HoldTime, Metadata, Subject, Units};
-use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note, Total};
+use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::ledger::LedgerError;
@@ -24,8 +24,6 @@ pub enum Outcome {
     Repeated(Entry),
     /// The key stands for another claim.
     KeyReused,
-    /// A dry run that would be granted, and the totals after it.
-    WouldGrant(Arc<Policy>, Vec<Total>),
     /// Not granted, or not corrected, under this version of the policy.
     Refused(Arc<Policy>, Refusal),
 }
@@ -113,6 +111,9 @@ pub struct Pending {
     /// Its place among the claims under way.
     pub _place: OwnedSemaphorePermit,
 }
+
+/// A claim or correction, and its answer.
+pub type Answer = (Pending, Result<Outcome, Undecided>);
 
 /// What the counter said of a claim's account.
 #[derive(Debug, Clone, Default)]

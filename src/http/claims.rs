@@ -14,18 +14,26 @@ use super::extract::{
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
+use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
-use crate::engine::Outcome;
+use crate::engine::{Outcome, Rehearsal};
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
     /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
-    #[schema(example = "member-42", min_length = 1, max_length = 256)]
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: String,
     /// How many units; 1 when absent.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
@@ -47,7 +55,7 @@ pub struct ClaimBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClaimAnswer {
     /// `granted`, or in a dry run `denied`.
-    #[schema(example = "granted")]
+    #[schema(value_type = words::ClaimOutcome, example = "granted")]
     outcome: &'static str,
     /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
     /// afterwards. Absent otherwise.
@@ -72,6 +80,16 @@ pub struct UsageBody {
     subject: String,
     /// In the policy's order.
     limits: Vec<LimitUsage>,
+    /// The subject's override, while one holds; absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_note: Option<OverrideNote>,
+}
+
+/// That a subject's limits are not the policy's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideNote {
+    /// From this instant on the policy's own limits hold again; null for no end.
+    until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
@@ -109,8 +127,7 @@ impl ClaimBody {
     post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "order-17",
-            description = "Bare or a quoted string; unique in its policy."),
+        IdempotencyKeyField,
     ),
     request_body = ClaimBody,
     responses(
@@ -122,13 +139,12 @@ impl ClaimBody {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted.", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim could fit."),
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
         )),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn post(
@@ -139,7 +155,13 @@ pub async fn post(
     let (claim, dry_run) = body.0.check(key)?;
     let (subject, units) = (claim.subject.clone(), claim.units);
     let outcome = match dry_run {
-        true => engine(&data).try_claim(&policy.0, claim).await?,
+        true => match engine(&data).try_claim(&policy.0, claim).await? {
+            Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
+            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
+                return Ok(rehearsed("denied", &totals, data.now()));
+            }
+            Rehearsal::Ended(outcome) => outcome,
+        },
         false => data.claim(&policy.0, claim).await?,
     };
     let now = data.now();
@@ -161,10 +183,6 @@ pub async fn post(
             Ok(granted(response, &grant(entry, followers), now))
         }
         Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::WouldGrant(_, totals) => Ok(rehearsed("granted", &totals, now)),
-        Outcome::Refused(_, Refusal::Denied(totals)) if dry_run => {
-            Ok(rehearsed("denied", &totals, now))
-        }
         Outcome::Refused(policy, refusal) => {
             let asked = Asked {
                 policy,
@@ -220,8 +238,7 @@ fn answer(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The limits.", body = UsageBody),
@@ -241,5 +258,8 @@ pub async fn usage(
         policy_version: usage.policy.version,
         subject: subject.0.as_str().to_owned(),
         limits: usage.totals.iter().map(LimitUsage::from).collect(),
+        override_note: usage
+            .override_terms
+            .map(|terms| OverrideNote { until: terms.until }),
     }))
 }

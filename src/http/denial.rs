@@ -11,6 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::limits::{self, LimitUsage, seconds_until};
+use super::words;
 use crate::domain::claim::Units;
 use crate::domain::grant::Total;
 use crate::domain::policy::Policy;
@@ -59,7 +60,7 @@ pub struct DenialBody {
     )]
     pub detail: String,
     /// Always `denied`.
-    #[schema(example = "denied")]
+    #[schema(value_type = words::Denied, example = "denied")]
     pub outcome: &'static str,
     /// The policy.
     #[schema(example = "benefit")]
@@ -69,7 +70,7 @@ pub struct DenialBody {
     pub subject: String,
     /// The limits that lack room, by their `per`.
     #[serde(rename = "violated-policies")]
-    #[schema(example = json!(["day"]))]
+    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
     pub violated_policies: Vec<&'static str>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,

@@ -14,6 +14,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
@@ -28,6 +29,9 @@ pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
 
+/// The largest body of a route that takes a larger one, in bytes.
+pub struct BodyLimit(pub usize);
+
 /// A JSON body.
 pub struct Body<T>(pub T);
 
@@ -36,23 +40,49 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = Bytes::from_request(request, payload);
-        let options = request.app_data::<Data<ServeOptions>>().cloned();
+        let bytes = read_body(request, payload);
+        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+    }
+}
+
+/// A JSON body that may be left out.
+pub struct OptionalBody<T>(pub Option<T>);
+
+impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
         Box::pin(async move {
-            let bytes = match options {
-                // actix-web cuts a slow head by itself, a slow body it does not.
-                Some(options) => timeout(options.request_time, bytes)
-                    .await
-                    .map_err(|_| ApiError::SlowRequest)?,
-                None => bytes.await,
-            };
-            let bytes = bytes.map_err(|error| match error.as_response_error().status_code() {
-                actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => {
-                    ApiError::TooLarge(BODY_MAX_BYTES)
-                }
-                _ => ApiError::Malformed(format!("the body could not be read: {error}")),
-            })?;
-            parse_json(&bytes).map(Body)
+            let bytes = bytes.await?;
+            match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => parse_json(&bytes).map(Some).map(Self),
+            }
+        })
+    }
+}
+
+fn read_body(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
+    let bytes = Bytes::from_request(request, payload);
+    let options = request.app_data::<Data<ServeOptions>>().cloned();
+    let limit = request.app_data::<BodyLimit>();
+    let most = limit.map_or(BODY_MAX_BYTES, |limit| limit.0);
+    async move {
+        let bytes = match options {
+            // actix-web cuts a slow head by itself, a slow body it does not.
+            Some(options) => timeout(options.request_time, bytes)
+                .await
+                .map_err(|_| ApiError::SlowRequest)?,
+            None => bytes.await,
+        };
+        bytes.map_err(|error| match error.as_response_error().status_code() {
+            actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(most),
+            _ => ApiError::Malformed(format!("the body could not be read: {error}")),
         })
     }
 }
@@ -170,6 +200,15 @@ impl FromRequest for SubjectPath {
     }
 }
 
+/// The id in the path; `what` it is, for whoever writes something else.
+///
+/// # Errors
+/// [`ApiError::Invalid`].
+pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
+    let id = Uuid::parse_str(&decoded(request, "id"));
+    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
+}
+
 /// A segment of the path, with the escapes undone that the router leaves (`%2F`, `%25`,
 /// `%2B`).
 pub fn decoded(request: &HttpRequest, segment: &str) -> String {
@@ -234,7 +273,7 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || {
         ApiError::invalid(
             "If-Match",
-            "write the ETag that the policy came with, such as \"3\"",
+            "write the ETag that it came with, such as \"3\"",
         )
     };
     let mut versions = Vec::new();

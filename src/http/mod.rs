@@ -4,18 +4,23 @@ mod application;
 mod backtest;
 mod caller;
 mod claims;
+mod corrections;
 mod denial;
 mod docs;
+mod entries;
 mod error;
 mod exports;
 mod extract;
 mod grants;
 mod health;
 mod limits;
+mod links;
 mod openapi;
+mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
+mod words;
 
 use std::future::ready;
 
@@ -46,6 +51,18 @@ fn routes(service: &mut ServiceConfig) {
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
         read(r, policies::windows)
     });
+    at("/v1/policies/{policy}/overrides", "GET, HEAD", |r| {
+        read(r, overrides::list)
+    });
+    at(
+        "/v1/policies/{policy}/overrides/{subject}",
+        "GET, HEAD, PUT, DELETE",
+        |r| {
+            read(r, overrides::get)
+                .put(overrides::put)
+                .delete(overrides::delete)
+        },
+    );
     at("/v1/policies/{policy}/backtest", "POST", |r| {
         r.post(backtest::post)
     });
@@ -57,11 +74,27 @@ fn routes(service: &mut ServiceConfig) {
         "GET, HEAD",
         |r| read(r, claims::usage),
     );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/entries",
+        "GET, HEAD",
+        |r| read(r, entries::list),
+    );
+    at(
+        "/v1/policies/{policy}/subjects/{subject}/adjustments",
+        "POST",
+        |r| r.post(entries::adjust),
+    );
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
         read(r, exports::export)
     });
     at("/v1/grants/{id}", "GET, HEAD", |r| read(r, grants::get));
+    at("/v1/grants/{id}/reversal", "POST", |r| {
+        r.post(corrections::reverse)
+    });
+    at("/v1/grants/{id}/confirmation", "POST", |r| {
+        r.post(corrections::confirm)
+    });
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {
         read(r, reconciliations::list).post(reconciliations::post)
     });

@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::Store;
 use super::entries::EntryRow;
-use crate::domain::grant::{Followers, Grant, GrantState};
-use crate::domain::identity::EntryId;
-use crate::ledger::record::{decode_follower, decode_note, entry_columns};
+use crate::domain::grant::{Entry, Followers, Grant, GrantState};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::ledger::record::{decode_follower, decode_note, entry_columns, signed};
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A repeatable-read transaction.
@@ -120,6 +120,26 @@ impl Store {
     ) -> Result<Vec<Grant>, LedgerError> {
         let mut connection = self.queries.acquire().await?;
         grants(&mut connection, filter, limit).await
+    }
+
+    /// See [`crate::ledger::Ledger::entries`].
+    pub async fn entries(
+        &self,
+        account: AccountId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let rows: Vec<EntryRow> = sqlx::query_as(concat!(
+            "SELECT ",
+            entry_columns!(),
+            " FROM entries AS e WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
+        ))
+        .bind(account.0)
+        .bind(signed(before))
+        .bind(i64::from(limit))
+        .fetch_all(&self.queries)
+        .await?;
+        rows.into_iter().map(EntryRow::decode).collect()
     }
 
     /// See [`crate::ledger::Ledger::snapshot`].

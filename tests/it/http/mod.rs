@@ -2,6 +2,7 @@
 
 mod backtests;
 mod claims;
+mod corrections;
 mod denials;
 mod direct;
 mod docs;
@@ -11,10 +12,12 @@ mod grants;
 mod health;
 mod metrics;
 mod overload;
+mod overrides;
 mod policies;
 mod replays;
 mod request_id;
 mod routes;
+mod schedules;
 mod usage;
 mod windows;
 
