@@ -26,7 +26,11 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/(description|reason)|reason", r"must not contain U\+0000"),
     # What the policy stands at.
     ("#/units", "these units can never fit"),
-    ("#/reason|reason", "a reason is needed to replace"),
+    ("#/reason|reason", "a reason is needed to"),
+    # Instants against the clock, names against what there is, and each other.
+    ("#/ends_at", "must lie in the future"),
+    ("#/policies", "an admin key is never confined"),
+    (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
     # This server runs without Redis.
     ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis"),
     ("#/hold_seconds", "not built yet"),
