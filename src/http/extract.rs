@@ -56,9 +56,9 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
         let bytes = read_body(request, payload);
         Box::pin(async move {
             let bytes = bytes.await?;
-            match bytes.is_empty() {
-                true => Ok(Self(None)),
-                false => parse_json(&bytes).map(Some).map(Self),
+            match bytes.trim_ascii() {
+                b"" | b"null" => Ok(Self(None)),
+                text => parse_json(text).map(Some).map(Self),
             }
         })
     }
