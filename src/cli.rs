@@ -1,7 +1,10 @@
 //! The command line.
 
+mod apply;
+mod backtest;
 mod client;
 mod reconciliation;
+mod yaml;
 
 use std::process::ExitCode;
 
@@ -41,7 +44,7 @@ enum Command {
     /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
     /// wrong
     Reconcile(ReconcileArgs),
-    /// List, show or put policies
+    /// List, show, put, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
 }
@@ -120,6 +123,16 @@ enum PolicyCommand {
     Show(PolicyShowArgs),
     /// Create or replace a policy
     Put(Box<PolicyPutArgs>),
+    /// Bring a file of policies into force
+    ///
+    /// The file is YAML or JSON: under `policies`, each policy by its name, with the fields that
+    /// PUT /v1/policies/{policy} takes. What a policy leaves out has its default. The difference is
+    /// shown first; if one policy is refused, nothing is changed; and what somebody else changes
+    /// meanwhile is not overwritten. With --dry-run it exits with 0 when there is nothing to do
+    /// and with 5 when something would change.
+    Apply(apply::ApplyArgs),
+    /// Tell what a draft of a policy would have denied
+    Backtest(backtest::BacktestArgs),
 }
 
 #[derive(Debug, Args)]
@@ -203,6 +216,8 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
+        Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
+        Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));

@@ -98,22 +98,7 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
 
 /// Lists the policies.
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
-    let mut items = Vec::new();
-    let mut cursor = Value::Null;
-    loop {
-        let mut request = request(&args, Method::GET, "/v1/policies?limit=1000")?;
-        if let Some(cursor) = cursor.as_str() {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let mut page = call(request).await?;
-        if let Value::Array(policies) = page["items"].take() {
-            items.extend(policies);
-        }
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
-            break;
-        }
-    }
+    let items = all_items(&args, "/v1/policies?limit=1000").await?;
     if args.json {
         println!("{:#}", Value::Array(items));
     } else {
@@ -155,7 +140,28 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn segment(text: &str) -> String {
+/// Every item of a list, page by page.
+pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut cursor = Value::Null;
+    loop {
+        let mut request = request(server, Method::GET, path)?;
+        if let Some(cursor) = cursor.as_str() {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let mut page = call(request).await?;
+        if let Value::Array(more) = page["items"].take() {
+            items.extend(more);
+        }
+        cursor = page["next_cursor"].take();
+        if cursor.is_null() {
+            return Ok(items);
+        }
+    }
+}
+
+/// A text as a segment of a path.
+pub fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
@@ -167,7 +173,7 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     Ok(client.request(method, url).bearer_auth(&server.key))
 }
 
-async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
+pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
     let response = request
         .send()
         .await
@@ -189,7 +195,7 @@ pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
 }
 
 /// A problem document in words.
-fn describe(problem: &Value) -> String {
+pub fn describe(problem: &Value) -> String {
     let mut words = text(&problem["detail"]).to_owned();
     for part in problem["errors"].as_array().into_iter().flatten() {
         let place = part["pointer"].as_str().or(part["parameter"].as_str());

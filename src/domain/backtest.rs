@@ -1,11 +1,12 @@
 //! A backtest: a draft of a policy against what the ledger holds, to see what it would have
 //! denied.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, NaiveDate, Utc};
 
 use super::claim::Units;
+use super::grant::{Direction, EntryKind};
 use super::identity::{AccountId, EntryId};
 use super::policy::{Limit, Rule};
 use super::window::{Per, Window};
@@ -52,8 +53,12 @@ pub struct Replayed {
     pub account: AccountId,
     /// The entry's id, which bears its instant.
     pub id: EntryId,
+    /// What it is.
+    pub kind: EntryKind,
     /// How many units.
     pub units: Units,
+    /// Of a grant: whether a reversal or a lapse names it.
+    pub is_given_back: bool,
 }
 
 /// What a draft would have made of a day's grants.
@@ -107,13 +112,17 @@ pub struct BacktestReport {
 /// A draft that meets the ledger's entries one after the other.
 ///
 /// A grant takes units in the windows that contain its instant if it fits into all of them;
-/// otherwise it would have been denied, and takes none. Only limits count: a draft that is
-/// paused or not yet active denies nothing for that, and overrides are not applied.
+/// otherwise it would have been denied, and takes none. A reversal or lapse gives the units of a
+/// grant that was not denied back, from its own instant on; an adjustment moves what is used,
+/// whether or not it fits. Only limits count: a draft that is paused or not yet active denies
+/// nothing for that, and overrides are not applied.
 pub struct Backtest {
     rule: Rule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
     limits: Vec<Replaying>,
+    /// Grants that were denied, and that are to be given back: they took nothing.
+    denied_grants: BTreeSet<EntryId>,
     days: Vec<BacktestDay>,
     /// The day that the last entry was in, or one before it.
     day: usize,
@@ -151,6 +160,15 @@ impl Replaying {
         let used = self.used.entry(account).or_default();
         *used = used.saturating_add(units.get());
     }
+
+    /// Gives back what was taken at an instant, where the window still contains it.
+    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+        if self.window.contains(at)
+            && let Some(used) = self.used.get_mut(&account)
+        {
+            *used = used.saturating_sub(units.get());
+        }
+    }
 }
 
 impl Backtest {
@@ -175,6 +193,7 @@ impl Backtest {
         });
         Self {
             limits: limits.collect(),
+            denied_grants: BTreeSet::new(),
             rule,
             begin,
             end,
@@ -195,20 +214,57 @@ impl Backtest {
     /// Meets the next entry.
     pub fn meet(&mut self, entry: &Replayed) {
         let at = entry.id.at();
+        self.move_on(at);
+        let Replayed { account, units, .. } = *entry;
+        match entry.kind {
+            EntryKind::Grant { .. } => {
+                let fits = self.limits.iter().all(|limit| limit.fits(account, units));
+                if fits {
+                    self.take(account, units);
+                } else if entry.is_given_back {
+                    self.denied_grants.insert(entry.id);
+                }
+                self.tally(entry, at, !fits);
+            }
+            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                let was_taken = !self.denied_grants.remove(&of) && of.at() >= self.begin;
+                if was_taken {
+                    self.give_back(account, units, of.at());
+                }
+            }
+            EntryKind::Adjustment(Direction::Up) => self.take(account, units),
+            EntryKind::Adjustment(Direction::Down) => self.give_back(account, units, at),
+            EntryKind::Confirmation { .. } => {}
+        }
+    }
+
+    /// Leaves windows that have ended behind.
+    fn move_on(&mut self, at: DateTime<Utc>) {
+        let mut has_moved = false;
         for limit in &mut self.limits {
             if at >= limit.window.end {
                 limit.window = self.rule.calendar.window(limit.limit.per, at);
                 limit.used.clear();
+                has_moved = true;
             }
         }
-        let Replayed { account, units, .. } = *entry;
-        let fits = self.limits.iter().all(|limit| limit.fits(account, units));
-        if fits {
-            for limit in &mut self.limits {
-                limit.take(account, units);
-            }
+        if has_moved {
+            let starts = self.limits.iter().map(|limit| limit.window.start);
+            let earliest = EntryId::first_at(starts.min().unwrap_or(at));
+            self.denied_grants = self.denied_grants.split_off(&earliest);
         }
-        self.tally(entry, at, !fits);
+    }
+
+    fn take(&mut self, account: AccountId, units: Units) {
+        for limit in &mut self.limits {
+            limit.take(account, units);
+        }
+    }
+
+    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
+        for limit in &mut self.limits {
+            limit.give_back(account, units, at);
+        }
     }
 
     /// Counts a grant on its day, if that is one of the range.
@@ -303,7 +359,9 @@ mod tests {
         Replayed {
             account: account(account_number),
             id: EntryId::new(at, number, 0),
+            kind: EntryKind::Grant { held_until: None },
             units: Units::new(units.into()).unwrap(),
+            is_given_back: false,
         }
     }
 
@@ -370,28 +428,106 @@ mod tests {
         assert_eq!(report.days[0].tally, tally);
     }
 
-    #[derive(Debug, Clone)]
-    struct Step {
-        minutes: i64,
-        account: u8,
-        units: u64,
+    #[test]
+    fn what_was_granted_before_reading_began_is_not_given_back() {
+        // The week that the month begins in began before it.
+        let limits = [(4, Per::Month), (3, Per::Week)];
+        let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
+        let (first, _) = backtest.span();
+        let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
+        backtest.meet(&grant(1, first.at(), 3, 2));
+        let reversal = Replayed {
+            kind: EntryKind::Reversal { of: before },
+            ..grant(1, first.at(), 3, 3)
+        };
+        backtest.meet(&reversal);
+        backtest.meet(&grant(1, first.at(), 1, 4));
+        let day = "2026-11-20T06:00:00Z".parse().unwrap();
+        backtest.meet(&grant(1, day, 1, 5));
+        let total = backtest.report().total;
+        assert_eq!((total.grants, total.denied_grants), (1, 0));
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    #[derive(Debug, Clone)]
+    enum Step {
+        Grant,
+        GiveBack(proptest::sample::Index, bool),
+        Adjust(Direction),
+        Confirm,
+    }
+
+    /// Minutes that pass, an account, units, and what is done.
+    fn steps() -> impl Strategy<Value = Vec<(i64, u8, u64, Step)>> {
         let minutes = prop_oneof![0i64..3, 0i64..3000];
-        let step = (minutes, 0u8..3, 1u64..4);
-        let step = step.prop_map(|(minutes, account, units)| Step {
-            minutes,
-            account,
-            units,
-        });
-        proptest::collection::vec(step, 1..120)
+        let step = prop_oneof![
+            6 => Just(Step::Grant),
+            3 => any::<(proptest::sample::Index, bool)>()
+                .prop_map(|(index, lapses)| Step::GiveBack(index, lapses)),
+            1 => Just(Step::Adjust(Direction::Up)),
+            1 => Just(Step::Adjust(Direction::Down)),
+            1 => Just(Step::Confirm),
+        ];
+        proptest::collection::vec((minutes, 0u8..3, 1u64..4, step), 1..120)
+    }
+
+    /// A history as a ledger holds it.
+    fn history(steps: Vec<(i64, u8, u64, Step)>, begin: DateTime<Utc>) -> Vec<Replayed> {
+        let mut at = begin;
+        let mut entries: Vec<Replayed> = Vec::new();
+        for (number, (minutes, account, units, step)) in (1..).zip(steps) {
+            at += TimeDelta::minutes(minutes);
+            let mut entry = grant(account, at, units, number);
+            match step {
+                Step::Grant => {}
+                Step::Adjust(direction) => entry.kind = EntryKind::Adjustment(direction),
+                Step::Confirm => entry.kind = EntryKind::Confirmation { of: entry.id },
+                Step::GiveBack(index, lapses) => {
+                    let mut open: Vec<&mut Replayed> = entries
+                        .iter_mut()
+                        .filter(|entry| matches!(entry.kind, EntryKind::Grant { .. }))
+                        .filter(|entry| !entry.is_given_back)
+                        .collect();
+                    if open.is_empty() {
+                        continue;
+                    }
+                    let place = index.index(open.len());
+                    let granted = &mut open[place];
+                    granted.is_given_back = true;
+                    let of = granted.id;
+                    entry.kind = match lapses {
+                        true => EntryKind::Lapse { of },
+                        false => EntryKind::Reversal { of },
+                    };
+                    (entry.account, entry.units) = (granted.account, granted.units);
+                }
+            }
+            entries.push(entry);
+        }
+        entries
+    }
+
+    /// What an account has used in a window, by everything that was met and not denied.
+    fn used(met: &[Replayed], account: AccountId, window: Window) -> u64 {
+        let own = met.iter().filter(|entry| entry.account == account);
+        own.fold(0, |used, entry| {
+            let (at, is_more) = match entry.kind {
+                EntryKind::Grant { .. } => (entry.id.at(), true),
+                EntryKind::Reversal { of } | EntryKind::Lapse { of } => (of.at(), false),
+                EntryKind::Adjustment(direction) => (entry.id.at(), direction == Direction::Up),
+                EntryKind::Confirmation { .. } => return used,
+            };
+            match (window.contains(at), is_more) {
+                (false, _) => used,
+                (true, true) => used + entry.units.get(),
+                (true, false) => used.saturating_sub(entry.units.get()),
+            }
+        })
     }
 
     const ZONES: [&str; 3] = ["GMT+8", "America/New_York", "Australia/Lord_Howe"];
 
     proptest! {
-        /// Against the plain model: every grant that was taken, summed anew for each of them.
+        /// Against the plain model: everything that was met, summed anew for each grant.
         #[test]
         fn it_is_what_the_plain_model_says(
             steps in steps(),
@@ -407,26 +543,30 @@ mod tests {
             let to = from + TimeDelta::days(days);
             let mut backtest = Backtest::new(draft, DayRange::new(from, to).unwrap());
             let (begin, end) = backtest.span();
-            let mut at = begin.at();
-            let mut taken: Vec<(AccountId, DateTime<Utc>, u64)> = Vec::new();
+            let mut met: Vec<Replayed> = Vec::new();
+            let mut refused: Vec<EntryId> = Vec::new();
             let mut by_day: HashMap<NaiveDate, Tally> = HashMap::new();
             let mut denied: Vec<DeniedAccount> = Vec::new();
-            for (number, step) in (1..).zip(steps) {
-                at += TimeDelta::minutes(step.minutes);
-                let entry = grant(step.account, at, step.units, number);
-                if entry.id >= end {
-                    break;
+            let entries = history(steps, begin.at());
+            for entry in entries.iter().take_while(|entry| entry.id < end) {
+                backtest.meet(entry);
+                let at = entry.id.at();
+                match entry.kind {
+                    EntryKind::Grant { .. } => {}
+                    EntryKind::Reversal { of } | EntryKind::Lapse { of }
+                        if refused.contains(&of) => continue,
+                    _ => {
+                        met.push(*entry);
+                        continue;
+                    }
                 }
-                backtest.meet(&entry);
                 let fits = limits.iter().all(|(max, per)| {
-                    let window = calendar.window(*per, at);
-                    let own = taken.iter().filter(|(account, at, _)| {
-                        *account == entry.account && window.contains(*at)
-                    });
-                    own.map(|(_, _, units)| units).sum::<u64>() + step.units <= *max
+                    let used = used(&met, entry.account, calendar.window(*per, at));
+                    used + entry.units.get() <= *max
                 });
-                if fits {
-                    taken.push((entry.account, at, step.units));
+                match fits {
+                    true => met.push(*entry),
+                    false => refused.push(entry.id),
                 }
                 let day = calendar.local_date(Per::Day, calendar.window(Per::Day, at));
                 if day < from {

@@ -458,8 +458,7 @@ impl Appender {
     fn answer(&self, groups: &mut Vec<Group>, are_done: impl Fn(&Group) -> bool) {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
-                self.settle.settle(&plan, group.account, self.clock.now());
-                plan.answer();
+                self.settle.answer(plan, group.account, self.clock.now());
             }
         }
         groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());

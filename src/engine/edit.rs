@@ -51,7 +51,8 @@ impl Precondition {
 }
 
 impl Engine {
-    /// Creates, replaces or revives a policy. What is so already is left as it is.
+    /// Creates, replaces or revives a policy. What is so already is left as it is. A dry run
+    /// only tells what would come of it.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -62,8 +63,9 @@ impl Engine {
         reason: Option<String>,
         precondition: Precondition,
         changed_by: Arc<str>,
+        dry_run: bool,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, move |current| {
+        self.edit(name, changed_by, dry_run, move |current| {
             let current = current.filter(|policy| !policy.archived);
             precondition.check(current)?;
             match current {
@@ -91,7 +93,7 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, move |current| {
+        self.edit(name, changed_by, false, move |current| {
             let current = current.filter(|policy| !policy.archived);
             let policy = current.ok_or(EditError::UnknownPolicy)?;
             precondition.check(current)?;
@@ -111,6 +113,7 @@ impl Engine {
         self: &Arc<Self>,
         name: PolicyName,
         changed_by: Arc<str>,
+        dry_run: bool,
         decide: impl Fn(Option<&Policy>) -> Result<Change, EditError> + Send + Sync + 'static,
     ) -> Result<Result<Edited, EditError>, Failure> {
         let engine = self.clone();
@@ -118,9 +121,11 @@ impl Engine {
             let now = engine.clock.now();
             let edited = engine
                 .ledger
-                .edit_policy(&name, &changed_by, now, decide)
+                .edit_policy(&name, &changed_by, now, dry_run, decide)
                 .await?;
-            if let Ok(edited) = &edited {
+            if let Ok(edited) = &edited
+                && !dry_run
+            {
                 engine.policies.learn(vec![edited.after.clone()]);
             }
             Ok(edited)

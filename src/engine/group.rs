@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::drafting::{Decided, Drafting, Known};
-use super::pending::{Hint, Outcome, Pending, Undecided};
+use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
 use crate::domain::account::Unknown;
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
@@ -250,27 +250,24 @@ impl Plan {
         appended.map(|entry| &entry.line).or(self.after.as_ref())
     }
 
-    /// Answers everybody: the draft, if there is one, stands in the ledger.
-    pub fn answer(self) {
+    /// Everybody's answer: the draft, if there is one, stands in the ledger.
+    pub fn answers(self) -> impl Iterator<Item = Answer> {
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
-        for Entered {
-            claim,
-            entry,
-            is_repeat,
-        } in self.entered
-        {
-            let entry = entries[entry].clone();
-            claim.end(Ok(match is_repeat {
+        let entered = self.entered.into_iter().map(move |entered| {
+            let entry = entries[entered.entry].clone();
+            let outcome = match entered.is_repeat {
                 true => Outcome::Repeated(entry),
                 false => Outcome::Entered(entry),
-            }));
-        }
-        for (claim, outcome) in self.others {
+            };
+            (entered.claim, Ok(outcome))
+        });
+        let others = self.others.into_iter().map(|(claim, outcome)| {
             let is_unseen = outcome.is_denied() && claim.key.is_some() && claim.may_wait;
-            claim.end(match is_unseen {
-                true => Err(Undecided::Unseen),
-                false => Ok(outcome),
-            });
-        }
+            match is_unseen {
+                true => (claim, Err(Undecided::Unseen)),
+                false => (claim, Ok(outcome)),
+            }
+        });
+        entered.chain(others)
     }
 }

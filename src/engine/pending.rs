@@ -112,6 +112,9 @@ pub struct Pending {
     pub _place: OwnedSemaphorePermit,
 }
 
+/// A claim or correction, and its answer.
+pub type Answer = (Pending, Result<Outcome, Undecided>);
+
 /// What the counter said of a claim's account.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use super::batch::in_batches;
 use super::group::Plan;
 use super::metrics::{Metrics, Stage};
+use super::pending::{Answer, Task};
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
@@ -28,6 +29,8 @@ pub struct Job {
     settlement: Settlement,
     wants_keys: bool,
     now: DateTime<Utc>,
+    /// The corrections that it settles.
+    answers: Vec<Answer>,
 }
 
 /// Where settlements wait; without counters, nowhere.
@@ -46,14 +49,29 @@ impl SettleQueue {
         Self(None)
     }
 
-    /// Queues what a plan that stands makes of its account's counter: the new last line, or
-    /// a confirmation of the old one when a claim was denied on it.
-    pub fn settle(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) {
-        let (Some(_), Some(line)) = (&self.0, plan.last_line()) else {
-            return;
-        };
+    /// Answers everybody of a plan that stands, and queues what it makes of its account's
+    /// counter. A correction is answered after that was tried, so that what it gives back can be
+    /// claimed at once.
+    pub fn answer(&self, plan: Plan, account: AccountId, now: DateTime<Utc>) {
+        let job = self.job(&plan, account, now);
+        let (corrections, claims): (Vec<_>, Vec<_>) = plan
+            .answers()
+            .partition(|(claim, _)| !matches!(claim.task, Task::Claim(_)));
+        end_all(claims);
+        match job {
+            Some(job) => self.send(Job {
+                answers: corrections,
+                ..job
+            }),
+            None => end_all(corrections),
+        }
+    }
+
+    /// The new last line, or a confirmation of the old one when a claim was denied on it.
+    fn job(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
+        let line = plan.last_line().filter(|_| self.0.is_some())?;
         if plan.draft.is_none() && !plan.others.iter().any(|(_, outcome)| outcome.is_denied()) {
-            return;
+            return None;
         }
         let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
         let keys: Vec<_> = appended.filter_map(|entry| entry.key).collect();
@@ -70,11 +88,12 @@ impl SettleQueue {
             },
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
-        self.send(Job {
+        Some(Job {
             settlement,
             wants_keys: wants_keys && plan.after.is_some(),
             now,
-        });
+            answers: Vec::new(),
+        })
     }
 
     /// Queues an account's last line as the ledger tells it, with all its keys. `seen` is the
@@ -92,6 +111,7 @@ impl SettleQueue {
             settlement,
             wants_keys: true,
             now,
+            answers: Vec::new(),
         });
     }
 
@@ -102,11 +122,19 @@ impl SettleQueue {
     }
 
     fn send(&self, job: Job) {
-        if let Some(queue) = &self.0
-            && queue.try_send(job).is_err()
-        {
+        let Some(queue) = &self.0 else {
+            return end_all(job.answers);
+        };
+        if let Err(error) = queue.try_send(job) {
             tracing::debug!("a settlement was lost");
+            end_all(error.into_inner().answers);
         }
+    }
+}
+
+fn end_all(answers: Vec<Answer>) {
+    for (claim, answer) in answers {
+        claim.end(answer);
     }
 }
 
@@ -131,11 +159,13 @@ pub async fn settle_all(
         let (counters, ledger, metrics) = (counters.clone(), ledger.clone(), metrics.clone());
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
+            let mut answers = Vec::new();
             for mut job in jobs {
                 if job.wants_keys {
                     read_keys(&mut job, &ledger).await;
                 }
                 settlements.push(job.settlement);
+                answers.extend(job.answers);
             }
             reach("settle.begun");
             let settling = counters.settle(&settlements);
@@ -143,6 +173,7 @@ pub async fn settle_all(
             if metrics.timed(Stage::Settle, count, settling).await.is_err() {
                 tracing::debug!(count, "settlements were lost");
             }
+            end_all(answers);
             reach("settle.ended");
         }
     })

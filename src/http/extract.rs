@@ -347,6 +347,17 @@ impl Faults {
     }
 }
 
+/// The word `true`: what a parameter that is a mark says.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_true(text: &str) -> Result<(), &'static str> {
+    match text {
+        "true" => Ok(()),
+        _ => Err("write true, or leave it out"),
+    }
+}
+
 /// An instant in RFC 3339, between the years 0 and 9999.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{EngineData, Faults, Query, engine, path_id};
+use super::extract::{EngineData, Faults, Query, engine, parse_true, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::words;
 use crate::domain::claim::{IdempotencyKey, Subject};
@@ -211,13 +211,6 @@ impl GrantFilterQuery {
         let over = faults.parameter("over", self.over.as_ref(), parse_true);
         let all = all.map(|()| ProvisionalScope::All);
         over.map(|()| ProvisionalScope::Over).or(all)
-    }
-}
-
-fn parse_true(text: &str) -> Result<(), &'static str> {
-    match text {
-        "true" => Ok(()),
-        _ => Err("write true, or leave it out"),
     }
 }
 

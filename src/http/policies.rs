@@ -10,6 +10,7 @@ use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
+    parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
@@ -217,6 +218,16 @@ impl PolicyBody {
     }
 }
 
+/// Whether to change a policy.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PutQuery {
+    /// `true`: change nothing, and answer what the policy would become.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    dry_run: Option<String>,
+}
+
 /// Create, replace or revive a policy.
 ///
 /// A change holds for the very next claim at the instance that took it, and everywhere within
@@ -228,27 +239,35 @@ impl PolicyBody {
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        IfMatch, IfNoneMatch,
+        IfMatch, IfNoneMatch, PutQuery,
     ),
     request_body = PolicyBody,
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or so already.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or so already; or what a dry run would have made.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the policy stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
         FaultsBody, Faults4xx, Faults5xx,
     ),
 )]
 pub async fn put(
     caller: Caller<Admin>,
+    query: Query<PutQuery>,
     Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
+    let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
+    let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
+    let dry_run = dry_run.is_some();
     let (rule, reason) = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, rule, reason, precondition, caller.key())
+        .put_policy(name, rule, reason, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
+    if dry_run {
+        // Without an ETag: no policy has that version.
+        return Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)));
+    }
     let existed = edited.before.is_some_and(|policy| !policy.archived);
     let mut response = match existed {
         true => HttpResponse::Ok(),

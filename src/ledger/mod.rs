@@ -462,7 +462,8 @@ impl Ledger {
 
     /// Changes a policy as `decide` says, from the version that stands when no other change
     /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
-    /// on both nothing was changed.
+    /// on both nothing was changed. In a dry run nothing is changed either: what would have been
+    /// made is taken back.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -471,9 +472,10 @@ impl Ledger {
         name: &PolicyName,
         changed_by: &str,
         changed_at: DateTime<Utc>,
+        dry_run: bool,
         decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
-        store!(self, store => store.edit_policy(name, changed_by, changed_at, decide).await)
+        store!(self, store => store.edit_policy(name, changed_by, changed_at, dry_run, decide).await)
     }
 
     /// Every key.

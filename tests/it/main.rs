@@ -7,6 +7,7 @@
 )]
 
 mod cli;
+mod cli_apply;
 mod concurrency;
 mod counter;
 mod counting;

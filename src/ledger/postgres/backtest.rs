@@ -10,12 +10,16 @@ use crate::domain::claim::Units;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
+use crate::ledger::record::decode_kind;
 
 #[derive(sqlx::FromRow)]
 struct ReplayedRow {
     account: Uuid,
     id: Uuid,
+    kind: i16,
+    of_grant: Option<Uuid>,
     units: i64,
+    is_given_back: bool,
 }
 
 impl ReplayedRow {
@@ -25,7 +29,9 @@ impl ReplayedRow {
         Ok(Replayed {
             account: AccountId(self.account),
             id: EntryId(self.id),
+            kind: decode_kind(self.kind, self.of_grant.map(EntryId), None)?,
             units,
+            is_given_back: self.is_given_back,
         })
     }
 }
@@ -40,9 +46,11 @@ impl Snapshot {
         limit: u32,
     ) -> Result<Vec<Replayed>, LedgerError> {
         let rows: Vec<ReplayedRow> = sqlx::query_as(
-            "SELECT account, id, units FROM entries
-             WHERE policy = $1 AND id >= $2 AND id < $3 AND kind = 1
-             ORDER BY policy, id LIMIT $4",
+            "SELECT e.account, e.id, e.kind, e.of_grant, e.units, e.kind = 1 AND EXISTS (
+                 SELECT 1 FROM entries WHERE of_grant = e.id AND kind IN (3, 4)
+             ) AS is_given_back
+             FROM entries AS e WHERE e.policy = $1 AND e.id >= $2 AND e.id < $3
+             ORDER BY e.policy, e.id LIMIT $4",
         )
         .bind(policy.0)
         .bind(from.0)

@@ -127,6 +127,7 @@ impl Store {
         name: &PolicyName,
         changed_by: &str,
         changed_at: DateTime<Utc>,
+        dry_run: bool,
         decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
@@ -191,7 +192,10 @@ impl Store {
         .bind(&after.reason)
         .execute(&mut *transaction)
         .await?;
-        transaction.commit().await?;
+        match dry_run {
+            true => transaction.rollback().await?,
+            false => transaction.commit().await?,
+        }
         Ok(Ok(Edited { before, after }))
     }
 }

@@ -1,10 +1,12 @@
 //! Backtests of drafts.
 
 use chrono::TimeDelta;
-use perdiem::clock::ManualClock;
+use perdiem::clock::{Clock, ManualClock};
+use perdiem::domain::identity::EntryId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::direct::Direct;
 use super::{archive, invalid_places, problem, replace, send};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
@@ -52,6 +54,17 @@ fn first_denied(answer: &Value) -> Vec<String> {
     let denied = answer["first_denied"].as_array().expect("subjects").iter();
     let line = |denied: &Value| format!("{} {}", denied["subject"], denied["denied_grants"]);
     denied.map(line).collect()
+}
+
+/// An application whose clock stands at [`NOON`], and the ground that it is on.
+async fn on_a_ground(stack: Stack) -> (Ground, App, ManualClock) {
+    let ground = Ground::new(stack);
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+    });
+    let app = app.await;
+    (ground, app, clock)
 }
 
 async fn claim(app: &App, subject: &str, units: u64) -> String {
@@ -190,18 +203,84 @@ async fn only_limits_count_and_archived_policies_too(stack: Stack) {
 on_every_store!(an_erased_subject_has_no_name);
 
 async fn an_erased_subject_has_no_name(stack: Stack) {
-    let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = perdiem::clock::Clock::Manual(clock.clone());
-    })
-    .await;
+    let (ground, app, clock) = on_a_ground(stack).await;
     three_days(&app, &clock).await;
     let sql = "UPDATE accounts SET subject = NULL WHERE subject = 'b'";
-    let mut direct = super::direct::Direct::to(&ground).await;
+    let mut direct = Direct::to(&ground).await;
     assert_eq!(direct.execute(sql, sql).await, 1);
     let answer = backtest(&app, &[(1, "day")], "2026-11-20", "2026-11-22").await;
     assert_eq!(first_denied(&answer), ["null 2", "\"a\" 4"]);
+}
+
+/// Adds an entry of another kind to the account of a grant, so many seconds after [`NOON`].
+async fn add_entry(ground: &Ground, kind: u8, grant: &str, seconds: i64) {
+    let number = 1_000 + seconds;
+    let at = instant(NOON) + TimeDelta::seconds(seconds);
+    let id = EntryId::new(at, number.cast_unsigned(), 0).0;
+    let of = match kind {
+        2..=4 => "id",
+        _ => "NULL",
+    };
+    let columns = "at, units, policy, policy_version, account, totals";
+    let insert = |id: String, grant: String| {
+        format!(
+            "INSERT INTO entries (number, id, kind, of_grant, {columns})
+             SELECT {number}, {id}, {kind}, {of}, {columns} FROM entries WHERE id = {grant}"
+        )
+    };
+    let postgres = insert(format!("'{id}'"), format!("'{grant}'"));
+    let hex = |id: &str| format!("unhex('{}')", id.replace('-', ""));
+    let sqlite = insert(hex(&id.to_string()), hex(grant));
+    let mut direct = Direct::to(ground).await;
+    assert_eq!(direct.execute(&postgres, &sqlite).await, 1);
+}
+
+on_every_store!(units_that_were_given_back_or_adjusted_count);
+
+async fn units_that_were_given_back_or_adjusted_count(stack: Stack) {
+    let (ground, app, clock) = on_a_ground(stack).await;
+    replace(&app, json!({ "limits": [{ "max": 100, "per": "day" }] })).await;
+    let mut ids = Vec::new();
+    for (seconds, subject) in [
+        (0, "a"),
+        (10, "a"),
+        (20, "b"),
+        (50, "a"),
+        (60, "b"),
+        (61, "b"),
+    ] {
+        clock.set(instant(NOON) + TimeDelta::seconds(seconds));
+        ids.push(claim(&app, subject, 1).await);
+    }
+    let denied = async |max| {
+        let limits = [(max, "day"), (100, "month")];
+        let answer = backtest(&app, &limits, "2026-11-21", "2026-11-22").await;
+        first_denied(&answer)
+    };
+    assert_eq!(denied(1).await, ["\"a\" 2", "\"b\" 2"]);
+    assert_eq!(denied(2).await, ["\"a\" 1", "\"b\" 1"]);
+
+    // A confirmation moves nothing; a reversal or a lapse gives back from its instant on, but
+    // not what would have been denied.
+    add_entry(&ground, 2, &ids[1], 30).await;
+    assert_eq!(denied(2).await, ["\"a\" 1", "\"b\" 1"]);
+    for (kind, grant, seconds) in [(3, 1, 40), (4, 4, 60)] {
+        add_entry(&ground, kind, &ids[grant], seconds).await;
+    }
+    assert_eq!(denied(2).await, Vec::<String>::new());
+    assert_eq!(denied(1).await, ["\"a\" 2", "\"b\" 2"]);
+
+    // What was entered by hand counts, whether or not it fits, and is no grant.
+    for seconds in [21, 22] {
+        add_entry(&ground, 5, &ids[2], seconds).await;
+    }
+    assert_eq!(denied(2).await, ["\"b\" 2"]);
+    for seconds in [23, 24] {
+        add_entry(&ground, 6, &ids[2], seconds).await;
+    }
+    assert_eq!(denied(2).await, Vec::<String>::new());
+    let answer = backtest(&app, &[(100, "day")], "2026-11-21", "2026-11-22").await;
+    assert_eq!(days(&answer), ["2026-11-21 6/6 0/0"]);
 }
 
 on_every_store!(many_entries_are_met_once_each);
@@ -209,12 +288,7 @@ on_every_store!(many_entries_are_met_once_each);
 /// More than two pages of the ledger's.
 async fn many_entries_are_met_once_each(stack: Stack) {
     const COUNT: u64 = 12_000;
-    let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = perdiem::clock::Clock::Manual(clock.clone());
-    })
-    .await;
+    let (ground, app, _clock) = on_a_ground(stack).await;
     replace(&app, json!({})).await;
     claim(&app, "a", 1).await;
     super::exports::copy_grant(&ground, 2, COUNT - 1, false).await;

@@ -2,6 +2,7 @@
 
 mod backtests;
 mod claims;
+mod corrections;
 mod denials;
 mod direct;
 mod docs;

@@ -61,7 +61,9 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     let revision = desk.ledger.revision().await.expect("a revision");
     let kept = desk
         .ledger
-        .edit_policy(name, "a test", instant(NOON), |_| Ok::<_, ()>(Change::Keep))
+        .edit_policy(name, "a test", instant(NOON), false, |_| {
+            Ok::<_, ()>(Change::Keep)
+        })
         .await
         .expect("an answer")
         .expect("nobody refuses");
@@ -69,7 +71,7 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     assert_eq!(kept.after, desk.policy);
     let refused = desk
         .ledger
-        .edit_policy(name, "a test", instant(NOON), |current| {
+        .edit_policy(name, "a test", instant(NOON), false, |current| {
             Err::<Change, u32>(current.map_or(0, |policy| policy.version))
         })
         .await
@@ -188,7 +190,7 @@ async fn policies_are_listed_by_name(stack: Stack) {
     let name = PolicyName::new("aa").expect("a name");
     let archive = |archived| {
         desk.ledger
-            .edit_policy(&name, "a test", instant(NOON), move |policy| {
+            .edit_policy(&name, "a test", instant(NOON), false, move |policy| {
                 Ok::<_, ()>(Change::Version {
                     rule: policy.expect("it exists").rule.clone(),
                     archived,

@@ -198,6 +198,6 @@ pub async fn try_put(
         })
     };
     ledger
-        .edit_policy(&name, "a test", instant(NOON), decide)
+        .edit_policy(&name, "a test", instant(NOON), false, decide)
         .await
 }

@@ -11,3 +11,4 @@ pub mod process;
 pub mod proxy;
 pub mod redis_groups;
 pub mod servers;
+pub mod terminal;

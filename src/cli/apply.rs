@@ -1,0 +1,402 @@
+//! `perdiem policy apply`: a file of policies brought into force.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use reqwest::header::{IF_MATCH, IF_NONE_MATCH};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::client::{all_items, describe, request, segment, send, text};
+use super::{ServerArgs, yaml};
+use crate::domain::policy::PolicyName;
+
+/// What a rehearsal exits with when something would change.
+const WOULD_CHANGE: u8 = 5;
+
+/// What the server says of a version beside the policy itself.
+const ABOUT_A_VERSION: [&str; 6] = [
+    "name",
+    "version",
+    "archived",
+    "changed_at",
+    "changed_by",
+    "reason",
+];
+
+/// A reason for a rehearsal, which keeps none.
+const REHEARSED: &str = "a dry run";
+
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// A YAML or JSON file: under `policies`, each policy by its name; - reads standard input
+    #[arg(short, long)]
+    file: PathBuf,
+
+    /// Only show what would change; exits with 5 when something would
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Archive the policies that the file does not name
+    #[arg(long)]
+    prune: bool,
+
+    /// Why, where a policy of the file has no reason of its own
+    #[arg(long)]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// One policy, of the file or of the server, and what is to be done.
+struct Step {
+    name: String,
+    action: Action,
+    /// What stands.
+    before: Option<Value>,
+    /// What would stand; `None` for what would be archived.
+    after: Option<Value>,
+    /// What the file says, with a reason if there is one.
+    body: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Create,
+    Replace,
+    Keep,
+    Archive,
+    /// Not in the file, and left alone.
+    Leave,
+}
+
+/// Brings a file of policies into force.
+pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
+    let policies = policies_of(yaml::read(&args.file)?, args.reason.as_deref())?;
+    let mut steps = plan(&args, policies).await?;
+    if !args.server.json {
+        steps.iter().for_each(|step| print!("{step}"));
+        println!("{}", summary(&steps));
+    }
+    let has_changes = steps.iter().any(|step| step.action.is_change());
+    if !args.dry_run && has_changes {
+        check_reasons(&steps)?;
+        perform(&args.server, &mut steps).await?;
+        if !args.server.json {
+            println!("applied");
+        }
+    }
+    if args.server.json {
+        let steps: Vec<Value> = steps.iter().map(Step::json).collect();
+        println!("{:#}", Value::Array(steps));
+    }
+    Ok(match args.dry_run && has_changes {
+        true => ExitCode::from(WOULD_CHANGE),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Whoever replaces or archives a policy says why.
+fn check_reasons(steps: &[Step]) -> anyhow::Result<()> {
+    let without: Vec<&str> = steps
+        .iter()
+        .filter(|step| matches!(step.action, Action::Replace | Action::Archive))
+        .filter(|step| step.reason().is_none())
+        .map(|step| step.name.as_str())
+        .collect();
+    if !without.is_empty() {
+        let names = without.join(", ");
+        bail!("say why, with --reason or in the file: {names}; nothing was changed");
+    }
+    Ok(())
+}
+
+/// The policies of a file, by name, each with a reason if there is one.
+fn policies_of(
+    file: Value,
+    reason: Option<&str>,
+) -> anyhow::Result<Vec<(String, Map<String, Value>)>> {
+    let Value::Object(mut file) = file else {
+        bail!("the file is not a map: write each policy by its name under policies:");
+    };
+    let policies = file.remove("policies");
+    if let Some(unknown) = file.keys().next() {
+        bail!("the file has an unknown field {unknown}: each policy stands under policies:");
+    }
+    let policies = match policies {
+        Some(Value::Object(policies)) if !policies.is_empty() => policies,
+        _ => bail!("the file names no policies: write each by its name under policies:"),
+    };
+    let mut named = Vec::new();
+    for (name, policy) in policies {
+        PolicyName::new(&name).with_context(|| format!("the policy {name:?}"))?;
+        let Value::Object(mut policy) = policy else {
+            bail!("the policy {name} is not a map of fields");
+        };
+        if let Some(reason) = reason
+            && policy.get("reason").is_none_or(Value::is_null)
+        {
+            policy.insert("reason".to_owned(), reason.into());
+        }
+        named.push((name, policy));
+    }
+    Ok(named)
+}
+
+/// Asks the server what each policy would become. Nothing is changed, and nothing will be if
+/// one of them is refused.
+async fn plan(
+    args: &ApplyArgs,
+    policies: Vec<(String, Map<String, Value>)>,
+) -> anyhow::Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut refusals = Vec::new();
+    let standing = all_items(&args.server, "/v1/policies?limit=1000").await?;
+    for policy in standing {
+        let name = text(&policy["name"]).to_owned();
+        if policies.iter().any(|(in_file, _)| *in_file == name) {
+            continue;
+        }
+        let action = match args.prune {
+            true => Action::Archive,
+            false => Action::Leave,
+        };
+        let reason = args.reason.as_deref();
+        let reason = reason.map(|reason| ("reason".to_owned(), reason.into()));
+        steps.push(Step {
+            name,
+            action,
+            before: Some(policy),
+            after: None,
+            body: reason.into_iter().collect(),
+        });
+    }
+    for (name, body) in policies {
+        match rehearse(&args.server, name.clone(), body).await? {
+            Ok(step) => steps.push(step),
+            Err(refusal) => refusals.push(format!("{name}: {refusal}")),
+        }
+    }
+    if !refusals.is_empty() {
+        bail!("nothing was changed; {}", refusals.join("; "));
+    }
+    steps.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(steps)
+}
+
+/// Reads a policy as it stands, and asks what it would become.
+async fn rehearse(
+    server: &ServerArgs,
+    name: String,
+    body: Map<String, Value>,
+) -> anyhow::Result<Result<Step, String>> {
+    let path = format!("/v1/policies/{}", segment(&name));
+    let (status, answer) = send(request(server, Method::GET, &path)?).await?;
+    let before = match status {
+        StatusCode::OK => Some(answer),
+        StatusCode::NOT_FOUND => None,
+        _ => return Ok(Err(describe(&answer))),
+    };
+    let mut step = Step {
+        name,
+        action: Action::Create,
+        before,
+        after: None,
+        body,
+    };
+    let mut rehearsal = step.body.clone();
+    rehearsal
+        .entry("reason")
+        .or_insert_with(|| REHEARSED.into());
+    let put = request(server, Method::PUT, &format!("{path}?dry_run=true"))?;
+    let (status, mut answer) = send(step.guard(put).json(&rehearsal)).await?;
+    if !status.is_success() {
+        return Ok(Err(describe(&answer)));
+    }
+    if let Some(before) = &step.before {
+        step.action = match before["version"] == answer["version"] {
+            true => Action::Keep,
+            false => Action::Replace,
+        };
+    }
+    if step.action != Action::Keep {
+        answer["reason"] = step.reason().into();
+    }
+    step.after = Some(answer);
+    Ok(Ok(step))
+}
+
+/// Does what was planned, one after the other, and stops at the first that is refused: what
+/// somebody else changed meanwhile is not overwritten.
+async fn perform(server: &ServerArgs, steps: &mut [Step]) -> anyhow::Result<()> {
+    let changes = steps.iter_mut().filter(|step| step.action.is_change());
+    let mut changes: Vec<&mut Step> = changes.collect();
+    for done in 0..changes.len() {
+        let result = changes[done].perform(server).await;
+        result.with_context(|| {
+            let names = |steps: &[&mut Step]| -> String {
+                let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+                match names.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => names.join(", "),
+                }
+            };
+            format!(
+                "stopped at {}; changed: {}; not changed: {}",
+                changes[done].name,
+                names(&changes[..done]),
+                names(&changes[done..])
+            )
+        })?;
+    }
+    Ok(())
+}
+
+impl Action {
+    fn is_change(self) -> bool {
+        match self {
+            Self::Create | Self::Replace | Self::Archive => true,
+            Self::Keep | Self::Leave => false,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Replace => "replace",
+            Self::Keep => "keep",
+            Self::Archive => "archive",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+impl Step {
+    fn reason(&self) -> Option<&str> {
+        self.body.get("reason").and_then(Value::as_str)
+    }
+
+    /// Lets a request through only while the policy stands as it was read.
+    fn guard(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.before {
+            Some(before) => request.header(IF_MATCH, format!("\"{}\"", before["version"])),
+            None => request.header(IF_NONE_MATCH, "*"),
+        }
+    }
+
+    async fn perform(&mut self, server: &ServerArgs) -> anyhow::Result<()> {
+        let path = format!("/v1/policies/{}", segment(&self.name));
+        let request = match self.action {
+            Action::Archive => {
+                let reason = self.reason().unwrap_or_default();
+                request(server, Method::DELETE, &path)?.query(&[("reason", reason)])
+            }
+            _ => request(server, Method::PUT, &path)?.json(&self.body),
+        };
+        let (status, answer) = send(self.guard(request)).await?;
+        match status {
+            StatusCode::PRECONDITION_FAILED => {
+                bail!("somebody changed it meanwhile; run the command again to see the difference")
+            }
+            status if status.is_success() => {
+                self.after = Some(answer);
+                Ok(())
+            }
+            _ => bail!(describe(&answer)),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "policy": self.name,
+            "action": self.action.as_str(),
+            "before": self.before,
+            "after": self.after,
+        })
+    }
+
+    /// What differs, field by field: its name, what stands and what would stand.
+    fn differences(&self) -> Vec<(&str, &Value, &Value)> {
+        let after = self.after.as_ref().and_then(Value::as_object);
+        let fields = after.into_iter().flatten();
+        fields
+            .filter(|(field, _)| !ABOUT_A_VERSION.contains(&field.as_str()))
+            .filter_map(|(field, after)| match &self.before {
+                Some(before) => {
+                    let before = &before[field];
+                    (before != after).then_some((field.as_str(), before, after))
+                }
+                // Of a new one, what the file says.
+                None => {
+                    self.body
+                        .contains_key(field)
+                        .then_some((field.as_str(), &Value::Null, after))
+                }
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match self.action {
+            Action::Create => self.differences().iter().try_for_each(|(field, _, after)| {
+                writeln!(formatter, "+ {name}: {field}: {}", words(after))
+            }),
+            Action::Replace => self
+                .differences()
+                .iter()
+                .try_for_each(|(field, before, after)| {
+                    let (before, after) = (words(before), words(after));
+                    writeln!(formatter, "~ {name}: {field}: {before} → {after}")
+                }),
+            Action::Keep => writeln!(formatter, "= {name}"),
+            Action::Archive => writeln!(
+                formatter,
+                "- {name}: archived, since the file does not name it"
+            ),
+            Action::Leave => writeln!(formatter, "! {name}: not in the file; --prune archives it"),
+        }
+    }
+}
+
+/// A field's value in one line.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) if text.is_empty() => "none".to_owned(),
+        Value::String(text) if text.contains(char::is_control) => value.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(limits) if limits.iter().all(|limit| limit["per"].is_string()) => {
+            let limits = limits.iter();
+            let limits: Vec<String> = limits
+                .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
+                .collect();
+            limits.join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn summary(steps: &[Step]) -> String {
+    let count = |action| steps.iter().filter(|step| step.action == action).count();
+    let counts = [
+        (Action::Create, "new"),
+        (Action::Replace, "changed"),
+        (Action::Archive, "archived"),
+        (Action::Keep, "unchanged"),
+        (Action::Leave, "not in the file"),
+    ];
+    let counts: Vec<String> = counts
+        .into_iter()
+        .map(|(action, word)| (count(action), word))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    counts.join(", ")
+}

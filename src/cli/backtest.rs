@@ -1,0 +1,90 @@
+//! `perdiem policy backtest`: a draft tried on the past.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::{call, request, segment, text};
+use super::{ServerArgs, yaml};
+
+/// The longest that a server may take: it reads every entry of the days.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+#[derive(Debug, Args)]
+pub struct BacktestArgs {
+    /// The policy's name
+    policy: String,
+
+    /// The draft: a YAML or JSON file with the fields of a policy; - reads standard input
+    #[arg(short, long)]
+    file: PathBuf,
+
+    /// The first local day, such as 2026-11-01
+    #[arg(long)]
+    from: String,
+
+    /// The day after the last one
+    #[arg(long)]
+    to: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Tells what a draft would have denied.
+pub async fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
+    let draft = yaml::read(&args.file)?;
+    let path = format!("/v1/policies/{}/backtest", segment(&args.policy));
+    let body = json!({ "policy": draft, "from": args.from, "to": args.to });
+    let request = request(&args.server, Method::POST, &path)?.json(&body);
+    let answer = call(request.timeout(TIMEOUT)).await?;
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        print_days(&answer);
+        print_subjects(&answer);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_days(answer: &Value) {
+    let line = |name: &str, figures: [&str; 4]| {
+        let [grants, units, denied_grants, denied_units] = figures;
+        println!("{name:<10} {grants:>12} {units:>12} {denied_grants:>12} {denied_units:>12}");
+    };
+    let figures = |name: &str, tally: &Value| {
+        let figures = ["grants", "units", "denied_grants", "denied_units"];
+        let figures = figures.map(|figure| tally[figure].to_string());
+        line(name, figures.each_ref().map(String::as_str));
+    };
+    line("day", ["grants", "units", "denied", "their units"]);
+    for day in answer["days"].as_array().into_iter().flatten() {
+        figures(text(&day["local_date"]), day);
+    }
+    figures("total", &answer["total"]);
+}
+
+fn print_subjects(answer: &Value) {
+    let subjects = answer["first_denied"].as_array();
+    let subjects = subjects.map(Vec::as_slice).unwrap_or_default();
+    if subjects.is_empty() {
+        return;
+    }
+    println!();
+    println!(
+        "subjects denied: {}; the first:",
+        answer["total"]["denied_subjects"]
+    );
+    for denied in subjects {
+        println!(
+            "{}  {}  {} denied",
+            text(&denied["first_denied_at"]),
+            denied["subject"].as_str().unwrap_or("(erased)"),
+            denied["denied_grants"],
+        );
+    }
+}

@@ -1,0 +1,443 @@
+//! `perdiem policy apply` and `perdiem policy backtest`, as somebody at a terminal meets them.
+
+use std::fs;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::app::{Answer, App, Stack};
+use crate::support::desk::on_every_store;
+use crate::support::terminal::Said;
+
+/// A folder with a file of policies, and the application that it is for.
+struct Scene {
+    app: App,
+    folder: TempDir,
+}
+
+impl Scene {
+    async fn on(stack: Stack) -> Self {
+        Self {
+            app: App::with_clock(stack).await.0,
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        }
+    }
+
+    fn write(&self, text: &str) -> String {
+        let path = self.folder.path().join("policies.yaml");
+        fs::write(&path, text).expect("a file");
+        path.to_str().expect("a text").to_owned()
+    }
+
+    /// Applies a text.
+    async fn apply(&self, text: &str, options: &[&str]) -> Said {
+        let path = self.write(text);
+        let args = [&["policy", "apply", "-f", &path], options].concat();
+        Said::by(&self.app, &args).await
+    }
+
+    /// The members of a policy that stands.
+    async fn policy(&self, name: &str) -> Value {
+        let answer = self.app.get(&format!("/v1/policies/{name}")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    }
+
+    /// How many versions of all policies there are.
+    async fn versions(&self, names: &[&str]) -> usize {
+        let mut count = 0;
+        for name in names {
+            let path = format!("/v1/policies/{name}/versions");
+            let answer = self.app.get(&path).await;
+            let items = answer.json()["items"].as_array().map(Vec::len);
+            count += items.unwrap_or_default();
+        }
+        count
+    }
+}
+
+const POLICIES: &str = "\
+# What the shop gives away.
+policies:
+  benefit:
+    description: 3 benefit claims per member per day
+    time_zone: GMT+8
+    limits:
+      - { max: 3, per: day }
+      - { max: 30, per: month }
+  sms:
+    time_zone: europe/berlin
+    limits: [{ max: 5, per: hour }]
+    day_starts_at: 06:00
+    week_starts_on: sunday
+    active_until: 2027-01-01T00:00:00+01:00
+    reason: campaign 7
+";
+
+on_every_store!(a_file_is_brought_into_force);
+
+async fn a_file_is_brought_into_force(stack: Stack) {
+    let scene = Scene::on(stack).await;
+    let created = "\
++ benefit: description: 3 benefit claims per member per day
++ benefit: limits: 3 per day, 30 per month
++ benefit: time_zone: +08:00
++ sms: active_until: 2026-12-31T23:00:00Z
++ sms: day_starts_at: 06:00
++ sms: limits: 5 per hour
++ sms: time_zone: Europe/Berlin
++ sms: week_starts_on: sunday
+2 new
+";
+    // A dry run shows it, and changes nothing.
+    for _ in 0..2 {
+        let said = scene.apply(POLICIES, &["--dry-run"]).await;
+        assert_eq!(said.well(5), created);
+    }
+    assert_eq!(
+        scene.app.get("/v1/policies").await.json()["items"],
+        json!([])
+    );
+    let said = scene.apply(POLICIES, &["--reason", "the first"]).await;
+    assert_eq!(said.well(0), format!("{created}applied\n"));
+    let benefit = scene.policy("benefit").await;
+    assert_eq!(benefit["reason"], "the first");
+    assert_eq!(benefit["limits"][1], json!({ "max": 30, "per": "month" }));
+    assert_eq!(scene.policy("sms").await["reason"], "campaign 7");
+
+    // A second time there is nothing to do, however the same is written.
+    let same = POLICIES
+        .replace("GMT+8", "UTC+8")
+        .replace("2027-01-01T00:00:00+01:00", "2026-12-31T23:00:00Z");
+    let same = same.replace(
+        "06:00\n",
+        "06:00\n    paused: false\n    active_from: null\n    durability: recorded\n",
+    );
+    for text in [POLICIES, &same] {
+        let said = scene.apply(text, &["--dry-run"]).await;
+        assert_eq!(said.well(0), "= benefit\n= sms\n2 unchanged\n");
+        let said = scene.apply(text, &[]).await;
+        assert_eq!(said.well(0), "= benefit\n= sms\n2 unchanged\n");
+    }
+    assert_eq!(scene.versions(&["benefit", "sms"]).await, 2);
+
+    // What is left out has its default again.
+    let changed = POLICIES
+        .replace("max: 3,", "max: 5,")
+        .replace("    week_starts_on: sunday\n", "")
+        .replace(
+            "    time_zone: europe/berlin",
+            "    paused: true\n    time_zone: europe/berlin",
+        );
+    let shown = "\
+~ benefit: limits: 3 per day, 30 per month → 5 per day, 30 per month
+~ sms: paused: false → true
+~ sms: week_starts_on: sunday → monday
+2 changed
+";
+    let said = scene.apply(&changed, &["--dry-run"]).await;
+    assert_eq!(said.well(5), shown);
+    // It wants to know why: nothing is half done.
+    let said = scene.apply(&changed, &[]).await;
+    assert_eq!(said.stdout, shown);
+    let fault = said.fault();
+    assert!(
+        fault.contains("--reason") && fault.contains(": benefit;"),
+        "{fault}"
+    );
+    assert_eq!(scene.versions(&["benefit", "sms"]).await, 2);
+    let said = scene.apply(&changed, &["--reason", "more"]).await;
+    assert_eq!(said.well(0), format!("{shown}applied\n"));
+    let benefit = scene.policy("benefit").await;
+    assert_eq!(
+        (&benefit["version"], &benefit["reason"]),
+        (&json!(2), &json!("more"))
+    );
+    assert_eq!(scene.policy("sms").await["reason"], "campaign 7");
+}
+
+on_every_store!(what_the_file_no_longer_names_is_told_and_archived_on_demand);
+
+async fn what_the_file_no_longer_names_is_told_and_archived_on_demand(stack: Stack) {
+    let scene = Scene::on(stack).await;
+    scene.apply(POLICIES, &[]).await.well(0);
+    let (head, _) = POLICIES.split_once("  sms:").expect("two policies");
+    let said = scene.apply(head, &[]).await;
+    let left =
+        "= benefit\n! sms: not in the file; --prune archives it\n1 unchanged, 1 not in the file\n";
+    assert_eq!(said.well(0), left);
+    assert_eq!(scene.apply(head, &["--dry-run"]).await.well(0), left);
+
+    let pruned =
+        "= benefit\n- sms: archived, since the file does not name it\n1 archived, 1 unchanged\n";
+    assert_eq!(
+        scene.apply(head, &["--prune", "--dry-run"]).await.well(5),
+        pruned
+    );
+    assert!(
+        scene
+            .apply(head, &["--prune"])
+            .await
+            .fault()
+            .contains(": sms;")
+    );
+    scene.policy("sms").await;
+    let said = scene
+        .apply(head, &["--prune", "--reason", "it is over"])
+        .await;
+    assert_eq!(said.well(0), format!("{pruned}applied\n"));
+    assert_eq!(scene.app.get("/v1/policies/sms").await.status, 404);
+    let versions = scene.app.get("/v1/policies/sms/versions").await.json();
+    assert_eq!(versions["items"][0]["reason"], "it is over");
+    assert_eq!(versions["items"][0]["archived"], true);
+    assert_eq!(
+        scene.apply(head, &["--prune"]).await.well(0),
+        "= benefit\n1 unchanged\n"
+    );
+    // Named again it is revived.
+    let said = scene.apply(POLICIES, &[]).await.well(0);
+    assert!(said.contains("+ sms: limits: 5 per hour\n"), "{said}");
+    assert_eq!(scene.policy("sms").await["version"], 3);
+}
+
+/// Whatever is wrong with one of them, none is changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_wrong_changes_nothing() {
+    let scene = Scene::on(Stack::Sqlite).await;
+    let with = |from: &str, to: &str| {
+        assert!(POLICIES.contains(from), "{from}");
+        POLICIES.replace(from, to)
+    };
+    for (text, words) in [
+        (with("max: 5", "max: 0"), "sms: "),
+        (with("max: 5", "max: 0"), "#/limits/0/max: "),
+        (with("europe/berlin", "Europe/Berlim"), "Europe/Berlin"),
+        (with("day_starts_at", "day_start_at"), "day_start_at"),
+        (with("    time_zone: GMT+8\n", ""), "time_zone"),
+        (
+            with("    time_zone: GMT+8", "   time_zone: GMT+8"),
+            "line 5",
+        ),
+        (with("  sms:", "  benefit:"), "benefit"),
+        (with("  sms:", "  Sms:"), "Sms"),
+        (with("policies:", "policy:"), "policies:"),
+        (with("  sms:\n", "  sms: {}\n  mms:\n"), "time_zone"),
+        (
+            with(
+                "    time_zone: GMT+8\n",
+                "    time_zone: GMT+8\n    time_zone: UTC\n",
+            ),
+            "time_zone",
+        ),
+        (
+            with("day_starts_at: 06:00", "durability: counted"),
+            "#/durability",
+        ),
+        ("policies: {}".to_owned(), "no policies"),
+        ("policies: []".to_owned(), "no policies"),
+        ("policies: { benefit: }".to_owned(), "benefit"),
+        (String::new(), "policies:"),
+        ("- benefit".to_owned(), "policies:"),
+        (format!("{POLICIES}---\n{POLICIES}"), "document"),
+    ] {
+        for options in [&["--dry-run"][..], &["--prune", "--reason", "a test"]] {
+            let said = scene.apply(&text, options).await;
+            assert_eq!(said.stdout, "", "{text}");
+            let fault = said.fault();
+            assert!(fault.contains(words), "{words}: {fault}");
+        }
+    }
+    let both = with("max: 5", "max: 0").replace("max: 3,", "max: 0,");
+    let fault = scene.apply(&both, &[]).await.fault();
+    assert!(
+        fault.contains("benefit: ") && fault.contains("sms: "),
+        "{fault}"
+    );
+    let nowhere = scene.folder.path().join("nowhere.yaml");
+    let nowhere = nowhere.to_str().expect("a text");
+    let said = Said::by(&scene.app, &["policy", "apply", "-f", nowhere]).await;
+    assert!(said.fault().contains("nowhere.yaml"));
+    assert_eq!(
+        scene.app.get("/v1/policies").await.json()["items"],
+        json!([])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn json_is_read_and_written() {
+    let scene = Scene::on(Stack::Sqlite).await;
+    let text = json!({ "policies": { "7": { "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] } } });
+    let steps = scene.apply(&text.to_string(), &["--json"]).await.json(0);
+    assert_eq!(steps[0]["action"], "create");
+    assert_eq!(steps[0]["before"], Value::Null);
+    assert_eq!(steps[0]["after"], scene.policy("7").await);
+    scene.app.benefit(3, "GMT+8").await;
+    let yaml = "policies:\n  7: &seven\n    time_zone: UTC\n    limits: [{ max: 2, per: day }]\n  8: *seven\n";
+    let steps = scene.apply(yaml, &["--json", "--dry-run"]).await.json(5);
+    let actions = steps.as_array().expect("steps").iter();
+    let actions: Vec<String> = actions
+        .map(|step| format!("{} {}", step["policy"], step["action"]))
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            "\"7\" \"replace\"",
+            "\"8\" \"create\"",
+            "\"benefit\" \"leave\""
+        ]
+    );
+    assert_eq!(steps[0]["after"]["version"], 2);
+    assert_eq!(steps[0]["before"], scene.policy("7").await);
+}
+
+/// A way to a server on which somebody else replaces the policy `sms` just before its first
+/// change passes.
+async fn with_a_rival(app: &App) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let server = app.url.trim_start_matches("http://").to_owned();
+    let rival = app.request(Method::PUT, "/v1/policies/sms").json(&json!({
+        "time_zone": "UTC", "limits": [{ "max": 99, "per": "day" }], "reason": "a rival",
+    }));
+    let mut rival = Some(rival);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut head = [0; 64];
+            let length = client.peek(&mut head).await.unwrap_or_default();
+            let is_change = head[..length].starts_with(b"PUT /v1/policies/sms ");
+            if let Some(rival) = rival.take_if(|_| is_change) {
+                assert!(Answer::of(rival).await.status.is_success());
+            }
+            let mut upstream = TcpStream::connect(&server).await.expect("the server");
+            tokio::spawn(async move {
+                // It ends with its connection.
+                let _ = copy_bidirectional(&mut client, &mut upstream).await;
+            });
+        }
+    });
+    url
+}
+
+on_every_store!(what_somebody_else_changes_meanwhile_is_not_overwritten);
+
+async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
+    let scene = Scene::on(stack).await;
+    let text = format!("{POLICIES}  tea: {{ time_zone: UTC, limits: [{{ max: 1, per: day }}] }}\n");
+    let path = scene.write(&text);
+    let args = ["policy", "apply", "-f", &path, "--reason", "mine"];
+    // Both where it was new and where it was there.
+    for (max, version, changed, not_changed) in
+        [(5, 1, "benefit", "sms, tea"), (7, 3, "nothing", "sms")]
+    {
+        scene.write(&text.replace("max: 5", &format!("max: {max}")));
+        let url = with_a_rival(&scene.app).await;
+        let said = Said::by(&scene.app, &[&args[..], &["--url", &url]].concat()).await;
+        let fault = said.fault();
+        for words in [
+            "stopped at sms; ",
+            &format!("changed: {changed}; not changed: {not_changed}: "),
+            "somebody changed it meanwhile",
+        ] {
+            assert!(fault.contains(words), "{words}: {fault}");
+        }
+        let sms = scene.policy("sms").await;
+        assert_eq!(
+            (&sms["version"], &sms["reason"]),
+            (&json!(version), &json!("a rival"))
+        );
+        // A second run sees it.
+        let said = Said::by(&scene.app, &args).await.well(0);
+        assert!(
+            said.contains(&format!("~ sms: limits: 99 per day → {max} per hour\n")),
+            "{said}"
+        );
+        assert_eq!(
+            Said::by(&scene.app, &args).await.well(0).lines().last(),
+            Some("3 unchanged")
+        );
+    }
+}
+
+on_every_store!(a_dry_run_of_a_put_changes_nothing);
+
+async fn a_dry_run_of_a_put_changes_nothing(stack: Stack) {
+    let app = App::on(stack).await;
+    let rule = |max: u64| json!({ "time_zone": "GMT+8", "limits": [{ "max": max, "per": "day" }], "reason": "a test" });
+    let put = |query: &'static str, max: u64, guard: Option<&'static str>| {
+        let path = format!("/v1/policies/benefit{query}");
+        let request = app.request(Method::PUT, &path).json(&rule(max));
+        Answer::of(match guard {
+            Some(etag) => request.header("If-Match", etag),
+            None => request,
+        })
+    };
+    let dry = "?dry_run=true";
+    let answer = put(dry, 3, None).await;
+    assert_eq!(
+        (answer.status.as_u16(), &answer.json()["version"]),
+        (200, &json!(1))
+    );
+    assert_eq!(answer.header("etag"), None);
+    assert_eq!(app.get("/v1/policies/benefit").await.status, 404);
+    assert_eq!(app.claim("member-42", None).await.status, 404);
+    assert_eq!(put(dry, 3, Some("\"1\"")).await.status, 412);
+
+    assert_eq!(put("", 3, None).await.status, 201);
+    let answer = put(dry, 5, Some("\"1\"")).await;
+    assert_eq!(
+        (answer.status.as_u16(), &answer.json()["version"]),
+        (200, &json!(2))
+    );
+    assert_eq!(answer.json()["limits"][0]["max"], 5);
+    assert_eq!(put(dry, 3, None).await.json()["version"], 1);
+    assert_eq!(put(dry, 5, Some("\"2\"")).await.status, 412);
+    let versions = app.get("/v1/policies/benefit/versions").await.json();
+    assert_eq!(versions["items"].as_array().map(Vec::len), Some(1));
+    // Not at the claims either.
+    let claim = json!({ "subject": "member-42", "units": 4 });
+    assert_eq!(app.claim_body(claim, None).await.status, 422);
+    for wrong in ["?dry_run=1", "?dry_run=false", "?dry_run=", "?dry=true"] {
+        let status = put(wrong, 5, None).await.status.as_u16();
+        assert!(matches!(status, 400 | 422), "{wrong}: {status}");
+    }
+    assert_eq!(app.get("/v1/policies/benefit").await.json()["version"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backtest_is_a_table() {
+    let scene = Scene::on(Stack::Sqlite).await;
+    scene.app.benefit(9, "GMT+8").await;
+    for subject in ["a", "a", "b", "a"] {
+        assert_eq!(scene.app.claim(subject, None).await.status, 201);
+    }
+    let draft = scene.write("time_zone: GMT+8\nlimits: [{ max: 1, per: day }]\n");
+    let days = ["--from", "2026-11-20", "--to", "2026-11-22"];
+    let args = [&["policy", "backtest", "benefit", "-f", &draft], &days[..]].concat();
+    let table = Said::by(&scene.app, &args).await.well(0);
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "day grants units denied their units",
+            "2026-11-20 0 0 0 0",
+            "2026-11-21 4 4 2 2",
+            "total 4 4 2 2",
+            "",
+            "subjects denied: 1; the first:",
+            "2026-11-21T03:04:05.678901Z a 2 denied",
+        ]
+    );
+    let said = Said::by(&scene.app, &[&args[..], &["--json"]].concat()).await;
+    assert_eq!(said.json(0)["total"]["denied_subjects"], 1);
+
+    let wrong = scene.write("time_zone: GMT+8\nlimits: [{ max: 0, per: day }]\n");
+    let args = [&["policy", "backtest", "benefit", "-f", &wrong], &days[..]].concat();
+    let fault = Said::by(&scene.app, &args).await.fault();
+    assert!(fault.contains("#/policy/limits/0/max: "), "{fault}");
+}

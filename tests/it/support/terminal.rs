@@ -1,0 +1,61 @@
+//! A terminal: commands of the binary that call a server.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::app::{App, KEY};
+
+/// What a command said, and what it exited with.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    /// Runs the binary with the admin key of an application.
+    pub async fn by(app: &App, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
+        command
+            .args(args)
+            .env("PERDIEM_URL", &app.url)
+            .env("PERDIEM_KEY", KEY);
+        let run = tokio::task::spawn_blocking(move || command.output());
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = run.await.expect("a thread").expect("the binary runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Self {
+            code: status.code().expect("an exit code"),
+            stdout: text(stdout),
+            stderr: text(stderr),
+        }
+    }
+
+    /// What it printed, when it exited with a code and had nothing to complain of.
+    #[track_caller]
+    pub fn well(self, code: i32) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (code, ""), "{self:?}");
+        self.stdout
+    }
+
+    /// As [`Said::well`], of JSON.
+    #[track_caller]
+    pub fn json(self, code: i32) -> Value {
+        serde_json::from_str(&self.well(code)).expect("JSON")
+    }
+
+    /// The one line that it complained with.
+    #[track_caller]
+    pub fn fault(self) -> String {
+        assert_eq!(self.code, 1, "{self:?}");
+        let line = self.stderr.strip_suffix('\n').expect("a line");
+        assert!(!line.contains('\n'), "{line}");
+        let words = line.strip_prefix("perdiem: ");
+        words.expect("who complains").to_owned()
+    }
+}
