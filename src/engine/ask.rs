@@ -91,8 +91,6 @@ impl Asker {
 
     /// Sends a claim on, or returns it with its denial.
     fn judge(&self, mut claim: Pending, counter: Option<Counter>) -> Option<(Pending, Refusal)> {
-        // It may have come while a change was not known here yet.
-        self.policies.renew(&mut claim.policy);
         let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
@@ -104,6 +102,7 @@ impl Asker {
         };
         let now = self.clock.now();
         let line = Some(&counter.line);
+        claim.policy = self.policies.terms(&claim.policy, claim.account, line, now);
         let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
         claim.asked = Asked {
             seen: Some(counter.line.number),

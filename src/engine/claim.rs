@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::drafting::{Drafting, Known};
@@ -9,10 +10,11 @@ use super::pending::{Outcome, Task, Undecided};
 use super::submit::Work;
 use super::totals::{last_line, totals};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
+use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{LedgerError, Look};
 
@@ -37,6 +39,8 @@ pub struct Usage {
     pub policy: Arc<Policy>,
     /// One total a limit.
     pub totals: Vec<Total>,
+    /// The subject's override, if one holds.
+    pub override_terms: Option<Arc<OverrideTerms>>,
 }
 
 /// What would become of a claim.
@@ -65,9 +69,13 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
+        let now = self.clock.now();
         let policy = self.known_policy(policy)?;
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
+        let policy = self.policies.terms(&policy, account, None, now);
         if claim.key.is_none()
-            && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
+            && let Some(refusal) = refuse(&policy, claim.units, now)
         {
             // Whatever the account holds; and there is no grant to repeat.
             return Ok(Outcome::Refused(policy, refusal));
@@ -82,11 +90,10 @@ impl Engine {
             true => &self.queues.ask,
             false => &self.queues.append,
         };
-        let identity = self.ledger.identity();
         let key = claim.key.as_ref();
         let work = Work {
             task: Task::Claim(claim.hold),
-            account: identity.account(&policy.name, &claim.subject),
+            account,
             subject: Some(claim.subject),
             units: claim.units,
             key: key.map(|key| identity.key(&policy.name, key)),
@@ -128,15 +135,16 @@ impl Engine {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
         match &self.counting {
-            Some(counting) if counting.decides(policy) => counting.look(policy, account).await,
+            Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
             Some(_) | None => Ok(None),
         }
     }
 
     pub(super) fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.policies.get(name);
+        let policy = self.policies.get(name, self.clock.now());
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
@@ -147,7 +155,9 @@ impl Engine {
             .key
             .as_ref()
             .map(|key| identity.key(&policy.name, key));
-        let counted = self.counted(&policy, account).await?;
+        let now = self.clock.now();
+        let policy = self.policies.terms(&policy, account, None, now);
+        let counted = self.counted(&policy, account, now).await?;
         if key.is_some() {
             let look = Look {
                 keys: key.into_iter().collect(),
@@ -166,7 +176,7 @@ impl Engine {
         }
         if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
-            return Ok(match refuse(&policy, claim.units, self.clock.now()) {
+            return Ok(match refuse(&policy, claim.units, now) {
                 Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
                 None if !fits => {
                     let refusal = Refusal::Denied(totals);
@@ -183,12 +193,15 @@ impl Engine {
 
     async fn rehearse_on_ledger(
         &self,
-        mut policy: Arc<Policy>,
+        policy: Arc<Policy>,
         account: AccountId,
         units: Units,
     ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
         let now = self.clock.now();
+        let (policies, after) = (&self.policies, last.as_ref());
+        let policy = policies.terms_after(&policy, account, after, now, &self.ledger);
+        let policy = policy.await?;
         let mut known = Known::default();
         loop {
             let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
@@ -199,9 +212,6 @@ impl Engine {
                 }
                 Ok(Verdict::Refused(refusal)) => {
                     return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));
-                }
-                Err(Unknown::Policy) => {
-                    policy = self.policies.newer(&policy, &self.ledger).await?;
                 }
                 Err(unknown) => {
                     known
@@ -222,19 +232,35 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let Some(policy) = self.policies.get(policy).filter(|policy| !policy.archived) else {
+        let policy = self.policies.get(policy, self.clock.now());
+        let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
         let account = self.ledger.identity().account(&policy.name, subject);
         let engine = self.clone();
         let work = async move {
-            if let Some(totals) = engine.counted(&policy, account).await? {
-                return Ok(Some(Usage { policy, totals }));
+            let policies = &engine.policies;
+            let now = engine.clock.now();
+            let terms = policies.terms(&policy, account, None, now);
+            if let Some(totals) = engine.counted(&terms, account, now).await? {
+                return Ok(Some(Usage {
+                    policy: terms,
+                    totals,
+                    override_terms: policies.override_of(account, now),
+                }));
             }
             let last = last_line(&engine.ledger, account).await?;
             let now = engine.clock.now();
-            let totals = totals(&engine.ledger, &policy, account, last, now).await?;
-            Ok(Some(Usage { policy, totals }))
+            let after = last.as_ref();
+            let terms = policies.terms_after(&policy, account, after, now, &engine.ledger);
+            let terms = terms.await?;
+            let at = instant_after(after, now);
+            let totals = totals(&engine.ledger, &terms, account, last, now).await?;
+            Ok(Some(Usage {
+                policy: terms,
+                totals,
+                override_terms: policies.override_of(account, at),
+            }))
         };
         self.detached(work).await?
     }

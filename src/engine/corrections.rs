@@ -114,7 +114,7 @@ impl Engine {
     ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
         let identity = self.ledger.identity();
         let account = identity.account(&policy, subject);
-        if self.policies.get(&policy).is_none() {
+        if self.policies.get(&policy, self.clock.now()).is_none() {
             return Err(ListFailure::UnknownPolicy(policy));
         }
         let list = format!("entries of {}", account.0);

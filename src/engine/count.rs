@@ -24,7 +24,7 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
 use crate::domain::totals::with_used;
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, Look};
+use crate::ledger::{Ledger, LedgerError, Look, Seen};
 
 const LANES: u32 = 4;
 const BATCH_MOST: usize = 128;
@@ -74,7 +74,10 @@ impl Counting {
     async fn decide(&self, mut claims: Vec<Pending>) {
         let now = self.clock.now();
         let word = self.first_word();
-        self.renew_policies(&mut claims);
+        // By what holds now, also for a claim that waited.
+        for claim in &mut claims {
+            claim.policy = self.policies.terms(&claim.policy, claim.account, None, now);
+        }
         // Only the ledger can tell whether what must be refused was granted before.
         let refused = |claim: &mut Pending| refuse(&claim.policy, claim.units, now).is_some();
         claims
@@ -116,13 +119,6 @@ impl Counting {
         self.decide_with_ledger(unsure).await;
     }
 
-    /// Claims may have come while a change was not known here yet.
-    fn renew_policies(&self, claims: &mut [Pending]) {
-        for claim in claims {
-            self.policies.renew(&mut claim.policy);
-        }
-    }
-
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
     /// several times where grants come into the ledger meanwhile.
     async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
@@ -141,11 +137,10 @@ impl Counting {
 
     /// Returns the claims whose accounts went on meanwhile.
     async fn decide_on_its_word(&self, mut claims: Vec<Pending>) -> Vec<Pending> {
-        self.renew_policies(&mut claims);
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
-        let told = self.ask_ledger(&claims, now).await;
+        let told = self.ask_ledger(&mut claims, now).await;
         for (claim, told) in claims.into_iter().zip(told) {
             let count = match told {
                 Ok(Told::Repeated(entry)) => {
@@ -181,10 +176,18 @@ impl Counting {
         unsure
     }
 
-    /// What the ledger tells of each claim's account; its counter learns it too.
+    async fn look_at_ledger(&self, look: &Look) -> Result<Seen, LedgerError> {
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
+        self.ledger.look(look).await
+    }
+
+    /// What the ledger tells of each claim's account, by the terms that hold then; its counter
+    /// learns it too.
     async fn ask_ledger(
         &self,
-        claims: &[Pending],
+        claims: &mut [Pending],
         now: DateTime<Utc>,
     ) -> Vec<Result<Told, Arc<LedgerError>>> {
         let look = Look {
@@ -192,7 +195,7 @@ impl Counting {
             keys: claims.iter().filter_map(|claim| claim.key).collect(),
             ..Look::default()
         };
-        let seen = match self.ledger.look(&look).await {
+        let seen = match self.look_at_ledger(&look).await {
             Ok(seen) => seen,
             Err(error) => {
                 let error = Arc::new(error);
@@ -203,6 +206,15 @@ impl Counting {
         for claim in claims {
             let is_repeated = |entry: &&Entry| claim.key.is_some() && entry.key == claim.key;
             let last = seen.lines.get(&claim.account);
+            let (policies, account) = (&self.policies, claim.account);
+            let terms = policies.terms_after(&claim.policy, account, last, now, &self.ledger);
+            match terms.await {
+                Ok(terms) => claim.policy = terms,
+                Err(error) => {
+                    told.push(Err(Arc::new(error)));
+                    continue;
+                }
+            }
             told.push(match seen.entries.iter().find(is_repeated) {
                 Some(entry) => Ok(Told::Repeated(entry.clone())),
                 None => {
@@ -271,8 +283,8 @@ impl Counting {
         }
     }
 
-    /// An account's totals now, with the units that wait for the ledger; `None` when Redis
-    /// cannot tell.
+    /// An account's totals by some terms, with the units that wait for the ledger; `None` when
+    /// Redis cannot tell.
     ///
     /// # Errors
     /// [`LedgerError`], where the ledger must be asked.
@@ -280,8 +292,8 @@ impl Counting {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
-        let now = self.clock.now();
         let mut count = Count {
             account,
             policy_version: policy.version,

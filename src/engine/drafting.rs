@@ -27,7 +27,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Learns what the rule asked for.
+    /// Learns what the rule asked for; the policy's version is known before.
     ///
     /// # Errors
     /// As [`Ledger::sums`].
@@ -49,7 +49,10 @@ impl Known {
                 self.holds = Some(ledger.holds(account, line, at).await?);
             }
             (Unknown::Holds, None) => self.holds = Some(Holds::default()),
-            (Unknown::Policy, _) => {}
+            (Unknown::Policy, _) => {
+                let corrupt = "a line under a version that its policy does not have";
+                return Err(LedgerError::Corrupt(corrupt.to_owned()));
+            }
         }
         Ok(())
     }

@@ -92,12 +92,6 @@ impl Group {
         self.claims.iter().chain(planned).all(holds)
     }
 
-    /// The policy in the newest version that one of the claims knows; `None` without claims.
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        let policies = self.claims.iter().map(|claim| &claim.policy);
-        policies.max_by_key(|policy| policy.version).cloned()
-    }
-
     /// Decides the claims after `last`, one after the other, each on what those before it
     /// leave.
     ///

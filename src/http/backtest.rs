@@ -114,7 +114,7 @@ impl BacktestBody {
         let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
         let range = range.and_then(|range| faults.body("/to", range));
         let rule = match self.policy.0.check(has_counters) {
-            Ok((rule, _)) => Some(rule),
+            Ok(change) => Some(change.rule),
             Err(ApiError::Invalid(parts)) => {
                 for part in parts {
                     faults.add(part.inside("/policy"));

@@ -80,6 +80,16 @@ pub struct UsageBody {
     subject: String,
     /// In the policy's order.
     limits: Vec<LimitUsage>,
+    /// The subject's override, while one holds; absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_note: Option<OverrideNote>,
+}
+
+/// That a subject's limits are not the policy's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideNote {
+    /// From this instant on the policy's own limits hold again; null for no end.
+    until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
@@ -248,5 +258,8 @@ pub async fn usage(
         policy_version: usage.policy.version,
         subject: subject.0.as_str().to_owned(),
         limits: usage.totals.iter().map(LimitUsage::from).collect(),
+        override_note: usage
+            .override_terms
+            .map(|terms| OverrideNote { until: terms.until }),
     }))
 }

@@ -40,7 +40,7 @@ pub enum ApiError {
     /// The body took too long to arrive.
     #[error("the body did not arrive in time: send it at once")]
     SlowRequest,
-    /// Values out of bounds.
+    /// Values out of bounds, or that do not fit what stands.
     #[error("the request has values out of bounds; see errors")]
     Invalid(Vec<InvalidPart>),
     /// No such policy, or archived.
@@ -326,7 +326,7 @@ pub fn problem_response(status: StatusCode, problem: &impl Serialize) -> HttpRes
     response
 }
 
-/// A policy's version as an ETag.
+/// The version of a policy or an override as an ETag.
 pub fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }
@@ -345,10 +345,10 @@ fn written(instant: DateTime<Utc>) -> String {
 
 fn describe_version(version: Option<u32>) -> String {
     match version {
-        Some(version) => format!(
-            "the policy stands at version {version}: read it again, and send its ETag in If-Match"
-        ),
-        None => "the policy does not exist: send no If-Match to create it".to_owned(),
+        Some(version) => {
+            format!("it stands at version {version}: read it again, and send its ETag in If-Match")
+        }
+        None => "it does not exist: send no If-Match to create it".to_owned(),
     }
 }
 
@@ -399,8 +399,14 @@ impl From<(PolicyName, EditError)> for ApiError {
         match error {
             EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
             EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
+            EditError::UnknownOverride => {
+                Self::NotFound("this subject has no override under this policy")
+            }
+            EditError::Misfit(faults) => {
+                Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
+            }
             EditError::ReasonRequired => {
-                let detail = "say why: a reason is needed to replace or archive a policy";
+                let detail = "say why: a reason is needed to replace, archive or delete";
                 Self::Invalid(vec![InvalidPart {
                     detail: detail.to_owned(),
                     pointer: Some("#/reason".to_owned()),

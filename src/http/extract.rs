@@ -56,9 +56,9 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
         let bytes = read_body(request, payload);
         Box::pin(async move {
             let bytes = bytes.await?;
-            match bytes.trim_ascii() {
-                b"" | b"null" => Ok(Self(None)),
-                text => parse_json(text).map(Some).map(Self),
+            match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => parse_json(&bytes).map(Some).map(Self),
             }
         })
     }
@@ -273,7 +273,7 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || {
         ApiError::invalid(
             "If-Match",
-            "write the ETag that the policy came with, such as \"3\"",
+            "write the ETag that it came with, such as \"3\"",
         )
     };
     let mut versions = Vec::new();

@@ -17,8 +17,8 @@ pub struct LimitUsage {
     /// The window: `minute`, `hour`, `day`, `week`, `month` or `year`.
     #[schema(value_type = words::Per, example = "day")]
     pub per: &'static str,
-    /// The most units in a window.
-    #[schema(example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    /// The most units in a window; 0 where an override blocks the subject.
+    #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
     /// The units used in the window.
     #[schema(example = 1)]

@@ -16,6 +16,7 @@ mod health;
 mod limits;
 mod links;
 mod openapi;
+mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
@@ -50,6 +51,18 @@ fn routes(service: &mut ServiceConfig) {
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
         read(r, policies::windows)
     });
+    at("/v1/policies/{policy}/overrides", "GET, HEAD", |r| {
+        read(r, overrides::list)
+    });
+    at(
+        "/v1/policies/{policy}/overrides/{subject}",
+        "GET, HEAD, PUT, DELETE",
+        |r| {
+            read(r, overrides::get)
+                .put(overrides::put)
+                .delete(overrides::delete)
+        },
+    );
     at("/v1/policies/{policy}/backtest", "POST", |r| {
         r.post(backtest::post)
     });

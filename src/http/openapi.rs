@@ -7,7 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, claims, corrections, entries, exports, grants, health, policies, reconciliations,
+    backtest, claims, corrections, entries, exports, grants, health, overrides, policies,
+    reconciliations,
 };
 
 /// What any request with a key may be answered with.
@@ -137,6 +138,10 @@ pub struct IdempotencyKeyField {
         policies::archive,
         policies::versions,
         policies::windows,
+        overrides::put,
+        overrides::get,
+        overrides::list,
+        overrides::delete,
         backtest::post,
         claims::post,
         claims::usage,
@@ -161,6 +166,7 @@ pub struct IdempotencyKeyField {
     security(("key" = [])),
     tags(
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
+        (name = "overrides", description = "Another `max` for one subject of a policy."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),

@@ -15,11 +15,12 @@ use super::extract::{
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text, format_minute,
-    weekday_name,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
+    format_minute, weekday_name,
 };
 use crate::domain::window::Per;
-use crate::engine::{Precondition, WindowQuery};
+use crate::engine::{PolicyChange, Precondition, WindowQuery};
+use crate::ledger::Standing;
 
 /// A policy as an admin writes it.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -61,6 +62,10 @@ pub struct PolicyBody {
     /// a limit, and record them afterwards. `refuse` when absent.
     #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
     on_ledger_outage: Option<String>,
+    /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
+    /// day, on. `now` when absent.
+    #[schema(value_type = Option<words::Effective>, example = "now")]
+    effective: Option<String>,
     /// Why; required when a policy is replaced. At most 1000 characters.
     #[schema(example = "campaign 7", max_length = 1000)]
     reason: Option<String>,
@@ -107,6 +112,13 @@ pub struct PolicyAnswer {
     on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
+    /// From when on this version is in force, unless a higher one is.
+    effective_at: DateTime<Utc>,
+    /// The number of the version in force now: a lower one while this one waits for its time.
+    /// Absent in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = 1)]
+    in_force_version: Option<u32>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
     /// Who made it: a key's id, or where the key was set.
@@ -134,18 +146,23 @@ pub struct PolicyList {
     next_cursor: Option<String>,
 }
 
+impl From<&Limit> for LimitAnswer {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str(),
+        }
+    }
+}
+
 impl From<Policy> for PolicyAnswer {
     fn from(policy: Policy) -> Self {
         let Rule { calendar, .. } = &policy.rule;
-        let limits = policy.rule.limits.iter().map(|limit| LimitAnswer {
-            max: limit.max,
-            per: limit.per.as_str(),
-        });
         Self {
             name: policy.name.to_string(),
             version: policy.version,
             time_zone: calendar.zone.name().to_owned(),
-            limits: limits.collect(),
+            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
             day_starts_at: format_minute(calendar.day_starts_at),
             week_starts_on: weekday_name(calendar.week_starts_on),
             description: policy.rule.description,
@@ -155,6 +172,8 @@ impl From<Policy> for PolicyAnswer {
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
             archived: policy.archived,
+            effective_at: policy.effective_at,
+            in_force_version: None,
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
             reason: policy.reason,
@@ -162,12 +181,21 @@ impl From<Policy> for PolicyAnswer {
     }
 }
 
+impl From<Standing> for PolicyAnswer {
+    fn from(standing: Standing) -> Self {
+        Self {
+            in_force_version: Some(standing.in_force.version),
+            ..standing.newest.into()
+        }
+    }
+}
+
 impl PolicyBody {
-    /// Checks it: the rule, and why.
+    /// Checks it.
     ///
     /// # Errors
     /// [`ApiError::Invalid`].
-    pub fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
+    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -179,6 +207,8 @@ impl PolicyBody {
             let detail = "only enforce is built yet: leave it out";
             faults.add(InvalidPart::body("/mode", detail));
         }
+        let effective = self.effective.as_deref().unwrap_or("now").parse();
+        let effective = faults.body("/effective", effective);
         let reason = self.reason.as_deref().map_or(Ok(()), check_text);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
@@ -214,7 +244,12 @@ impl PolicyBody {
                 faults.add(InvalidPart::body("/on_ledger_outage", detail));
             }
         }
-        Ok((faults.or(rule.ok())?, self.reason))
+        let (rule, effective) = faults.or(rule.ok().zip(effective))?;
+        Ok(PolicyChange {
+            rule,
+            effective,
+            reason: self.reason,
+        })
     }
 }
 
@@ -231,8 +266,9 @@ pub struct PutQuery {
 /// Create, replace or revive a policy.
 ///
 /// A change holds for the very next claim at the instance that took it, and everywhere within
-/// a second. Every change makes a new version; a policy that is so already is left as it is.
-/// Without `If-Match` the last writer wins.
+/// a second; with `effective` it holds everywhere from the same instant on. Every change makes
+/// a new version; a policy that is so already is left as it is. Of the versions whose time has
+/// come the highest is in force. Without `If-Match` the last writer wins.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -258,10 +294,10 @@ pub async fn put(
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let (rule, reason) = body.0.check(data.has_counters())?;
+    let change = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, rule, reason, precondition, caller.key(), dry_run)
+        .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
     if dry_run {
@@ -273,11 +309,11 @@ pub async fn put(
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
     };
-    response.insert_header((header::ETAG, etag(edited.after.version)));
+    response.insert_header((header::ETAG, etag(edited.after.newest.version)));
     Ok(response.json(PolicyAnswer::from(edited.after)))
 }
 
-/// A policy, with its version as ETag.
+/// A policy in its newest version, which may still wait for its time; with its ETag.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -295,7 +331,7 @@ pub async fn get(
 ) -> Result<HttpResponse, ApiError> {
     let found = engine(&data).policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let etag = (header::ETAG, etag(found.version));
+    let etag = (header::ETAG, etag(found.newest.version));
     Ok(HttpResponse::Ok()
         .insert_header(etag)
         .json(PolicyAnswer::from(found)))
@@ -471,7 +507,7 @@ pub struct WindowList {
     next_cursor: Option<String>,
 }
 
-/// The windows of a policy that touch a span.
+/// The windows of a policy that touch a span, by the version in force.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -511,6 +547,7 @@ pub async fn windows(
     let found = engine(&data).policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let query = WindowQuery { per, from, to };
+    let found = found.in_force;
     let (windows, next_cursor) = data.windows(&found, &query, limit, cursor.as_deref())?;
     let calendar = &found.rule.calendar;
     let items = windows.into_iter().map(|window| WindowAnswer {

@@ -3,6 +3,7 @@
 //! The two stores are twins: the same files, the same names, the same answers. Which of them
 //! is called is decided here.
 
+mod changes;
 mod error;
 mod postgres;
 mod record;
@@ -22,12 +23,13 @@ use crate::domain::claim::Subject;
 use crate::domain::correction::Holds;
 use crate::domain::grant::{Entry, Followers, Grant, GrantState, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::reconciliation::{
     Difference, Finished, KeptDifference, Reconciliation, Started,
 };
 use crate::domain::window::Window;
 
+pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
 pub use snapshot::Snapshot;
 
@@ -164,22 +166,6 @@ impl ProvisionalScope {
     }
 }
 
-/// What a change makes of a policy.
-#[derive(Debug)]
-pub enum Change {
-    /// Nothing: it is so already.
-    Keep,
-    /// A new version.
-    Version {
-        /// What it says.
-        rule: Rule,
-        /// Whether it takes no more claims.
-        archived: bool,
-        /// Why.
-        reason: Option<String>,
-    },
-}
-
 /// An entry under audit, as its row has it.
 #[derive(Debug)]
 pub struct Audited {
@@ -210,15 +196,6 @@ pub struct KeyRecord {
     pub created_at: DateTime<Utc>,
 }
 
-/// A change of a policy that was made, or that was found made already.
-#[derive(Debug)]
-pub struct Edited {
-    /// The version before; `None` for a new policy.
-    pub before: Option<Policy>,
-    /// The version now.
-    pub after: Policy,
-}
-
 /// The accounts whose turn it is here: other instances that want them too wait until this is
 /// dropped.
 pub enum Turn {
@@ -237,6 +214,7 @@ macro_rules! store {
         }
     };
 }
+use store;
 
 impl Ledger {
     /// The names of the stores.
@@ -402,80 +380,6 @@ impl Ledger {
             Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
             Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
         }
-    }
-
-    /// The number of the last change of a policy. It grows by each change, and changes are
-    /// visible in its order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn revision(&self) -> Result<u64, LedgerError> {
-        store!(self, store => store.revision().await)
-    }
-
-    /// The versions of policies that came after a revision and up to another, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies_between(
-        &self,
-        after: u64,
-        up_to: u64,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies_between(after, up_to).await)
-    }
-
-    /// A policy's last version, archived or not.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
-        store!(self, store => store.policy(name).await)
-    }
-
-    /// A policy's versions below `before`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn versions(
-        &self,
-        name: &PolicyName,
-        before: u32,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.versions(name, before, limit).await)
-    }
-
-    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
-    /// `only` of these.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies(
-        &self,
-        only: Option<&[PolicyName]>,
-        after: &str,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies(only, after, limit).await)
-    }
-
-    /// Changes a policy as `decide` says, from the version that stands when no other change
-    /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
-    /// on both nothing was changed. In a dry run nothing is changed either: what would have been
-    /// made is taken back.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn edit_policy<E: Send>(
-        &self,
-        name: &PolicyName,
-        changed_by: &str,
-        changed_at: DateTime<Utc>,
-        dry_run: bool,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
-    ) -> Result<Result<Edited, E>, LedgerError> {
-        store!(self, store => store.edit_policy(name, changed_by, changed_at, dry_run, decide).await)
     }
 
     /// Every key.

@@ -5,3 +5,5 @@ mod cuts;
 mod exact;
 mod histories;
 mod keys;
+mod overrides;
+mod schedules;

@@ -12,10 +12,12 @@ mod grants;
 mod health;
 mod metrics;
 mod overload;
+mod overrides;
 mod policies;
 mod replays;
 mod request_id;
 mod routes;
+mod schedules;
 mod usage;
 mod windows;
 

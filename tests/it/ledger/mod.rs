@@ -2,5 +2,6 @@
 
 mod append;
 mod open;
+mod overrides;
 mod policies;
 mod read;
