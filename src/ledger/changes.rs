@@ -69,7 +69,11 @@ pub struct Edited {
 
 impl Edited {
     /// How a policy stands after a change at an instant: what `before` had, or the change.
-    fn new(before: Option<Standing>, after: Option<Policy>, at: DateTime<Utc>) -> Option<Self> {
+    pub(super) fn new(
+        before: Option<Standing>,
+        after: Option<Policy>,
+        at: DateTime<Utc>,
+    ) -> Option<Self> {
         let newest = after.or_else(|| before.as_ref().map(|before| before.newest.clone()))?;
         let in_force = match &before {
             Some(before) if !newest.has_effect(at) => before.in_force.clone(),
