@@ -107,6 +107,26 @@ pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Every item of a list, page by page.
+pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut cursor = Value::Null;
+    loop {
+        let mut request = request(server, Method::GET, path)?;
+        if let Some(cursor) = cursor.as_str() {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let mut page = call(request).await?;
+        if let Value::Array(page) = page["items"].take() {
+            items.extend(page);
+        }
+        cursor = page["next_cursor"].take();
+        if cursor.is_null() {
+            return Ok(items);
+        }
+    }
+}
+
 /// Shows a policy.
 pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
@@ -138,26 +158,6 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     let policy = call(request).await?;
     show(&args.server, &policy);
     Ok(ExitCode::SUCCESS)
-}
-
-/// Every item of a list, page by page.
-pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
-    let mut items = Vec::new();
-    let mut cursor = Value::Null;
-    loop {
-        let mut request = request(server, Method::GET, path)?;
-        if let Some(cursor) = cursor.as_str() {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let mut page = call(request).await?;
-        if let Value::Array(more) = page["items"].take() {
-            items.extend(more);
-        }
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
-            return Ok(items);
-        }
-    }
 }
 
 /// A text as a segment of a path.

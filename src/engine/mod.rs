@@ -1,4 +1,4 @@
-//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the
+//! The use cases: claim, read usage, edit a policy or a key, list grants, reconcile. It alone decides the
 //! order of writes.
 
 mod access;
@@ -19,6 +19,7 @@ mod findings;
 mod grants;
 mod group;
 mod health;
+mod keys;
 mod metrics;
 mod overrides;
 mod pace;
@@ -30,6 +31,7 @@ mod submit;
 mod totals;
 mod walk;
 mod windows;
+mod wrong_keys;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,9 +57,11 @@ pub use cursor::InvalidCursor;
 pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
+pub use keys::KeyError;
 pub use pending::{Outcome, Undecided};
 pub use reconcile::ReconcileFailure;
 pub use windows::WindowQuery;
+pub use wrong_keys::WrongKeyAnswer;
 
 use access::Access;
 use append::Appender;
@@ -70,6 +74,7 @@ use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use reconcile::Reconciler;
 use settle::SettleQueue;
+use wrong_keys::WrongKeys;
 
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
@@ -153,7 +158,8 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
-    access: Access,
+    access: Arc<Access>,
+    wrong_keys: WrongKeys,
     watch: Arc<Watch>,
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
@@ -190,7 +196,8 @@ impl Engine {
         };
         let (access, new_secret) =
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
-        let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
+        let policies = Policies::load(&ledger, access.clone()).await;
+        let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
         let metrics = Metrics::default();
         let watcher = Watcher {
@@ -234,6 +241,7 @@ impl Engine {
             metrics,
             policies,
             access,
+            wrong_keys: WrongKeys::default(),
             watch,
             background,
             reconciler,
@@ -247,9 +255,9 @@ impl Engine {
         Ok((Arc::new(engine), new_secret))
     }
 
-    /// Who may use a secret.
+    /// Whose secret it is, if that key is valid now.
     pub fn authenticate(&self, secret: &str) -> Option<Principal> {
-        self.access.authenticate(secret)
+        self.access.authenticate(secret, self.clock.now())
     }
 
     /// Whether there are counters, answering or not.

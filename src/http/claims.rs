@@ -14,9 +14,7 @@ use super::extract::{
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{
-    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
-};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath};
 use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
@@ -131,6 +129,8 @@ impl ClaimBody {
     ),
     request_body = ClaimBody,
     responses(
+        // Before the denial, which has the status of too many wrong keys.
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
         (status = 201, description = "Granted.", body = ClaimAnswer, headers(
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
@@ -139,12 +139,11 @@ impl ClaimBody {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 429, description = "`quota-exceeded`: denied; nothing was counted.", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
+        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. (`too-many-wrong-keys`, a problem document like any other: wait for as long as `Retry-After` says.)", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim could fit."),
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
         )),
-        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn post(

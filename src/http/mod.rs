@@ -13,6 +13,7 @@ mod exports;
 mod extract;
 mod grants;
 mod health;
+mod keys;
 mod limits;
 mod links;
 mod openapi;
@@ -21,6 +22,7 @@ mod policies;
 mod reconciliations;
 mod request_id;
 mod words;
+mod wrong_key;
 
 use std::future::ready;
 
@@ -100,6 +102,12 @@ fn routes(service: &mut ServiceConfig) {
     });
     at("/v1/reconciliations/{id}", "GET, HEAD", |r| {
         read(r, reconciliations::get)
+    });
+    at("/v1/keys", "GET, HEAD, POST", |r| {
+        read(r, keys::list).post(keys::post)
+    });
+    at("/v1/keys/{id}", "GET, HEAD, PATCH, DELETE", |r| {
+        read(r, keys::get).patch(keys::patch).delete(keys::revoke)
     });
     // Open to all; everything else takes a key.
     at("/livez", "GET, HEAD", |r| read(r, health::livez));

@@ -4,7 +4,7 @@
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, policy, reconciliation, window};
+use crate::domain::{grant, key, policy, reconciliation, window};
 use crate::ledger::Ledger;
 
 macro_rules! words {
@@ -49,6 +49,8 @@ words! {
     EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
     /// How an export is written.
     ExportFormat = ["csv", "ndjson"];
+    /// What a key may do.
+    Role = key::Role::ALL.map(key::Role::as_str);
     /// Whatever there is.
     Anything = ["*"];
     /// A filter that is there or not.

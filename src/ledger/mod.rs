@@ -5,6 +5,7 @@
 
 mod changes;
 mod error;
+mod keys;
 mod postgres;
 mod record;
 mod report;
@@ -31,6 +32,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
+pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
 
 /// How many open holds are read beyond those that have lapsed.
@@ -179,21 +181,6 @@ pub struct Audited {
     pub subject: Option<String>,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
-}
-
-/// A key that may use the API.
-#[derive(Debug, Clone)]
-pub struct KeyRecord {
-    /// Its id.
-    pub id: Uuid,
-    /// What it is for.
-    pub name: String,
-    /// Its role.
-    pub role: String,
-    /// The hash of its secret.
-    pub secret_hash: [u8; 32],
-    /// When it was made.
-    pub created_at: DateTime<Utc>,
 }
 
 /// The accounts whose turn it is here: other instances that want them too wait until this is
@@ -380,23 +367,6 @@ impl Ledger {
             Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
             Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
         }
-    }
-
-    /// Every key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
-        store!(self, store => store.keys().await)
-    }
-
-    /// Keeps the first key of a ledger. False when there is a key already, also when another
-    /// instance was there first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
-        store!(self, store => store.add_first_key(key).await)
     }
 
     /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite

@@ -32,7 +32,11 @@ BEYOND_SCHEMAS = [
     ("#/effective", "a new policy takes effect at once|never comes"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|more than the \d+ that are used"),
-    ("#/reason|reason", "a reason is needed to replace"),
+    ("#/reason|reason", "a reason is needed to"),
+    # Instants against the clock, names against what there is, and each other.
+    ("#/ends_at", "must lie in the future"),
+    ("#/policies", "an admin key is never confined"),
+    (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
     # This server runs without Redis.
     ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis"),
     ("#/hold_seconds", "not built yet"),

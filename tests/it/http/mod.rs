@@ -10,6 +10,7 @@ mod errors;
 mod exports;
 mod grants;
 mod health;
+mod keys;
 mod metrics;
 mod overload;
 mod overrides;
