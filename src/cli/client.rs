@@ -237,10 +237,19 @@ fn print_policy(policy: &Value) {
     let limits: Vec<String> = limits
         .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
         .collect();
+    let version = &policy["version"];
+    let in_force = &policy["in_force_version"];
+    let begins = match in_force.is_null() || in_force == version {
+        true => String::new(),
+        false => format!(
+            "  (from {}; until then version {in_force})",
+            text(&policy["effective_at"])
+        ),
+    };
     println!(
-        "{:<24} version {:<4} {:<24} {}{}",
+        "{:<24} version {:<4} {:<24} {}{}{begins}",
         text(&policy["name"]),
-        policy["version"].to_string(),
+        version.to_string(),
         text(&policy["time_zone"]),
         limits.join(", "),
         if policy["paused"] == true {
