@@ -3,6 +3,7 @@
 mod apply;
 mod backtest;
 mod client;
+mod keys;
 mod reconciliation;
 mod yaml;
 
@@ -47,6 +48,9 @@ enum Command {
     /// List, show, put, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Make, list, show, end or revoke API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
 }
 
 /// A running server, and a key for it.
@@ -201,6 +205,96 @@ struct PolicyPutArgs {
     server: ServerArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Make a key; its secret is printed this once
+    Create(KeyCreateArgs),
+    /// List the keys, newest first
+    List(ServerArgs),
+    /// Show a key
+    Show(KeyShowArgs),
+    /// Give a key an end, or take it away
+    End(KeyEndArgs),
+    /// Revoke a key for good
+    Revoke(KeyRevokeArgs),
+}
+
+#[derive(Debug, Args)]
+struct KeyCreateArgs {
+    /// What it is for
+    name: String,
+
+    /// claim, audit or admin
+    #[arg(long)]
+    role: String,
+
+    /// A policy that it is confined to; may be repeated
+    #[arg(long = "policy")]
+    policies: Vec<String>,
+
+    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    ends_at: Option<String>,
+
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyShowArgs {
+    /// The key's id
+    id: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyEndArgs {
+    /// The key's id
+    id: String,
+
+    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long, required_unless_present = "never")]
+    at: Option<String>,
+
+    /// Take its end away
+    #[arg(long, conflicts_with = "at")]
+    never: bool,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// Change only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyRevokeArgs {
+    /// The key's id
+    id: String,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// Revoke only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// Runs a command. What goes wrong is one line on standard error and exit code 1.
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
@@ -218,6 +312,11 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
         Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
         Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
+        Command::Key(KeyCommand::Create(args)) => keys::create(args).await,
+        Command::Key(KeyCommand::List(args)) => keys::list(args).await,
+        Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
+        Command::Key(KeyCommand::End(args)) => keys::end(args).await,
+        Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));

@@ -57,15 +57,19 @@ impl Precondition {
     /// Checks it against the version that stands; what is archived or deleted does not exist
     /// for clients.
     pub fn check(&self, version: Option<u32>) -> Result<(), EditError> {
-        let holds = match self {
+        match self.holds(version) {
+            true => Ok(()),
+            false => Err(EditError::PreconditionFailed(version)),
+        }
+    }
+
+    /// Whether it holds for what stands at a version; `None` when it does not exist.
+    pub fn holds(&self, version: Option<u32>) -> bool {
+        match self {
             Self::None => true,
             Self::Exists => version.is_some(),
             Self::Absent => version.is_none(),
             Self::Versions(versions) => version.is_some_and(|version| versions.contains(&version)),
-        };
-        match holds {
-            true => Ok(()),
-            false => Err(EditError::PreconditionFailed(version)),
         }
     }
 }

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::access::Access;
 use crate::domain::account::instant_after;
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
@@ -22,6 +23,8 @@ pub const FRESH: Duration = Duration::from_secs(1);
 /// Every policy's versions that are or may come into force, archived ones too, and every
 /// account's override.
 pub struct Policies {
+    /// The keys are learned by the same poll.
+    access: Arc<Access>,
     known: ArcSwap<Known>,
     overrides: RwLock<Overrides>,
     progress: Mutex<Progress>,
@@ -63,8 +66,9 @@ impl Policies {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn load(ledger: &Ledger) -> Result<Self, LedgerError> {
+    pub async fn load(ledger: &Ledger, access: Arc<Access>) -> Result<Self, LedgerError> {
         let policies = Self {
+            access,
             known: ArcSwap::default(),
             overrides: RwLock::default(),
             progress: Mutex::new(Progress {
@@ -178,6 +182,8 @@ impl Policies {
         let as_of = Instant::now();
         let known = self.progress().revision;
         let revision = ledger.revision().await?;
+        // First, so that a revoked key stops working also where a policy cannot be read.
+        self.access.refresh(ledger, revision).await?;
         if revision > known {
             self.learn(ledger.policies_between(known, revision).await?);
             let overrides = ledger.overrides_between(known, revision).await?;

@@ -195,6 +195,8 @@ impl DeniedSubject {
 /// Reading begins with the earliest window that the first day lies in, so that a month is known
 /// from its beginning. Overrides are not applied, and claims that were denied are not known.
 /// Nothing is changed.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     post, path = "/v1/policies/{policy}/backtest", operation_id = "backtest_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),

@@ -218,6 +218,22 @@ pub fn decoded(request: &HttpRequest, segment: &str) -> String {
         .into_owned()
 }
 
+/// An id in the path.
+pub struct IdPath(pub Uuid);
+
+impl FromRequest for IdPath {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let id = Uuid::parse_str(&decoded(request, "id"));
+        ready(
+            id.map(IdPath)
+                .map_err(|_| ApiError::invalid("id", "an id is a UUID")),
+        )
+    }
+}
+
 /// The `Idempotency-Key`, if there is one.
 pub struct KeyHeader(pub Option<IdempotencyKey>);
 

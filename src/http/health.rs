@@ -48,6 +48,7 @@ pub async fn livez() -> &'static str {
     responses(
         (status = 200, description = "The measures of this instance.", body = String, content_type = "application/openmetrics-text"),
         (status = 401, description = "`unauthorized`: no valid key.", body = super::error::Problem, content_type = "application/problem+json"),
+        (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = super::error::Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpResponse, ApiError> {

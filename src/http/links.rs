@@ -44,6 +44,9 @@ const LINKS: &[Row] = &[
     ("claim", "201", "list_entries", ACCOUNT),
     ("claim", "201", "adjust", ACCOUNT),
     ("reconcile", "201", "get_reconciliation", ID),
+    ("create_key", "201", "get_key", ID),
+    ("create_key", "201", "end_key", ID),
+    ("create_key", "201", "revoke_key", ID),
 ];
 
 /// Writes the links into the specification.
@@ -77,8 +80,9 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
         get,
         put,
         post,
+        patch,
         delete,
         ..
     } = item;
-    [get, put, post, delete].into_iter().flatten()
+    [get, put, post, patch, delete].into_iter().flatten()
 }

@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, claims, corrections, entries, exports, grants, health, overrides, policies,
-    reconciliations, windows,
+    backtest, batches, claims, corrections, entries, exports, grants, health, keys, overrides,
+    policies, reconciliations, windows,
 };
 
 /// What any request with a key may be answered with.
@@ -30,6 +30,9 @@ pub enum Faults4xx {
     /// key with another claim.
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(Problem),
+    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooManyWrongKeys(Problem),
 }
 
 /// What any request with a body may be answered with.
@@ -145,6 +148,7 @@ pub struct IdempotencyKeyField {
         backtest::post,
         claims::post,
         claims::usage,
+        batches::post,
         entries::list,
         entries::adjust,
         grants::get,
@@ -155,6 +159,11 @@ pub struct IdempotencyKeyField {
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
+        keys::post,
+        keys::list,
+        keys::get,
+        keys::patch,
+        keys::revoke,
         health::livez,
         health::readyz,
         health::metrics,
@@ -171,6 +180,7 @@ pub struct IdempotencyKeyField {
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
+        (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),
     ),
     modifiers(&BearerKey, &Links),

@@ -12,7 +12,9 @@ use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
+};
 use super::policies::{LimitAnswer, PageQuery, ReasonQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
@@ -128,9 +130,7 @@ impl OverrideBody {
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        IfMatch, IfNoneMatch,
+        SubjectInPath, IfMatch, IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(
@@ -170,8 +170,7 @@ pub async fn put(
     get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String))),
@@ -231,9 +230,7 @@ pub async fn list(
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        IfMatch, ReasonQuery,
+        SubjectInPath, IfMatch, ReasonQuery,
     ),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),

@@ -4,7 +4,7 @@
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, policy, reconciliation, schedule, window};
+use crate::domain::{grant, key, policy, reconciliation, schedule, window};
 use crate::ledger::Ledger;
 
 macro_rules! words {
@@ -35,7 +35,7 @@ words! {
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
-    /// When a change takes effect.
+    /// When a change of a policy takes effect.
     Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
     /// Whether a policy denies what does not fit.
     Mode = ["enforce"];
@@ -49,6 +49,8 @@ words! {
     EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
     /// How an export is written.
     ExportFormat = ["csv", "ndjson"];
+    /// What a key may do.
+    Role = key::Role::ALL.map(key::Role::as_str);
     /// Whatever there is.
     Anything = ["*"];
     /// A filter that is there or not.

@@ -90,7 +90,7 @@ impl Edited {
 }
 
 impl Ledger {
-    /// The number of the last change of a policy or override. It grows by each change, and
+    /// The number of the last change of a policy, override or key. It grows by each change, and
     /// changes are visible in its order.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 mod changes;
 mod error;
+mod keys;
 mod postgres;
 mod record;
 mod report;
@@ -31,6 +32,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
+pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
 
 /// How many open holds are read beyond those that have lapsed.
@@ -181,21 +183,6 @@ pub struct Audited {
     pub entry: Result<Entry, LedgerError>,
 }
 
-/// A key that may use the API.
-#[derive(Debug, Clone)]
-pub struct KeyRecord {
-    /// Its id.
-    pub id: Uuid,
-    /// What it is for.
-    pub name: String,
-    /// Its role.
-    pub role: String,
-    /// The hash of its secret.
-    pub secret_hash: [u8; 32],
-    /// When it was made.
-    pub created_at: DateTime<Utc>,
-}
-
 /// The accounts whose turn it is here: other instances that want them too wait until this is
 /// dropped.
 pub enum Turn {
@@ -313,6 +300,15 @@ impl Ledger {
         store!(self, store => store.append(drafts).await)
     }
 
+    /// Appends drafts in one transaction, all of them or none. False when none stands, since some
+    /// account's last line is not the one assumed.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`].
+    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        store!(self, store => store.append_all(drafts).await)
+    }
+
     /// Waits for its turn at accounts that several instances want at once.
     ///
     /// # Errors
@@ -380,23 +376,6 @@ impl Ledger {
             Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
             Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
         }
-    }
-
-    /// Every key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
-        store!(self, store => store.keys().await)
-    }
-
-    /// Keeps the first key of a ledger. False when there is a key already, also when another
-    /// instance was there first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
-        store!(self, store => store.add_first_key(key).await)
     }
 
     /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite

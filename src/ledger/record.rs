@@ -1,12 +1,15 @@
 //! How both stores write kinds, rules and numbers.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::LedgerError;
+use super::{LedgerError, decode_name};
 use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
+use crate::domain::key::Role;
 use crate::domain::policy::{
     Durability, Limit, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
     weekday_name,
@@ -221,10 +224,29 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
 }
 
+/// A role from its name.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_role(text: &str) -> Result<Role, LedgerError> {
+    text.parse()
+        .map_err(|_| LedgerError::Corrupt(format!("a key's role {text:?}")))
+}
+
 /// Policies' names as a JSON array.
 pub fn encode_names(names: &[PolicyName]) -> String {
     let names: Vec<&str> = names.iter().map(PolicyName::as_str).collect();
     serde_json::to_string(&names).expect("texts are JSON")
+}
+
+/// Policies' names from the JSON that [`encode_names`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_names(text: &str) -> Result<Arc<[PolicyName]>, LedgerError> {
+    let names: Vec<String> = serde_json::from_str(text)
+        .map_err(|error| LedgerError::Corrupt(format!("a key's policies: {error}")))?;
+    names.iter().map(|name| decode_name(name)).collect()
 }
 
 /// A count or number that a store keeps as a signed integer.
@@ -248,6 +270,9 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
+        assert!(decode_role("root").is_err());
+        assert!(decode_names("{}").is_err());
+        assert!(decode_names("[\"A\"]").is_err());
         assert!(decode_kind(0, None, None).is_err());
         assert!(decode_kind(3, None, None).is_err());
         assert!(decode_limits(r#"[{"max":1,"per":"eon"}]"#).is_err());
