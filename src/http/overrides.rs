@@ -12,7 +12,9 @@ use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
+};
 use super::policies::{LimitAnswer, PageQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
