@@ -12,8 +12,11 @@ use super::extract::{
     Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
+};
 use super::policies::{LimitAnswer, PageQuery, page_limit};
+use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{LimitDraft, check_text};
@@ -42,7 +45,7 @@ pub struct OverrideLimitBody {
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// One that the policy has a limit for.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: String,
 }
 
@@ -127,18 +130,16 @@ impl OverrideBody {
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have, or `*`: it must exist."),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
+        SubjectInPath,
+        IfMatch,
+        IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(
         (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the override stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn put(
@@ -171,8 +172,7 @@ pub async fn put(
     get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String))),
@@ -242,9 +242,8 @@ pub struct DeleteQuery {
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have."),
+        SubjectInPath,
+        IfMatch,
         DeleteQuery,
     ),
     responses(

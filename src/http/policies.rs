@@ -64,7 +64,7 @@ pub struct PolicyBody {
     on_ledger_outage: Option<String>,
     /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
     /// day, on. `now` when absent.
-    #[schema(example = "now")]
+    #[schema(value_type = Option<words::Effective>, example = "now")]
     effective: Option<String>,
     /// Why; required when a policy is replaced. At most 1000 characters.
     #[schema(example = "campaign 7", max_length = 1000)]
@@ -259,7 +259,7 @@ impl PolicyBody {
 #[into_params(parameter_in = Query)]
 pub struct PutQuery {
     /// `true`: change nothing, and answer what the policy would become.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     dry_run: Option<String>,
 }
 
