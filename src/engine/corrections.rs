@@ -12,7 +12,6 @@ use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
-use crate::domain::identity::EntryId;
 use crate::domain::policy::PolicyName;
 
 /// What is to become of a grant.

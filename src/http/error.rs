@@ -445,7 +445,12 @@ impl From<(PolicyName, EditError)> for ApiError {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }
             EditError::ReasonRequired => {
-                reason_required("say why: a reason is needed to replace, archive or delete")
+                let detail = "say why: a reason is needed to replace, archive or delete";
+                Self::Invalid(vec![InvalidPart {
+                    detail: detail.to_owned(),
+                    pointer: Some("#/reason".to_owned()),
+                    parameter: Some("reason"),
+                }])
             }
         }
     }
@@ -456,9 +461,6 @@ impl From<KeyError> for ApiError {
         match error {
             KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
             KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
-            KeyError::ReasonRequired => {
-                reason_required("say why: a reason is needed to end or revoke a key")
-            }
             KeyError::Revoked => Self::KeyRevoked,
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {
@@ -470,13 +472,4 @@ impl From<KeyError> for ApiError {
             }
         }
     }
-}
-
-/// Whether the reason was to come in the body or in the query.
-fn reason_required(detail: &str) -> ApiError {
-    ApiError::Invalid(vec![InvalidPart {
-        detail: detail.to_owned(),
-        pointer: Some("#/reason".to_owned()),
-        parameter: Some("reason"),
-    }])
 }
