@@ -105,7 +105,7 @@ impl Engine {
     pub async fn revoke_key(
         self: &Arc<Self>,
         id: Uuid,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Key, KeyError>, Failure> {
@@ -115,7 +115,7 @@ impl Engine {
                 ..key.rule.clone()
             })
         };
-        self.change_key(id, reason, precondition, changed_by, change)
+        self.change_key(id, Some(reason), precondition, changed_by, change)
             .await
     }
 

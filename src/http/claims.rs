@@ -14,7 +14,9 @@ use super::extract::{
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
 use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};

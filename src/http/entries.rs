@@ -14,7 +14,9 @@ use super::extract::{
     parse_instant,
 };
 use super::limits::LimitUsage;
-use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
 use super::policies::{PageQuery, page_limit};
 use super::words;
 use crate::domain::claim::{ClaimError, Subject, Units};

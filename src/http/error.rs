@@ -435,7 +435,7 @@ impl From<(PolicyName, EditError)> for ApiError {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }
             EditError::ReasonRequired => {
-                reason_required("say why: a reason is needed to replace, archive or delete")
+                reason_required("say why: a reason is needed to replace what stands")
             }
         }
     }
@@ -447,7 +447,7 @@ impl From<KeyError> for ApiError {
             KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
             KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
             KeyError::ReasonRequired => {
-                reason_required("say why: a reason is needed to end or revoke a key")
+                reason_required("say why: a reason is needed to change a key's end")
             }
             KeyError::Revoked => Self::KeyRevoked,
             KeyError::LastAdmin => Self::LastAdminKey,
@@ -462,11 +462,6 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// Whether the reason was to come in the body or in the query.
 fn reason_required(detail: &str) -> ApiError {
-    ApiError::Invalid(vec![InvalidPart {
-        detail: detail.to_owned(),
-        pointer: Some("#/reason".to_owned()),
-        parameter: Some("reason"),
-    }])
+    ApiError::Invalid(vec![InvalidPart::body("/reason", detail)])
 }

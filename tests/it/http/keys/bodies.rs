@@ -225,7 +225,7 @@ async fn what_is_wrong_makes_no_key(stack: Stack) {
     }
     assert_eq!(
         invalid_places(&send(&app, Method::DELETE, &path, "").await),
-        ["#/reason"]
+        ["reason"]
     );
     let long = format!("{path}?reason={}", "x".repeat(1001));
     assert_eq!(
