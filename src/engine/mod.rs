@@ -4,6 +4,7 @@
 mod access;
 mod append;
 mod ask;
+mod atomic;
 mod backtest;
 mod batch;
 mod claim;
@@ -31,6 +32,7 @@ mod submit;
 mod totals;
 mod walk;
 mod windows;
+mod work;
 mod wrong_keys;
 
 use std::future::Future;
@@ -50,6 +52,7 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
+pub use atomic::Member;
 pub use backtest::Backtested;
 pub use claim::{ClaimFailure, Rehearsal, Usage};
 pub use corrections::{Adjustment, Correction};
