@@ -9,17 +9,17 @@ use utoipa::ToSchema;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
-    parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, SubjectPath, Then,
+    WholeNumber, engine, parse_instant,
 };
 use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
 };
-use super::policies::{LimitAnswer, PageQuery, ReasonQuery, page_limit};
+use super::policies::{LimitAnswer, PageQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{LimitDraft, check_text};
+use crate::domain::policy::{LimitDraft, check_reason};
 use crate::engine::Precondition;
 
 /// An override as an admin writes it.
@@ -32,8 +32,8 @@ pub struct OverrideBody {
     /// From this instant on the policy's own limits hold again; null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     until: Option<String>,
-    /// Why; required when an override is replaced. At most 1000 characters.
-    #[schema(example = "vip", max_length = 1000)]
+    /// Why; required when an override is replaced. 1 to 1000 characters.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl OverrideBody {
         let mut faults = Faults::default();
         let until = self.until.as_deref().map(parse_instant).transpose();
         let until = faults.body("/until", until).flatten().map(to_micros);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -230,7 +230,9 @@ pub async fn list(
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        SubjectInPath, IfMatch, ReasonQuery,
+        SubjectInPath,
+        IfMatch,
+        ReasonQuery,
     ),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),

@@ -9,13 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
-    parse_true,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, Then, WholeNumber, engine,
+    parse_instant, parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_reason,
     format_minute, weekday_name,
 };
 use crate::engine::{PolicyChange, Precondition};
@@ -65,8 +65,8 @@ pub struct PolicyBody {
     /// day, on. `now` when absent.
     #[schema(value_type = Option<words::Effective>, example = "now")]
     effective: Option<String>,
-    /// Why; required when a policy is replaced. At most 1000 characters.
-    #[schema(example = "campaign 7", max_length = 1000)]
+    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -208,7 +208,7 @@ impl PolicyBody {
         }
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -383,29 +383,6 @@ pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     let mut faults = Faults::default();
     let limit = faults.limit(query.limit.as_ref());
     faults.or(Some(limit))
-}
-
-/// Why something is archived or deleted.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ReasonQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "campaign 7 is over")]
-    reason: Option<String>,
-}
-
-impl ReasonQuery {
-    /// The reason, if there is one.
-    ///
-    /// # Errors
-    /// [`ApiError::Invalid`].
-    pub fn check(self) -> Result<Option<String>, ApiError> {
-        match self.reason.as_deref().map(check_text) {
-            Some(Err(detail)) => Err(ApiError::invalid("reason", detail)),
-            Some(Ok(())) | None => Ok(self.reason),
-        }
-    }
 }
 
 /// Archive a policy: no more claims; its history stays.
