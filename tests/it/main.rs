@@ -9,6 +9,7 @@
 mod cli;
 mod cli_apply;
 mod cli_corrections;
+mod cli_overrides;
 mod concurrency;
 mod counter;
 mod counting;
