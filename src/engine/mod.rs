@@ -6,6 +6,7 @@ mod append;
 mod ask;
 mod backtest;
 mod batch;
+mod changes;
 mod claim;
 mod compare;
 mod corrections;
@@ -51,6 +52,7 @@ use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
 pub use backtest::Backtested;
+pub use changes::ChangeQuery;
 pub use claim::{ClaimFailure, Rehearsal, Usage};
 pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;

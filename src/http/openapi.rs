@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, claims, corrections, entries, exports, grants, health, keys, overrides, policies,
-    reconciliations,
+    backtest, changes, claims, corrections, entries, exports, grants, health, keys, overrides,
+    policies, reconciliations,
 };
 
 /// What any request with a key may be answered with.
@@ -155,6 +155,7 @@ pub struct IdempotencyKeyField {
         corrections::confirm,
         grants::list,
         exports::export,
+        changes::list,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
@@ -178,6 +179,7 @@ pub struct IdempotencyKeyField {
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "changes", description = "What was changed, by whom, when and why."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),

@@ -259,7 +259,7 @@ impl PolicyBody {
 #[into_params(parameter_in = Query)]
 pub struct PutQuery {
     /// `true`: change nothing, and answer what the policy would become.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     dry_run: Option<String>,
 }
 
