@@ -4,6 +4,7 @@ mod application;
 mod backtest;
 mod batches;
 mod caller;
+mod changes;
 mod claims;
 mod corrections;
 mod denial;
@@ -105,6 +106,7 @@ fn routes(service: &mut ServiceConfig) {
     at("/v1/grants/{id}/confirmation", "POST", |r| {
         r.post(corrections::confirm)
     });
+    at("/v1/changes", "GET, HEAD", |r| read(r, changes::list));
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {
         read(r, reconciliations::list).post(reconciliations::post)
     });

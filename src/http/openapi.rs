@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, batches, claims, corrections, entries, exports, grants, health, keys, overrides,
-    policies, reconciliations, windows,
+    backtest, batches, changes, claims, corrections, entries, exports, grants, health, keys,
+    overrides, policies, reconciliations, windows,
 };
 
 /// What any request with a key may be answered with.
@@ -156,6 +156,7 @@ pub struct IdempotencyKeyField {
         corrections::confirm,
         grants::list,
         exports::export,
+        changes::list,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
@@ -179,6 +180,7 @@ pub struct IdempotencyKeyField {
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "changes", description = "What was changed, by whom, when and why."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),

@@ -49,6 +49,8 @@ words! {
     EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
     /// How an export is written.
     ExportFormat = ["csv", "ndjson"];
+    /// What was changed.
+    ChangeKind = ["policy", "override", "key"];
     /// What a key may do.
     Role = key::Role::ALL.map(key::Role::as_str);
     /// Whatever there is.

@@ -45,6 +45,7 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
     ("get", "/readyz", EVERYBODY, Reach::Anything),
     ("post", "/v1/claims", CLAIMERS, Reach::Found),
+    ("get", "/v1/changes", AUDITORS, Reach::Query),
     ("get", "/v1/grants", AUDITORS, Reach::Query),
     ("get", "/v1/grants/export", AUDITORS, Reach::Query),
     ("get", "/v1/grants/{id}", AUDITORS, Reach::Found),
