@@ -49,6 +49,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let mut body = json!({
         "subject": args.subject,
         "units": args.units,
+        "hold_seconds": args.hold_seconds,
         "dry_run": args.dry_run,
     });
     if let Some(metadata) = &args.metadata {
@@ -211,7 +212,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn print_limits(limits: &Value) {
+pub fn print_limits(limits: &Value) {
     for limit in limits.as_array().into_iter().flatten() {
         println!(
             "{:<7} {} of {} used, {} left until {}",

@@ -456,9 +456,6 @@ impl From<KeyError> for ApiError {
         match error {
             KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
             KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
-            KeyError::ReasonRequired => {
-                reason_required("say why: a reason is needed to change a key's end")
-            }
             KeyError::Revoked => Self::KeyRevoked,
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {

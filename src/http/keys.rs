@@ -160,21 +160,21 @@ impl KeyBody {
 }
 
 impl KeyEndBody {
-    fn check(
-        self,
-        now: DateTime<Utc>,
-    ) -> Result<(Option<DateTime<Utc>>, Option<String>), ApiError> {
+    fn check(self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
         let mut faults = Faults::default();
         let ends_at = self.ends_at.as_deref().map(parse_end).transpose();
         let ends_at = faults.body("/ends_at", ends_at);
         if let Some(Err(detail)) = ends_at.map(|ends_at| check_end(ends_at, now)) {
             faults.add(InvalidPart::body("/ends_at", detail));
         }
-        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
-        faults.body("/reason", reason);
-        Ok((faults.or(ends_at)?, self.reason))
+        let reason = self.reason.ok_or(REASON_NEEDED.to_owned());
+        let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
+        let reason = faults.body("/reason", reason);
+        faults.or(ends_at.zip(reason))
     }
 }
+
+const REASON_NEEDED: &str = "say why: a reason is needed to end or revoke a key";
 
 /// Every store keeps instants to the microsecond.
 fn parse_end(text: &str) -> Result<DateTime<Utc>, String> {
