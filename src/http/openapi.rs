@@ -42,7 +42,7 @@ pub enum FaultsBody {
     /// `slow-request`: the body did not arrive in time.
     #[response(status = 408, content_type = "application/problem+json")]
     SlowRequest(Problem),
-    /// `too-large`: the body is over 64 KiB.
+    /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
 }
