@@ -6,6 +6,7 @@ mod batches;
 mod caller;
 mod claims;
 mod corrections;
+mod credentials;
 mod denial;
 mod docs;
 mod entries;
@@ -23,7 +24,6 @@ mod policies;
 mod reconciliations;
 mod request_id;
 mod words;
-mod wrong_key;
 
 use std::future::ready;
 
