@@ -445,12 +445,7 @@ impl From<(PolicyName, EditError)> for ApiError {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }
             EditError::ReasonRequired => {
-                let detail = "say why: a reason is needed to replace, archive or delete";
-                Self::Invalid(vec![InvalidPart {
-                    detail: detail.to_owned(),
-                    pointer: Some("#/reason".to_owned()),
-                    parameter: Some("reason"),
-                }])
+                reason_required("say why: a reason is needed to replace what stands")
             }
         }
     }
@@ -472,4 +467,8 @@ impl From<KeyError> for ApiError {
             }
         }
     }
+}
+
+fn reason_required(detail: &str) -> ApiError {
+    ApiError::Invalid(vec![InvalidPart::body("/reason", detail)])
 }

@@ -4,13 +4,13 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
-    parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, SubjectPath, Then,
+    WholeNumber, engine, parse_instant,
 };
 use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
@@ -19,7 +19,7 @@ use super::policies::{LimitAnswer, PageQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{LimitDraft, check_text};
+use crate::domain::policy::{LimitDraft, check_reason};
 use crate::engine::Precondition;
 
 /// An override as an admin writes it.
@@ -32,8 +32,8 @@ pub struct OverrideBody {
     /// From this instant on the policy's own limits hold again; null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     until: Option<String>,
-    /// Why; required when an override is replaced. At most 1000 characters.
-    #[schema(example = "vip", max_length = 1000)]
+    /// Why; required when an override is replaced. 1 to 1000 characters.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl OverrideBody {
         let mut faults = Faults::default();
         let until = self.until.as_deref().map(parse_instant).transpose();
         let until = faults.body("/until", until).flatten().map(to_micros);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -130,9 +130,7 @@ impl OverrideBody {
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        SubjectInPath,
-        IfMatch,
-        IfNoneMatch,
+        SubjectInPath, IfMatch, IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(
@@ -225,16 +223,6 @@ pub async fn list(
     }))
 }
 
-/// Why an override is deleted.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct DeleteQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "no longer a vip")]
-    reason: Option<String>,
-}
-
 /// Delete a subject's override: the policy's own limits hold again.
 ///
 /// Roles: `admin`.
@@ -244,7 +232,7 @@ pub struct DeleteQuery {
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
         SubjectInPath,
         IfMatch,
-        DeleteQuery,
+        ReasonQuery,
     ),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
@@ -254,16 +242,13 @@ pub struct DeleteQuery {
 )]
 pub async fn delete(
     caller: Caller<Admin>,
-    query: Query<DeleteQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     subject: SubjectPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine(&data)
         .delete_override(name, subject.0, reason, precondition, key)

@@ -1,25 +1,24 @@
-//! Policies, their versions and their windows.
+//! Policies and their versions.
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
-    parse_true,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, Then, WholeNumber, engine,
+    parse_instant, parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_reason,
     format_minute, weekday_name,
 };
-use crate::domain::window::Per;
-use crate::engine::{PolicyChange, Precondition, WindowQuery};
+use crate::engine::{PolicyChange, Precondition};
 use crate::ledger::Standing;
 
 /// A policy as an admin writes it.
@@ -66,8 +65,8 @@ pub struct PolicyBody {
     /// day, on. `now` when absent.
     #[schema(value_type = Option<words::Effective>, example = "now")]
     effective: Option<String>,
-    /// Why; required when a policy is replaced. At most 1000 characters.
-    #[schema(example = "campaign 7", max_length = 1000)]
+    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -209,7 +208,7 @@ impl PolicyBody {
         }
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -386,16 +385,6 @@ pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     faults.or(Some(limit))
 }
 
-/// Why a policy is archived.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ArchiveQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "campaign 7 is over")]
-    reason: Option<String>,
-}
-
 /// Archive a policy: no more claims; its history stays.
 ///
 /// Roles: `admin`.
@@ -403,7 +392,7 @@ pub struct ArchiveQuery {
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        IfMatch, ArchiveQuery,
+        IfMatch, ReasonQuery,
     ),
     responses(
         (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
@@ -413,15 +402,12 @@ pub struct ArchiveQuery {
 )]
 pub async fn archive(
     caller: Caller<Admin>,
-    query: Query<ArchiveQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let name = policy.0.clone();
     let edited = engine(&data)
         .archive_policy(name, reason, precondition, caller.key())
@@ -460,103 +446,6 @@ pub async fn versions(
     }
     Ok(HttpResponse::Ok().json(PolicyList {
         items: versions.into_iter().map(PolicyAnswer::from).collect(),
-        next_cursor,
-    }))
-}
-
-/// Which windows to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct WindowListQuery {
-    /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
-    #[param(value_type = Option<words::Per>, example = "day")]
-    per: Option<String>,
-    /// From the window that contains this instant on; now when absent.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    from: Option<String>,
-    /// Windows that begin before this instant; when absent, one window.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    to: Option<String>,
-    /// Items a page: 1 to 1000; 100 when absent.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<String>,
-    /// The `next_cursor` of the page before.
-    #[param(pattern = "^[A-Za-z0-9_-]+$")]
-    cursor: Option<String>,
-}
-
-/// A window of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WindowAnswer {
-    #[schema(example = "2026-11-20T16:00:00Z")]
-    start: DateTime<Utc>,
-    /// The window ends before this instant.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    end: DateTime<Utc>,
-    /// The local date of the window, or of its first day.
-    #[schema(example = "2026-11-21")]
-    local_date: NaiveDate,
-}
-
-/// A page of windows.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WindowList {
-    items: Vec<WindowAnswer>,
-    /// Where the next page begins; null on the last.
-    next_cursor: Option<String>,
-}
-
-/// The windows of a policy that touch a span, by the version in force.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
-    params(
-        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        WindowListQuery,
-    ),
-    responses(
-        (status = 200, description = "A page, oldest first.", body = WindowList),
-        Faults4xx, Faults404, Faults5xx,
-    ),
-)]
-pub async fn windows(
-    _caller: Caller<Auditor>,
-    query: Query<WindowListQuery>,
-    policy: PolicyPath,
-    data: EngineData,
-) -> Result<HttpResponse, ApiError> {
-    let mut faults = Faults::default();
-    let WindowListQuery {
-        per,
-        from,
-        to,
-        limit,
-        cursor,
-    } = query.0;
-    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
-    let per = per.unwrap_or(Per::Day);
-    let from = faults.instant("from", from.as_ref());
-    let to = faults.instant("to", to.as_ref());
-    let limit = faults.limit(limit.as_ref());
-    if to.is_some_and(|to| to <= from.unwrap_or_else(|| data.now())) {
-        faults.add(InvalidPart::parameter("to", "it must come after from"));
-    }
-    faults.or(Some(()))?;
-    let found = engine(&data).policy(policy.0.clone()).await?;
-    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let query = WindowQuery { per, from, to };
-    let found = found.in_force;
-    let (windows, next_cursor) = data.windows(&found, &query, limit, cursor.as_deref())?;
-    let calendar = &found.rule.calendar;
-    let items = windows.into_iter().map(|window| WindowAnswer {
-        start: window.start,
-        end: window.end,
-        local_date: calendar.local_date(per, window),
-    });
-    Ok(HttpResponse::Ok().json(WindowList {
-        items: items.collect(),
         next_cursor,
     }))
 }
