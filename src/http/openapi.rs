@@ -31,7 +31,9 @@ pub enum Faults4xx {
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(Problem),
     /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
-    #[response(status = 429, content_type = "application/problem+json")]
+    #[response(status = 429, content_type = "application/problem+json", headers(
+        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+    ))]
     TooManyWrongKeys(Problem),
 }
 
