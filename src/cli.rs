@@ -4,6 +4,7 @@ mod apply;
 mod backtest;
 mod changes;
 mod client;
+mod corrections;
 mod difference;
 mod keys;
 mod reconciliation;
@@ -44,6 +45,14 @@ enum Command {
     Claim(ClaimArgs),
     /// Show a subject's limits now
     Usage(UsageArgs),
+    /// Show a subject's entries: grants, and what corrected them
+    Entries(corrections::EntriesArgs),
+    /// Give a grant's units back
+    Reverse(corrections::ReverseArgs),
+    /// Confirm a hold before it lapses
+    Confirm(corrections::ConfirmArgs),
+    /// Enter units by hand, for one subject or from a file
+    Adjust(corrections::AdjustArgs),
     /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
     /// wrong
     Reconcile(ReconcileArgs),
@@ -84,6 +93,10 @@ struct ClaimArgs {
     /// How many units
     #[arg(long, default_value_t = 1)]
     units: u64,
+
+    /// Make the grant a hold, which lapses after so many seconds unless it is confirmed
+    #[arg(long)]
+    hold_seconds: Option<u64>,
 
     /// What makes a retry safe
     #[arg(long)]
@@ -310,6 +323,10 @@ pub async fn run(cli: Cli) -> ExitCode {
         }
         Command::Claim(args) => client::claim(args).await,
         Command::Usage(args) => client::usage(args).await,
+        Command::Entries(args) => corrections::entries(args).await,
+        Command::Reverse(args) => corrections::reverse(args).await,
+        Command::Confirm(args) => corrections::confirm(args).await,
+        Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,

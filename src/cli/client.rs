@@ -49,6 +49,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let mut body = json!({
         "subject": args.subject,
         "units": args.units,
+        "hold_seconds": args.hold_seconds,
         "dry_run": args.dry_run,
     });
     if let Some(metadata) = &args.metadata {
@@ -211,7 +212,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn print_limits(limits: &Value) {
+pub fn print_limits(limits: &Value) {
     for limit in limits.as_array().into_iter().flatten() {
         println!(
             "{:<7} {} of {} used, {} left until {}",
@@ -237,10 +238,19 @@ fn print_policy(policy: &Value) {
     let limits: Vec<String> = limits
         .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
         .collect();
+    let version = &policy["version"];
+    let in_force = &policy["in_force_version"];
+    let begins = match in_force.is_null() || in_force == version {
+        true => String::new(),
+        false => format!(
+            "  (from {}; until then version {in_force})",
+            text(&policy["effective_at"])
+        ),
+    };
     println!(
-        "{:<24} version {:<4} {:<24} {}{}",
+        "{:<24} version {:<4} {:<24} {}{}{begins}",
         text(&policy["name"]),
-        policy["version"].to_string(),
+        version.to_string(),
         text(&policy["time_zone"]),
         limits.join(", "),
         if policy["paused"] == true {

@@ -12,9 +12,10 @@ use super::drafting::Known;
 use super::group::Group;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Pending, Task, Undecided, send};
+use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
+use super::work::Task;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::grant::{Entry, Line};
@@ -343,7 +344,7 @@ impl Appender {
             };
             let last = hint.last_line().cloned();
             let (policies, account) = (&self.policies, group.account);
-            let policy = policies.terms(&claim.policy, account, last.as_ref(), now);
+            let policy = policies.terms(&claim.work.policy, account, last.as_ref(), now);
             let decided = group.decide(&policy, last, &Known::default(), now);
             let refuses = group
                 .plan
@@ -363,14 +364,14 @@ impl Appender {
         for group in groups.iter().filter(|group| open(group)) {
             look.accounts.push(group.account);
             look.keys
-                .extend(group.claims.iter().filter_map(|claim| claim.key));
+                .extend(group.claims.iter().filter_map(|claim| claim.work.key));
             look.entries
                 .extend(group.claims.iter().filter_map(|claim| claim.sent));
             look.followers_of
                 .extend(group.claims.iter().filter_map(corrected));
             if let Some(plan) = &group.plan {
                 look.keys
-                    .extend(plan.claims().filter_map(|claim| claim.key));
+                    .extend(plan.claims().filter_map(|claim| claim.work.key));
                 look.entries.extend(plan.entry_ids());
                 look.followers_of
                     .extend(plan.claims().filter_map(corrected));
@@ -398,7 +399,8 @@ impl Appender {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
                     let mut entered = plan.entered.iter();
-                    entry.key.is_some() && entered.any(|entered| entered.claim.key == entry.key)
+                    entry.key.is_some()
+                        && entered.any(|entered| entered.claim.work.key == entry.key)
                 };
                 let may_stand = !seen.entries.iter().any(is_taken);
                 if may_stand && number(plan.after.as_ref()) == number(last) {
@@ -431,7 +433,7 @@ impl Appender {
         };
         let (policies, ledger) = (&self.policies, &self.ledger);
         let after = last.as_ref();
-        let policy = policies.terms_after(&claim.policy, group.account, after, now, ledger);
+        let policy = policies.terms_after(&claim.work.policy, group.account, after, now, ledger);
         let policy = policy.await?;
         loop {
             match group.decide(&policy, last.clone(), &known, now) {
@@ -459,7 +461,7 @@ impl Appender {
 
 /// The grant that a claim's answer depends on, if it is a correction.
 fn corrected(claim: &Pending) -> Option<EntryId> {
-    match &claim.task {
+    match &claim.work.task {
         Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
         Task::Claim(_) | Task::Adjust(..) => None,
     }

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::drafting::{Drafting, Known};
-use super::pending::{Outcome, Task, Undecided};
-use super::submit::Work;
+use super::pending::{Outcome, Undecided};
 use super::totals::{last_line, totals};
+use super::work::{Task, Work};
 use super::{Engine, Failure};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
@@ -19,7 +19,7 @@ use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ClaimFailure {
     /// There is no such policy.
     #[error("there is no policy {0}")]
@@ -69,29 +69,34 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
-        let now = self.clock.now();
         let policy = self.known_policy(policy)?;
-        let identity = self.ledger.identity();
-        let account = identity.account(&policy.name, &claim.subject);
-        let policy = self.policies.terms(&policy, account, None, now);
-        if claim.key.is_none()
-            && let Some(refusal) = refuse(&policy, claim.units, now)
+        let work = self.work(policy, claim);
+        let now = self.clock.now();
+        if work.key.is_none()
+            && let Some(refusal) = refuse(&work.policy, work.units, now)
         {
             // Whatever the account holds; and there is no grant to repeat.
-            return Ok(Outcome::Refused(policy, refusal));
+            return Ok(Outcome::Refused(work.policy, refusal));
         }
         // Redis knows no holds.
-        let may_be_counted = claim.hold.is_none();
+        let may_be_counted = !work.is_hold();
         let counting = self.counting.as_ref().filter(|_| may_be_counted);
-        let counts = counting.is_some_and(|counting| counting.decides(&policy));
+        let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
         let first = match counters.is_some_and(|counters| counters.is_available()) {
             _ if counts => &self.queues.count,
             true => &self.queues.ask,
             false => &self.queues.append,
         };
+        self.submit(work, may_be_counted, first).await
+    }
+
+    /// What a claim is to do, under the terms that hold now.
+    pub(super) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
+        let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
         let key = claim.key.as_ref();
-        let work = Work {
+        Work {
             task: Task::Claim(claim.hold),
             account,
             subject: Some(claim.subject),
@@ -99,10 +104,11 @@ impl Engine {
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: claim.metadata,
             note: None,
-            policy,
-            may_be_counted,
-        };
-        self.submit(work, first).await
+            nonce: Self::nonce(),
+            policy: self
+                .policies
+                .terms(&policy, account, None, self.clock.now()),
+        }
     }
 
     /// Says what would become of a claim, and changes nothing.

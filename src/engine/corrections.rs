@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::claim::ClaimFailure;
 use super::edit::cut_page;
-use super::pending::{Outcome, Task};
-use super::submit::Work;
+use super::pending::Outcome;
+use super::work::{Task, Work};
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
@@ -63,13 +63,13 @@ impl Engine {
             key: None,
             metadata: None,
             note: Some(note),
-            may_be_counted: false,
+            nonce: Self::nonce(),
             task: match correction {
                 Correction::Reversal => Task::Reverse(entry),
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(work, &self.queues.append).await
+        self.submit(work, false, &self.queues.append).await
     }
 
     /// Enters units by hand. The policy need not be active.
@@ -95,10 +95,10 @@ impl Engine {
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: None,
             note: Some(adjustment.note),
-            may_be_counted: false,
+            nonce: Self::nonce(),
             policy,
         };
-        self.submit(work, &self.queues.append).await
+        self.submit(work, false, &self.queues.append).await
     }
 
     /// A page of an account's entries, newest first, and the cursor of the next.

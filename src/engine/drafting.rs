@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::Engine;
-use super::pending::{Pending, Task};
+use super::work::{Task, Work};
 use crate::domain::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
 use crate::domain::claim::Units;
 use crate::domain::correction::{
@@ -170,10 +170,10 @@ impl<'a> Drafting<'a> {
     ///
     /// # Errors
     /// [`Unknown`]; then the draft is of no use.
-    pub fn decide(&mut self, pending: &Pending) -> Result<Decided, Unknown> {
+    pub fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let (last, sums) = (self.line.as_ref(), self.sums());
-        let units = pending.units;
-        let line = match &pending.task {
+        let units = work.units;
+        let line = match &work.task {
             Task::Claim(_) => match decide(self.policy, units, last, &sums, self.now)? {
                 Verdict::Granted(line) => line,
                 Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
@@ -202,7 +202,7 @@ impl<'a> Drafting<'a> {
                 }
             }
         };
-        self.append(pending.entry(line));
+        self.append(work.entry(line));
         Ok(Decided::Entry(self.entries.len() - 1))
     }
 

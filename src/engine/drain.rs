@@ -425,10 +425,7 @@ impl Batch {
             line: line.clone(),
             confirmed_at: now,
             seen: None,
-            keys: match &self.after {
-                None => SettledKeys::All(keys),
-                Some(after) => SettledKeys::After(after.clone(), keys),
-            },
+            keys: SettledKeys::since(self.after.as_ref(), keys),
             ttl: useful_for(line, true, now),
         };
         let grants = self.settled.iter();

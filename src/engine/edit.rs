@@ -28,7 +28,7 @@ pub enum EditError {
     /// It stands at another version; `None` when it does not exist.
     #[error("it stands at another version")]
     PreconditionFailed(Option<u32>),
-    /// Whoever replaces, archives or deletes says why.
+    /// Whoever replaces something says why.
     #[error("a reason is needed")]
     ReasonRequired,
     /// Parts of the change do not fit what stands.
@@ -127,7 +127,7 @@ impl Engine {
     pub async fn archive_policy(
         self: &Arc<Self>,
         name: PolicyName,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited, EditError>, Failure> {
@@ -136,14 +136,11 @@ impl Engine {
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
             precondition.check(Some(policy.version))?;
-            if reason.is_none() {
-                return Err(EditError::ReasonRequired);
-            }
             Ok(Change::Version {
                 rule: policy.rule.clone(),
                 archived: true,
                 effective_at: now,
-                reason: reason.clone(),
+                reason: Some(reason.clone()),
             })
         })
         .await

@@ -21,9 +21,6 @@ pub enum KeyError {
     /// The key stands at another version.
     #[error("the key stands at version {0}")]
     PreconditionFailed(u32),
-    /// Whoever changes a key says why.
-    #[error("a reason is needed to change a key")]
-    ReasonRequired,
     /// A revoked key has no other end.
     #[error("the key is revoked")]
     Revoked,
@@ -83,7 +80,7 @@ impl Engine {
         self: &Arc<Self>,
         id: Uuid,
         ends_at: Option<DateTime<Utc>>,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Key, KeyError>, Failure> {
@@ -105,7 +102,7 @@ impl Engine {
     pub async fn revoke_key(
         self: &Arc<Self>,
         id: Uuid,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Key, KeyError>, Failure> {
@@ -124,7 +121,7 @@ impl Engine {
     async fn change_key(
         self: &Arc<Self>,
         id: Uuid,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
         change: impl Fn(&Key) -> Result<KeyRule, KeyError> + Send + Sync + 'static,
@@ -136,9 +133,6 @@ impl Engine {
             if rule == key.rule {
                 return Ok(KeyChange::Keep);
             }
-            if reason.is_none() {
-                return Err(KeyError::ReasonRequired);
-            }
             let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
             if ends_an_admin && !another_admin_stays {
                 return Err(KeyError::LastAdmin);
@@ -146,7 +140,7 @@ impl Engine {
             if !precondition.holds(Some(key.version)) {
                 return Err(KeyError::PreconditionFailed(key.version));
             }
-            let reason = reason.clone();
+            let reason = Some(reason.clone());
             Ok(KeyChange::Version { rule, reason })
         };
         let work = async move {

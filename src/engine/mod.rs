@@ -4,6 +4,7 @@
 mod access;
 mod append;
 mod ask;
+mod atomic;
 mod backtest;
 mod batch;
 mod changes;
@@ -32,6 +33,7 @@ mod submit;
 mod totals;
 mod walk;
 mod windows;
+mod work;
 mod wrong_keys;
 
 use std::future::Future;
@@ -51,6 +53,7 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
+pub use atomic::Member;
 pub use backtest::Backtested;
 pub use changes::ChangeQuery;
 pub use claim::{ClaimFailure, Rehearsal, Usage};

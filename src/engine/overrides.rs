@@ -55,19 +55,16 @@ impl Engine {
         self: &Arc<Self>,
         policy: PolicyName,
         subject: Subject,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<EditedOverride, EditError>, Failure> {
         self.edit_override(policy, subject, changed_by, move |_, current| {
             let current = current.ok_or(EditError::UnknownOverride)?;
             precondition.check(Some(current.version))?;
-            if reason.is_none() {
-                return Err(EditError::ReasonRequired);
-            }
             Ok(OverrideChange::Version {
                 terms: None,
-                reason: reason.clone(),
+                reason: Some(reason.clone()),
             })
         })
         .await

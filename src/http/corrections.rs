@@ -24,8 +24,8 @@ pub struct ReversalRequest {
     reason: String,
 }
 
-/// Nothing: a confirmation says all by its URL.
-#[derive(Debug, Deserialize, ToSchema)]
+/// Nothing: a confirmation says all by its URL. Clients that always send an object may.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmationRequest {}
 
@@ -79,7 +79,6 @@ pub async fn reverse(
 #[utoipa::path(
     post, path = "/v1/grants/{id}/confirmation", operation_id = "confirm_grant", tag = "grants",
     params(("id" = uuid::Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")),
-    request_body(content = Option<ConfirmationRequest>, description = "May be left out."),
     responses(
         (status = 201, description = "Confirmed.", body = CorrectionAnswer),
         (status = 200, description = "Confirmed before.", body = CorrectionAnswer),

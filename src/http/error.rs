@@ -91,6 +91,9 @@ pub enum ApiError {
     /// A lapsed hold cannot be reversed.
     #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
     HoldLapsed(DateTime<Utc>),
+    /// A claim of an atomic batch that would have been granted, were it not for others.
+    #[error("this claim would have been granted, but others of the batch were not: none is")]
+    FailedDependency,
     /// The precondition failed.
     #[error("{}", describe_version(*.0))]
     PreconditionFailed(Option<u32>),
@@ -215,6 +218,22 @@ impl ApiError {
         }
     }
 
+    /// The problem document; a denial has more to say.
+    pub fn problem(&self) -> Problem {
+        let errors = match self {
+            Self::Invalid(parts) => parts.clone(),
+            _ => Vec::new(),
+        };
+        let (kind, title) = self.kind();
+        Problem {
+            kind: format!("{TYPES}{kind}"),
+            title,
+            status: self.status_code().as_u16(),
+            detail: self.to_string(),
+            errors,
+        }
+    }
+
     /// The name at the end of the problem's type, and its title.
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
@@ -236,6 +255,7 @@ impl ApiError {
             Self::KeyRevoked => ("key-revoked", "Key revoked"),
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
             Self::NotAHold => ("not-a-hold", "Not a hold"),
+            Self::FailedDependency => ("failed-dependency", "Failed dependency"),
             Self::GrantReversed(_) => ("grant-reversed", "Grant reversed"),
             Self::HoldGone(_) | Self::HoldLapsed(_) => ("hold-lapsed", "Hold lapsed"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
@@ -267,6 +287,7 @@ impl ResponseError for ApiError {
             | Self::GrantReversed(_)
             | Self::HoldLapsed(_) => StatusCode::CONFLICT,
             Self::HoldGone(_) => StatusCode::GONE,
+            Self::FailedDependency => StatusCode::FAILED_DEPENDENCY,
             Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
@@ -279,20 +300,8 @@ impl ResponseError for ApiError {
         if let Self::Denied(denial) = self {
             return denial.response();
         }
-        let errors = if let Self::Invalid(parts) = self {
-            parts.clone()
-        } else {
-            Vec::new()
-        };
-        let (kind, title) = self.kind();
+        let problem = self.problem();
         let status = self.status_code();
-        let problem = Problem {
-            kind: format!("{TYPES}{kind}"),
-            title,
-            status: status.as_u16(),
-            detail: self.to_string(),
-            errors,
-        };
         let mut response = problem_response(status, &problem);
         if let Self::SlowRequest = self {
             response
@@ -334,6 +343,7 @@ impl ResponseError for ApiError {
             | Self::KeyRevoked
             | Self::PolicyInactive(..)
             | Self::NotAHold
+            | Self::FailedDependency
             | Self::GrantReversed(_)
             | Self::HoldGone(_)
             | Self::HoldLapsed(_)
@@ -435,7 +445,7 @@ impl From<(PolicyName, EditError)> for ApiError {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }
             EditError::ReasonRequired => {
-                reason_required("say why: a reason is needed to replace, archive or delete")
+                reason_required("say why: a reason is needed to replace what stands")
             }
         }
     }
@@ -446,9 +456,6 @@ impl From<KeyError> for ApiError {
         match error {
             KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
             KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
-            KeyError::ReasonRequired => {
-                reason_required("say why: a reason is needed to end or revoke a key")
-            }
             KeyError::Revoked => Self::KeyRevoked,
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {
@@ -462,11 +469,6 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// Whether the reason was to come in the body or in the query.
 fn reason_required(detail: &str) -> ApiError {
-    ApiError::Invalid(vec![InvalidPart {
-        detail: detail.to_owned(),
-        pointer: Some("#/reason".to_owned()),
-        parameter: Some("reason"),
-    }])
+    ApiError::Invalid(vec![InvalidPart::body("/reason", detail)])
 }

@@ -14,12 +14,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
-use crate::domain::policy::PolicyName;
+use crate::domain::policy::{PolicyName, check_reason};
 use crate::engine::{Engine, Precondition};
 
 /// The largest body, in bytes.
@@ -163,6 +164,28 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
             Ok(query) => Ok(Query(query.into_inner())),
             Err(error) => Err(ApiError::Malformed(format!("the query: {error}"))),
         })
+    }
+}
+
+/// Why something is archived, deleted or revoked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReasonQuery {
+    /// Why; 1 to 1000 characters.
+    #[param(value_type = String, min_length = 1, max_length = 1000, example = "it is over")]
+    reason: Option<String>,
+}
+
+impl ReasonQuery {
+    /// The reason.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] without one, too.
+    pub fn check(self) -> Result<String, ApiError> {
+        let reason = self.reason.unwrap_or_default();
+        let checked = check_reason(&reason).map_err(|detail| ApiError::invalid("reason", detail));
+        checked.map(|()| reason)
     }
 }
 

@@ -4,18 +4,20 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, InvalidPart, etag};
-use super::extract::{Body, EngineData, Faults, IdPath, Query, Then, engine, parse_instant};
+use super::extract::{
+    Body, EngineData, Faults, IdPath, Query, ReasonQuery, Then, engine, parse_instant,
+};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch};
 use super::policies::{PageQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
-use crate::domain::policy::check_text;
+use crate::domain::policy::check_reason;
 use crate::engine::Precondition;
 
 /// A key as an admin asks for it.
@@ -39,8 +41,8 @@ pub struct KeyBody {
     /// From this instant on it is not accepted; it must lie in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     ends_at: Option<String>,
-    /// Why; at most 1000 characters.
-    #[schema(example = "the shop's backend", max_length = 1000)]
+    /// Why; 1 to 1000 characters.
+    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -53,8 +55,8 @@ pub struct KeyEndBody {
     #[serde(deserialize_with = "required")]
     #[schema(value_type = Option<DateTime<Utc>>, required = true)]
     ends_at: Option<String>,
-    /// Why; required. At most 1000 characters.
-    #[schema(value_type = String, example = "the contract ends", max_length = 1000)]
+    /// Why; required where the end changes. 1 to 1000 characters.
+    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -139,7 +141,8 @@ impl KeyBody {
         let mut faults = Faults::default();
         let ends_at = self.ends_at.as_deref().map(parse_end).transpose();
         let ends_at = faults.body("/ends_at", ends_at).flatten();
-        check_reason(self.reason.as_deref(), &mut faults);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
+        faults.body("/reason", reason);
         let draft = KeyDraft {
             name: self.name,
             role: self.role,
@@ -157,30 +160,25 @@ impl KeyBody {
 }
 
 impl KeyEndBody {
-    fn check(
-        self,
-        now: DateTime<Utc>,
-    ) -> Result<(Option<DateTime<Utc>>, Option<String>), ApiError> {
+    fn check(self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
         let mut faults = Faults::default();
         let ends_at = self.ends_at.as_deref().map(parse_end).transpose();
         let ends_at = faults.body("/ends_at", ends_at);
         if let Some(Err(detail)) = ends_at.map(|ends_at| check_end(ends_at, now)) {
             faults.add(InvalidPart::body("/ends_at", detail));
         }
-        check_reason(self.reason.as_deref(), &mut faults);
-        Ok((faults.or(ends_at)?, self.reason))
+        let reason = self.reason.ok_or(REASON_NEEDED.to_owned());
+        let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
+        let reason = faults.body("/reason", reason);
+        faults.or(ends_at.zip(reason))
     }
 }
+
+const REASON_NEEDED: &str = "say why: a reason is needed to end or revoke a key";
 
 /// Every store keeps instants to the microsecond.
 fn parse_end(text: &str) -> Result<DateTime<Utc>, String> {
     parse_instant(text).map(to_micros)
-}
-
-fn check_reason(reason: Option<&str>, faults: &mut Faults) {
-    if let Some(Err(detail)) = reason.map(check_text) {
-        faults.add(InvalidPart::body("/reason", detail));
-    }
 }
 
 /// Make a key.
@@ -299,16 +297,6 @@ pub async fn patch(
     Ok(rendered(changed?))
 }
 
-/// Why a key is revoked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct RevokeQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "it was leaked")]
-    reason: Option<String>,
-}
-
 /// Revoke a key for good.
 ///
 /// It stops working here at once, and everywhere within a second. One that is revoked already
@@ -320,7 +308,7 @@ pub struct RevokeQuery {
     params(
         ("id" = Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42"),
         IfMatch,
-        RevokeQuery,
+        ReasonQuery,
     ),
     responses(
         (status = 200, description = "The key, revoked.", body = KeyAnswer, headers(("ETag" = String))),
@@ -331,15 +319,12 @@ pub struct RevokeQuery {
 )]
 pub async fn revoke(
     caller: Caller<Admin>,
-    query: Query<RevokeQuery>,
+    query: Query<ReasonQuery>,
     id: IdPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let revoked = engine(&data)
         .revoke_key(id.0, reason, precondition, caller.key())
         .await?;

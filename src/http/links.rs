@@ -16,6 +16,10 @@ type Row = (
 const POLICY: &[(&str, &str)] = &[("policy", "$response.body#/name")];
 const ID: &[(&str, &str)] = &[("id", "$response.body#/id")];
 const GRANT: &[(&str, &str)] = &[("id", "$response.body#/grant/id")];
+const OVERRIDE: &[(&str, &str)] = &[
+    ("policy", "$response.body#/policy"),
+    ("subject", "$response.body#/subject"),
+];
 const ACCOUNT: &[(&str, &str)] = &[
     ("policy", "$response.body#/grant/policy"),
     ("subject", "$response.body#/grant/subject"),
@@ -28,12 +32,19 @@ const LINKS: &[Row] = &[
     ("put_policy", "201", "list_windows", POLICY),
     ("put_policy", "201", "backtest_policy", POLICY),
     ("put_policy", "201", "claim", POLICY),
+    ("put_policy", "201", "list_overrides", POLICY),
+    ("put_override", "201", "get_override", OVERRIDE),
+    ("put_override", "201", "delete_override", OVERRIDE),
+    ("put_override", "201", "get_usage", OVERRIDE),
     ("claim", "201", "get_grant", GRANT),
     ("claim", "201", "reverse_grant", GRANT),
     ("claim", "201", "confirm_grant", GRANT),
     ("claim", "201", "get_usage", ACCOUNT),
     ("claim", "201", "list_entries", ACCOUNT),
     ("claim", "201", "adjust", ACCOUNT),
+    ("create_key", "201", "get_key", ID),
+    ("create_key", "201", "end_key", ID),
+    ("create_key", "201", "revoke_key", ID),
     ("reconcile", "201", "get_reconciliation", ID),
     ("create_key", "201", "get_key", ID),
     ("create_key", "201", "end_key", ID),

@@ -2,6 +2,7 @@
 
 mod application;
 mod backtest;
+mod batches;
 mod caller;
 mod changes;
 mod claims;
@@ -27,13 +28,14 @@ mod wrong_key;
 
 use std::future::ready;
 
-use actix_web::web::{self, ServiceConfig};
+use actix_web::web::{self, PayloadConfig, ServiceConfig};
 use actix_web::{FromRequest, Handler, Resource, Responder, guard};
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use openapi::{specification, specification_yaml};
 
 use error::ApiError;
+use extract::BodyLimit;
 
 /// Every URL, with the methods that it knows.
 fn routes(service: &mut ServiceConfig) {
@@ -87,6 +89,11 @@ fn routes(service: &mut ServiceConfig) {
         "POST",
         |r| r.post(entries::adjust),
     );
+    at("/v1/claims", "POST", |r| {
+        r.app_data(PayloadConfig::new(batches::BATCH_MAX_BYTES))
+            .app_data(BodyLimit(batches::BATCH_MAX_BYTES))
+            .post(batches::post)
+    });
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
         read(r, exports::export)

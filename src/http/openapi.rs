@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, changes, claims, corrections, entries, exports, grants, health, keys, overrides,
-    policies, reconciliations,
+    backtest, batches, changes, claims, corrections, entries, exports, grants, health, keys,
+    overrides, policies, reconciliations,
 };
 
 /// What any request with a key may be answered with.
@@ -148,6 +148,7 @@ pub struct IdempotencyKeyField {
         backtest::post,
         claims::post,
         claims::usage,
+        batches::post,
         entries::list,
         entries::adjust,
         grants::get,

@@ -4,19 +4,22 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
-    parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, SubjectPath, Then,
+    WholeNumber, engine, parse_instant,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
+};
 use super::policies::{LimitAnswer, PageQuery, page_limit};
+use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{LimitDraft, PolicyName, check_text};
+use crate::domain::policy::{LimitDraft, PolicyName, check_reason};
 use crate::engine::Precondition;
 
 /// An override as an admin writes it.
@@ -29,8 +32,8 @@ pub struct OverrideBody {
     /// From this instant on the policy's own limits hold again; null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     until: Option<String>,
-    /// Why; required when an override is replaced. At most 1000 characters.
-    #[schema(example = "vip", max_length = 1000)]
+    /// Why; required when an override is replaced. 1 to 1000 characters.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -42,7 +45,7 @@ pub struct OverrideLimitBody {
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// One that the policy has a limit for.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: String,
 }
 
@@ -100,7 +103,7 @@ impl OverrideBody {
         let mut faults = Faults::default();
         let until = self.until.as_deref().map(parse_instant).transpose();
         let until = faults.body("/until", until).flatten().map(to_micros);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -128,18 +131,16 @@ impl OverrideBody {
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have, or `*`: it must exist."),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
+        SubjectInPath,
+        IfMatch,
+        IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(
         (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the override stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn put(
@@ -172,8 +173,7 @@ pub async fn put(
     get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String))),
@@ -226,16 +226,6 @@ pub async fn list(
     }))
 }
 
-/// Why an override is deleted.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct DeleteQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "no longer a vip")]
-    reason: Option<String>,
-}
-
 /// Delete a subject's override: the policy's own limits hold again.
 ///
 /// Roles: `admin`.
@@ -243,10 +233,9 @@ pub struct DeleteQuery {
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the override must have."),
-        DeleteQuery,
+        SubjectInPath,
+        IfMatch,
+        ReasonQuery,
     ),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
@@ -256,16 +245,13 @@ pub struct DeleteQuery {
 )]
 pub async fn delete(
     caller: Caller<Admin>,
-    query: Query<DeleteQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     subject: SubjectPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let (name, key) = (policy.0.clone(), caller.key());
     let edited = engine(&data)
         .delete_override(name, subject.0, reason, precondition, key)

@@ -9,13 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
-    parse_true,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, Then, WholeNumber, engine,
+    parse_instant, parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::words;
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_reason,
     format_minute, weekday_name,
 };
 use crate::domain::window::Per;
@@ -64,10 +64,10 @@ pub struct PolicyBody {
     on_ledger_outage: Option<String>,
     /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
     /// day, on. `now` when absent.
-    #[schema(example = "now")]
+    #[schema(value_type = Option<words::Effective>, example = "now")]
     effective: Option<String>,
-    /// Why; required when a policy is replaced. At most 1000 characters.
-    #[schema(example = "campaign 7", max_length = 1000)]
+    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -209,7 +209,7 @@ impl PolicyBody {
         }
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -386,16 +386,6 @@ pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     faults.or(Some(limit))
 }
 
-/// Why a policy is archived.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ArchiveQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "campaign 7 is over")]
-    reason: Option<String>,
-}
-
 /// Archive a policy: no more claims; its history stays.
 ///
 /// Roles: `admin`.
@@ -403,7 +393,7 @@ pub struct ArchiveQuery {
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        IfMatch, ArchiveQuery,
+        IfMatch, ReasonQuery,
     ),
     responses(
         (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
@@ -413,15 +403,12 @@ pub struct ArchiveQuery {
 )]
 pub async fn archive(
     caller: Caller<Admin>,
-    query: Query<ArchiveQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let name = policy.0.clone();
     let edited = engine(&data)
         .archive_policy(name, reason, precondition, caller.key())

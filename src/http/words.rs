@@ -35,6 +35,8 @@ words! {
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
+    /// When a change of a policy takes effect.
+    Effective = ["now", "next_window"];
     /// Whether a policy denies what does not fit.
     Mode = ["enforce"];
     /// What became of a claim.

@@ -302,6 +302,15 @@ impl Ledger {
         store!(self, store => store.append(drafts).await)
     }
 
+    /// Appends drafts in one transaction, all of them or none. False when none stands, since some
+    /// account's last line is not the one assumed.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`].
+    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        store!(self, store => store.append_all(drafts).await)
+    }
+
     /// Waits for its turn at accounts that several instances want at once.
     ///
     /// # Errors

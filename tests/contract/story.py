@@ -3,24 +3,46 @@
 scripts/check-contract runs it against a fresh perdiem, PERDIEM_URL, with an admin's PERDIEM_KEY.
 """
 
+import datetime as dt
 import os
 from uuid import UUID
 
 from perdiem_client import AuthenticatedClient
 from perdiem_client.api.claims import claim, get_usage
-from perdiem_client.api.grants import get_grant, list_grants
-from perdiem_client.api.policies import archive_policy, get_policy, list_policy_versions, put_policy
+from perdiem_client.api.entries import adjust, list_entries
+from perdiem_client.api.grants import confirm_grant, get_grant, list_grants, reverse_grant
+from perdiem_client.api.overrides import (
+    delete_override,
+    get_override,
+    list_overrides,
+    put_override,
+)
+from perdiem_client.api.policies import (
+    archive_policy,
+    backtest_policy,
+    get_policy,
+    list_policy_versions,
+    put_policy,
+)
 from perdiem_client.models import (
+    AdjustmentRequest,
+    Anything,
+    BacktestBody,
     ClaimAnswer,
     ClaimBody,
     ClaimBodyMetadataType0,
     ClaimOutcome,
     DenialBody,
+    EntryKind,
     GrantState,
     LimitBody,
+    OnlyTrue,
+    OverrideBody,
+    OverrideLimitBody,
     Per,
     PolicyBody,
     Problem,
+    ReversalRequest,
 )
 from perdiem_client.types import UNSET
 
@@ -105,6 +127,67 @@ def grants(first):
     ask(list_grants, 422, cursor="nobody-gave-this-one")
 
 
+def corrections(first):
+    """A grant is given back, once; units are entered by hand."""
+    reason = ReversalRequest(reason="SMS gateway refused")
+    reversed_ = ask(reverse_grant, 201, first.id, body=reason)
+    assert reversed_.grant.state is GrantState.REVERSED
+    assert reversed_.grant.reversal.reason == "SMS gateway refused"
+    assert reversed_.limits[0].used == 2
+    assert ask(reverse_grant, 200, first.id, body=reason).grant == reversed_.grant
+    assert ask(get_grant, 200, first.id) == reversed_.grant
+    conflict = ask(confirm_grant, 409, first.id)
+    assert isinstance(conflict, Problem)
+    nobody = UUID("0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")
+    assert ask(reverse_grant, 404, nobody, body=reason).type_ == "/docs#not-found"
+
+    opening = {
+        "body": AdjustmentRequest(units=2, reason="opening balance"),
+        "idempotency_key": "opening-7",
+    }
+    entered = ask(adjust, 201, "benefit", "member-7", **opening)
+    assert entered.kind is EntryKind.ADJUSTMENT and entered.limits[0].used == 2
+    assert ask(adjust, 200, "benefit", "member-7", **opening) == entered
+    ask(adjust, 422, "benefit", "member-7", body=AdjustmentRequest(units=-3, reason="too many"))
+    entries = ask(list_entries, 200, "benefit", "member-42").items
+    kinds = [entry.kind for entry in entries]
+    assert kinds == [EntryKind.REVERSAL, EntryKind.GRANT, EntryKind.GRANT, EntryKind.GRANT]
+    assert (entries[0].units, entries[0].grant) == (-1, first.id)
+
+
+def overrides():
+    """One customer gets more for a day."""
+    tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    more = OverrideBody(
+        limits=[OverrideLimitBody(max_=10, per=Per.DAY)], until=tomorrow, reason="vip"
+    )
+    made = ask(put_override, 201, "benefit", "member-42", body=more)
+    assert (made.subject, made.version, made.until) == ("member-42", 1, tomorrow)
+    limits = ask(get_usage, 200, "benefit", "member-42").limits
+    assert [limit.max_ for limit in limits] == [10, 30]
+    assert ask(get_override, 200, "benefit", "member-42") == made
+    assert ask(list_overrides, 200, "benefit").items == [made]
+    ask(put_override, 412, "benefit", "member-42", body=more, if_none_match=Anything.VALUE_0)
+    ask(delete_override, 200, "benefit", "member-42", reason="the day is over")
+    assert ask(get_usage, 200, "benefit", "member-42").limits[0].max_ == 3
+    hourly = OverrideBody(limits=[OverrideLimitBody(max_=1, per=Per.HOUR)])
+    wrong = ask(put_override, 422, "benefit", "member-42", body=hourly)
+    assert wrong.errors[0].pointer == "#/limits/0/per"
+
+
+def drafts():
+    """A draft of the policy meets today's grants."""
+    limits = [LimitBody(max_=1, per=Per.DAY)]
+    draft = PolicyBody(time_zone="GMT+8", limits=limits, reason="a try")
+    today = dt.datetime.now(dt.timezone(dt.timedelta(hours=8))).date()
+    days = {"from_": today - dt.timedelta(days=1), "to": today + dt.timedelta(days=1)}
+    tried = ask(backtest_policy, 200, "benefit", body=BacktestBody(policy=draft, **days))
+    assert (tried.total.denied_grants, tried.total.denied_subjects) == (2, 1)
+    assert tried.first_denied[0].subject == "member-42"
+    tried = ask(put_policy, 200, "benefit", body=draft, dry_run=OnlyTrue.TRUE)
+    assert tried.version == 3 and ask(get_policy, 200, "benefit").version == 2
+
+
 def farewell():
     archived = ask(archive_policy, 200, "benefit", reason="the campaign is over")
     assert archived.archived
@@ -113,6 +196,10 @@ def farewell():
 
 
 policies()
-grants(claims())
+granted = claims()
+grants(granted)
+corrections(granted)
+overrides()
+drafts()
 farewell()
 print("a generated client did what openapi.yaml says")

@@ -212,6 +212,31 @@ fn every_reference_leads_somewhere() {
     }
 }
 
+/// A field whose description begins with the words that it may take says them to machines too.
+#[test]
+fn a_choice_of_words_is_an_enum() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    for (place, schema) in found {
+        let description = schema["description"].as_str().unwrap_or_default();
+        let is_choice = description.strip_prefix('`').is_some_and(|rest| {
+            let (_, after) = rest.split_once('`').unwrap_or_default();
+            [", `", " or `", ": "]
+                .iter()
+                .any(|next| after.starts_with(next))
+        });
+        let is_free = match &schema["type"] {
+            Value::Array(kinds) => kinds.contains(&"string".into()),
+            kind => kind == "string",
+        };
+        assert!(
+            !is_choice || !is_free || schema.get("enum").is_some(),
+            "{place}: {description}"
+        );
+    }
+}
+
 /// What is required is there, and examples are of the type that they stand for.
 #[test]
 fn every_schema_agrees_with_itself() {

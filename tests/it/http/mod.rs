@@ -1,6 +1,7 @@
 //! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
 
 mod backtests;
+mod batches;
 mod changes;
 mod claims;
 mod corrections;

@@ -85,7 +85,9 @@ async fn a_policy_lives(stack: Stack) {
 
     // To archive needs a reason too.
     let answer = Answer::of(app.request(Method::DELETE, POLICY)).await;
-    assert_eq!(invalid_places(&answer), ["#/reason"]);
+    assert_eq!(invalid_places(&answer), ["reason"]);
+    let blank = app.request(Method::DELETE, &format!("{POLICY}?reason=%20"));
+    assert_eq!(invalid_places(&Answer::of(blank).await), ["reason"]);
     let archived = archive(&app).await.json();
     assert_eq!(archived["archived"], true);
     assert_eq!(archived["version"], 3);

@@ -61,12 +61,6 @@ async fn a_key_is_made_listed_ended_and_revoked(stack: Stack) {
     // It is so already.
     let again = end(&app, KEY, &id, Some("2026-11-30T00:00:00Z")).await;
     assert_eq!(again.json(), ended.json());
-    let without_reason = app.request(Method::PATCH, &path);
-    let same = json!({ "ends_at": "2026-11-30T00:00:00Z" });
-    assert_eq!(
-        Answer::of(without_reason.json(&same)).await.json(),
-        ended.json()
-    );
     let endless = end(&app, KEY, &id, None).await.json();
     assert_eq!(
         (&endless["ends_at"], &endless["version"]),
@@ -225,7 +219,7 @@ async fn what_is_wrong_makes_no_key(stack: Stack) {
     }
     assert_eq!(
         invalid_places(&send(&app, Method::DELETE, &path, "").await),
-        ["#/reason"]
+        ["reason"]
     );
     let long = format!("{path}?reason={}", "x".repeat(1001));
     assert_eq!(

@@ -12,6 +12,7 @@ use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
 on_every_stack!(
     each_route_takes_its_roles_and_no_others,
     confined_keys_reach_their_policies_and_no_others,
+    a_confined_key_claims_and_corrects_only_its_own,
 );
 
 /// How a confined key is kept to its policies.
@@ -44,6 +45,7 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
     ("get", "/readyz", EVERYBODY, Reach::Anything),
     ("get", "/v1/changes", AUDITORS, Reach::Query),
+    ("post", "/v1/claims", CLAIMERS, Reach::Found),
     ("get", "/v1/grants", AUDITORS, Reach::Query),
     ("get", "/v1/grants/export", AUDITORS, Reach::Query),
     ("get", "/v1/grants/{id}", AUDITORS, Reach::Found),
@@ -286,6 +288,59 @@ async fn a_confined_key_sees_its_policies_and_grants_only() {
             .is_some_and(|text| text.contains("not confined")),
         "{detail}"
     );
+}
+
+async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(9, "GMT+8").await;
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
+    app.put_policy("other", body).await;
+    let key = make_role(&app, "claim", Some("benefit")).await.secret;
+    let post = async |path: &str, body: Value| {
+        Answer::of(with(&app, &key, Method::POST, path).json(&body)).await
+    };
+    let used = async || {
+        let usage = app.get("/v1/policies/other/subjects/member-42").await;
+        usage.json()["limits"][0]["used"].as_u64()
+    };
+    let both = |atomic: bool| {
+        json!({ "atomic": atomic, "claims": [
+            { "policy": "benefit", "subject": "member-42" },
+            { "policy": "other", "subject": "member-42" },
+        ] })
+    };
+    let statuses = async |atomic| {
+        let answer = post("/v1/claims", both(atomic)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let items = answer.json()["items"].as_array().expect("items").clone();
+        let status = |item: &Value| item["status"].as_u64().expect("a status");
+        items.iter().map(status).collect::<Vec<u64>>()
+    };
+    assert_eq!(statuses(true).await, [424, 403]);
+    assert_eq!(statuses(false).await, [201, 403]);
+    assert_eq!(used().await, Some(0));
+
+    let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
+    let id = |granted: Answer| {
+        assert_eq!(granted.status, 201, "{granted:?}");
+        let grant = granted.json()["grant"]["id"].clone();
+        grant.as_str().expect("an id").to_owned()
+    };
+    let theirs = id(app.claim_body(hold.clone(), None).await);
+    let others = id(app.claim_under("other", hold, None).await);
+    for (correction, body) in [
+        ("confirmation", json!({})),
+        ("reversal", json!({ "reason": "a test" })),
+    ] {
+        let refused = post(&format!("/v1/grants/{others}/{correction}"), body.clone()).await;
+        problem(&refused, 403, "forbidden");
+        assert!(!refused.text.contains("member-42"), "{refused:?}");
+        let corrected = post(&format!("/v1/grants/{theirs}/{correction}"), body).await;
+        assert_eq!(corrected.status, 201, "{corrected:?}");
+    }
+    assert_eq!(used().await, Some(1));
+    let held = app.get(&format!("/v1/grants/{others}")).await.json();
+    assert_eq!(held["state"], "held");
 }
 
 /// What is written in a path in another way is no other policy.
