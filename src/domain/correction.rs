@@ -1,5 +1,7 @@
 //! Corrections: what becomes of a grant afterwards, and units that are entered by hand.
 
+use std::collections::VecDeque;
+
 use chrono::{DateTime, Utc};
 
 use super::account::{
@@ -45,10 +47,10 @@ pub struct Hold {
 }
 
 /// An account's open holds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holds {
     /// Those that have lapsed, the first one first.
-    pub lapsed: Vec<Hold>,
+    pub lapsed: VecDeque<Hold>,
     /// The next ones, the first one first.
     pub next: Vec<Hold>,
     /// When the first of those after `next` lapses, or an instant before it.
@@ -65,7 +67,7 @@ impl Holds {
                 .last()
                 .filter(|_| next.len() >= most)
                 .map(|hold| hold.until),
-            lapsed: found,
+            lapsed: found.into(),
             next,
         }
     }
@@ -83,8 +85,9 @@ impl Holds {
 
     /// See [`Line::lapses_at`].
     pub fn lapses_at(&self) -> Option<DateTime<Utc>> {
-        let next = self.next.first().map(|hold| hold.until);
-        next.into_iter().chain(self.beyond).min()
+        let first = self.lapsed.front().or(self.next.first());
+        let first = first.map(|hold| hold.until);
+        first.into_iter().chain(self.beyond).min()
     }
 }
 
@@ -166,8 +169,9 @@ pub fn give_back(
     Ok(line)
 }
 
-/// The line of units that are entered by hand and count at `counted_at`, which is not after
-/// `now`. They may go over a limit: what was used was used.
+/// The line of units that are entered by hand and count at `counted_at`. The line's instant is
+/// not before it, should the clock have stepped back since it was given. They may go over a
+/// limit: what was used was used.
 ///
 /// # Errors
 /// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`CorrectionRefusal`] inside.
@@ -181,7 +185,7 @@ pub fn adjust(
     now: DateTime<Utc>,
 ) -> Result<Result<Line, CorrectionRefusal>, Unknown> {
     check_version(policy, last)?;
-    let at = instant_after(last, now);
+    let at = instant_after(last, now.max(counted_at));
     let (mut totals, own) = totals_at_both(policy, last, sums, [at, counted_at])?;
     let current = totals
         .iter()
@@ -212,5 +216,325 @@ fn refuse(total: &Total, units: Units, direction: Direction) -> Option<Correctio
             used: total.used,
         }),
         Direction::Up | Direction::Down => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::identity::AccountId;
+    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+
+    fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
+        let limits = limits.iter().map(|(max, per)| LimitDraft {
+            max: i128::from(*max),
+            per: (*per).to_owned(),
+        });
+        let draft = RuleDraft {
+            time_zone: "UTC".to_owned(),
+            limits: limits.collect(),
+            ..RuleDraft::default()
+        };
+        Policy {
+            id: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            version,
+            rule: draft.check().unwrap(),
+            archived: false,
+            changed_at: DateTime::UNIX_EPOCH,
+            changed_by: "test".to_owned(),
+            reason: None,
+        }
+    }
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().unwrap()
+    }
+
+    fn units(units: u64) -> Units {
+        Units::new(units.into()).unwrap()
+    }
+
+    /// A line with so much used in each of the policy's windows at an instant.
+    fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
+        let mut line = carry_on(policy, None, &Sums::default(), at).unwrap();
+        for (total, used) in line.totals.iter_mut().zip(used) {
+            total.used = *used;
+        }
+        line
+    }
+
+    fn used(line: &Line) -> Vec<u64> {
+        line.totals.iter().map(|total| total.used).collect()
+    }
+
+    const NOON: &str = "2026-11-21T12:00:00Z";
+
+    #[test]
+    fn what_gives_back_lowers_the_windows_that_contain_the_grant() {
+        let policy = policy(1, &[(9, "hour"), (9, "day"), (9, "month")]);
+        let last = line(&policy, at(NOON), &[2, 3, 5]);
+        for (granted_at, expected) in [
+            (NOON, [0, 1, 3]),
+            ("2026-11-21T11:59:59.999999Z", [2, 1, 3]),
+            ("2026-11-21T00:00:00Z", [2, 1, 3]),
+            ("2026-11-20T23:59:59.999999Z", [2, 3, 3]),
+            ("2026-10-31T23:59:59.999999Z", [2, 3, 5]),
+        ] {
+            let given = at(granted_at);
+            let none = Sums::default();
+            let line = give_back(&policy, units(2), given, Some(&last), &none, at(NOON));
+            let line = line.unwrap();
+            assert_eq!(used(&line), expected, "{granted_at}");
+            assert_eq!((line.number, line.at), (2, at(NOON)));
+        }
+    }
+
+    #[test]
+    fn a_window_that_ended_is_not_on_the_line_and_the_next_one_is_untouched() {
+        let policy = policy(1, &[(9, "day")]);
+        let last = line(&policy, at(NOON), &[3]);
+        let tomorrow = at(NOON) + TimeDelta::days(1);
+        let none = Sums::default();
+        let line = give_back(&policy, units(3), at(NOON), Some(&last), &none, tomorrow);
+        let line = line.unwrap();
+        assert_eq!(used(&line), [0]);
+        assert!(line.totals[0].window.contains(tomorrow));
+    }
+
+    #[test]
+    fn a_confirmation_leaves_what_is_used_and_goes_on_to_new_windows() {
+        let policy = policy(2, &[(9, "hour"), (9, "day")]);
+        let last = line(&policy, at(NOON), &[2, 3]);
+        let later = at(NOON) + TimeDelta::hours(1);
+        let next = carry_on(&policy, Some(&last), &Sums::default(), later).unwrap();
+        assert_eq!(used(&next), [0, 3]);
+        assert_eq!((next.number, next.at, next.policy_version), (2, later, 2));
+        // Time does not run backwards.
+        let earlier = carry_on(&policy, Some(&next), &Sums::default(), at(NOON)).unwrap();
+        assert_eq!((earlier.at, used(&earlier)), (later, vec![0, 3]));
+    }
+
+    #[test]
+    fn nothing_is_corrected_under_an_older_version() {
+        let (old, new) = (policy(1, &[(9, "day")]), policy(2, &[(9, "day")]));
+        let last = line(&new, at(NOON), &[3]);
+        let (last, none, now) = (Some(&last), Sums::default(), at(NOON));
+        let unknown = Err(Unknown::Policy);
+        assert_eq!(carry_on(&old, last, &none, now), unknown);
+        assert_eq!(give_back(&old, units(1), now, last, &none, now), unknown);
+        let adjusted = adjust(&old, units(1), Direction::Up, now, last, &none, now);
+        assert_eq!(adjusted, Err(Unknown::Policy));
+    }
+
+    /// What becomes of a day of 3 used of 9 and a month of 5 of 9, at noon.
+    fn adjusted(
+        by: u64,
+        direction: Direction,
+        counted_at: &str,
+        sums: &[u64],
+    ) -> Result<Vec<u64>, CorrectionRefusal> {
+        let policy = policy(1, &[(9, "day"), (9, "month")]);
+        let last = line(&policy, at(NOON), &[3, 5]);
+        let (counted_at, now) = (at(counted_at), at(NOON));
+        let mut known = Sums::default();
+        let mut told = sums.iter();
+        loop {
+            let last = Some(&last);
+            match adjust(&policy, units(by), direction, counted_at, last, &known, now) {
+                Ok(result) => return result.map(|line| used(&line)),
+                Err(Unknown::Sums(windows)) => {
+                    for window in windows {
+                        known.insert(window, *told.next().expect("no more than are told"));
+                    }
+                }
+                Err(unknown) => panic!("{unknown:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn adjustments_count_in_the_windows_of_their_instant() {
+        let (up, down) = (Direction::Up, Direction::Down);
+        assert_eq!(adjusted(2, up, NOON, &[]), Ok(vec![5, 7]));
+        assert_eq!(adjusted(3, down, NOON, &[]), Ok(vec![0, 2]));
+        // What was used was used.
+        assert_eq!(adjusted(20, up, NOON, &[]), Ok(vec![23, 25]));
+        let yesterday = "2026-11-20T12:00:00Z";
+        assert_eq!(adjusted(2, up, yesterday, &[1]), Ok(vec![3, 7]));
+        assert_eq!(adjusted(1, down, yesterday, &[1]), Ok(vec![3, 4]));
+        let last_month = "2026-10-20T12:00:00Z";
+        assert_eq!(adjusted(2, down, last_month, &[2, 2]), Ok(vec![3, 5]));
+    }
+
+    #[test]
+    fn no_more_is_taken_off_than_is_used_in_every_window() {
+        let down = Direction::Down;
+        let not_used = |per, used| Err(CorrectionRefusal::NotUsed { per, used });
+        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Per::Day, 3));
+        let yesterday = "2026-11-20T12:00:00Z";
+        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Per::Day, 1));
+        assert_eq!(adjusted(6, down, yesterday, &[8]), not_used(Per::Month, 5));
+        let last_month = "2026-10-20T12:00:00Z";
+        assert_eq!(
+            adjusted(2, down, last_month, &[2, 1]),
+            not_used(Per::Month, 1)
+        );
+        let up = Direction::Up;
+        assert_eq!(
+            adjusted(UNITS_MAX - 5, up, NOON, &[]),
+            Ok(vec![UNITS_MAX - 2, UNITS_MAX])
+        );
+        assert_eq!(
+            adjusted(UNITS_MAX - 4, up, NOON, &[]),
+            Err(CorrectionRefusal::TooMany)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_leaves_an_adjustment_in_its_window() {
+        let policy = policy(1, &[(9, "day")]);
+        let (counted_at, now) = (at("2026-11-22T00:00:00Z"), at("2026-11-21T23:59:59Z"));
+        let none = Sums::default();
+        let line = adjust(
+            &policy,
+            units(1),
+            Direction::Up,
+            counted_at,
+            None,
+            &none,
+            now,
+        );
+        let line = line.unwrap().unwrap();
+        assert_eq!((line.at, used(&line)), (counted_at, vec![1]));
+    }
+
+    fn grant(held_until: Option<DateTime<Utc>>) -> Entry {
+        let line = line(&policy(1, &[(9, "day")]), at(NOON), &[1]);
+        Entry {
+            account: AccountId(Uuid::nil()),
+            id: EntryId::new(line.at, line.number, 0),
+            kind: EntryKind::Grant { held_until },
+            units: Units::ONE,
+            key: None,
+            metadata: None,
+            provisional: None,
+            would_deny: false,
+            note: None,
+            line,
+        }
+    }
+
+    fn follower(kind: EntryKind) -> Option<Follower> {
+        Some(Follower {
+            id: EntryId::new(at(NOON), 2, 0),
+            kind,
+            at: at(NOON),
+            note: None,
+        })
+    }
+
+    #[test]
+    fn what_a_correction_finds() {
+        let of = grant(None).id;
+        let none = || Followers::default();
+        let confirmed = || Followers {
+            confirmation: follower(EntryKind::Confirmation { of }),
+            closing: None,
+        };
+        let reversed = |before: Followers| Followers {
+            closing: follower(EntryKind::Reversal { of }),
+            ..before
+        };
+        let lapsed = || Followers {
+            confirmation: None,
+            closing: follower(EntryKind::Lapse { of }),
+        };
+        assert_eq!(check_reversal(&none()), Ok(None));
+        assert_eq!(check_reversal(&confirmed()), Ok(None));
+        for before in [none(), confirmed()] {
+            let followers = reversed(before);
+            assert_eq!(check_reversal(&followers), Ok(followers.closing.as_ref()));
+        }
+        let given_back = CorrectionRefusal::GivenBack(at(NOON));
+        assert_eq!(check_reversal(&lapsed()), Err(given_back));
+
+        let hold = grant(Some(at(NOON)));
+        let confirm = |followers: &Followers| {
+            let found = check_confirmation(&hold, followers);
+            found.map(|found| found.map(|found| found.kind))
+        };
+        assert_eq!(confirm(&none()), Ok(None));
+        assert_eq!(
+            confirm(&confirmed()),
+            Ok(Some(EntryKind::Confirmation { of }))
+        );
+        for before in [none(), confirmed()] {
+            let refusal = CorrectionRefusal::Reversed(at(NOON));
+            assert_eq!(confirm(&reversed(before)), Err(refusal));
+        }
+        assert_eq!(confirm(&lapsed()), Err(CorrectionRefusal::Lapsed(at(NOON))));
+        for followers in [none(), reversed(none())] {
+            let refused = check_confirmation(&grant(None), &followers);
+            assert_eq!(refused, Err(CorrectionRefusal::NotAHold));
+        }
+    }
+
+    fn holds() -> impl Strategy<Value = Vec<Hold>> {
+        let ends = proptest::collection::vec(0i64..40, 0..30);
+        ends.prop_map(|mut ends| {
+            ends.sort_unstable();
+            let numbered = ends.into_iter().zip(1..);
+            let hold = |(end, number)| Hold {
+                grant: EntryId::new(at(NOON), number, 0),
+                units: Units::ONE,
+                until: at(NOON) + TimeDelta::seconds(end),
+            };
+            numbered.map(hold).collect()
+        })
+    }
+
+    proptest! {
+        /// However many are read, and whichever of them end and begin meanwhile: no open hold
+        /// lapses before `lapses_at`, and where all were read, one lapses then.
+        #[test]
+        fn no_hold_lapses_before_the_line_says(
+            all in holds(),
+            now in 0i64..40,
+            most in 1usize..20,
+            closed in proptest::collection::vec(any::<bool>(), 30),
+            opened in holds(),
+        ) {
+            let now = at(NOON) + TimeDelta::seconds(now);
+            let due = all.partition_point(|hold| hold.until <= now);
+            let found = all[..all.len().min(due + most)].to_vec();
+            let were_all_read = found.len() - due < most;
+            let mut holds = Holds::at(now, found, most);
+            let first = all.iter().map(|hold| hold.until).min();
+            prop_assert_eq!(holds.lapses_at(), first);
+            prop_assert_eq!(Vec::from(std::mem::take(&mut holds.lapsed)), &all[..due]);
+            let mut open: Vec<Hold> = all[due..].to_vec();
+            let next = holds.next.clone();
+            for (hold, _) in next.iter().zip(&closed).filter(|(_, is_closed)| **is_closed) {
+                holds.close(hold.grant);
+                open.retain(|other| other.grant != hold.grant);
+            }
+            for hold in opened {
+                holds.open(hold.clone());
+                open.push(hold);
+            }
+            prop_assert!(holds.next.is_sorted_by_key(|hold| hold.until));
+            let first = open.iter().map(|hold| hold.until).min();
+            match were_all_read {
+                true => prop_assert_eq!(holds.lapses_at(), first),
+                false => prop_assert!(
+                    first.is_none_or(|first| holds.lapses_at().is_some_and(|at| at <= first))
+                ),
+            }
+        }
     }
 }

@@ -17,15 +17,25 @@ pub enum Effective {
     NextWindow,
 }
 
+impl Effective {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Now, Self::NextWindow];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::NextWindow => "next_window",
+        }
+    }
+}
+
 impl FromStr for Effective {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "now" => Ok(Self::Now),
-            "next_window" => Ok(Self::NextWindow),
-            _ => Err("write now or next_window"),
-        }
+        let found = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
+        found.ok_or("write now or next_window")
     }
 }
 

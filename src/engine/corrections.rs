@@ -12,7 +12,6 @@ use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
-use crate::domain::identity::EntryId;
 use crate::domain::policy::PolicyName;
 
 /// What is to become of a grant.
@@ -130,12 +129,16 @@ impl Engine {
         Ok((entries, next))
     }
 
-    /// What came of a grant.
+    /// What came of a grant; nothing yet of one that still waits for the ledger, which need not
+    /// answer then.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn followers(self: &Arc<Self>, grant: EntryId) -> Result<Followers, Failure> {
-        let grant = self.grant(grant.0).await?;
+    pub async fn followers(self: &Arc<Self>, grant: &Entry) -> Result<Followers, Failure> {
+        if !grant.is_recorded() {
+            return Ok(Followers::default());
+        }
+        let grant = self.grant(grant.id.0).await?;
         Ok(grant.map_or_else(Followers::default, |grant| grant.followers))
     }
 }

@@ -114,8 +114,8 @@ impl<'a> Drafting<'a> {
     }
 
     fn lapse(&mut self) -> Result<(), Unknown> {
-        let holds = self.holds.as_mut().ok_or(Unknown::Holds)?;
-        for Hold { grant, units, .. } in std::mem::take(&mut holds.lapsed) {
+        while let Some(hold) = self.next_lapse()? {
+            let Hold { grant, units, .. } = hold;
             let (last, sums) = (self.line.as_ref(), self.sums());
             let line = give_back(self.policy, units, grant.at(), last, &sums, self.now)?;
             self.append(Entry {
@@ -136,6 +136,11 @@ impl<'a> Drafting<'a> {
             line.lapses_at = holds.lapses_at();
         }
         Ok(())
+    }
+
+    fn next_lapse(&mut self) -> Result<Option<Hold>, Unknown> {
+        let holds = self.holds.as_mut().ok_or(Unknown::Holds)?;
+        Ok(holds.lapsed.pop_front())
     }
 
     /// What the rule says of a claim now.

@@ -54,7 +54,7 @@ impl Task {
                 hold.map(HoldTime::get) == held_until.map(|until| until - entry.line.at)
             }
             (Self::Adjust(direction, counted_at), EntryKind::Adjustment(done)) => {
-                *direction == done && counted_at.is_none_or(|at| at == entry.counted_at())
+                *direction == done && counted_at.unwrap_or(entry.line.at) == entry.counted_at()
             }
             (Self::Reverse(grant), EntryKind::Reversal { of })
             | (Self::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,

@@ -156,7 +156,7 @@ impl Claimed {
         let (entry, followers, is_repeat) = match outcome {
             Outcome::Entered(entry) => (entry, Followers::default(), false),
             Outcome::Repeated(entry) => {
-                let followers = engine(data).followers(entry.id).await?;
+                let followers = engine(data).followers(&entry).await?;
                 (entry, followers, true)
             }
             Outcome::KeyReused => return Err(ApiError::KeyReused),

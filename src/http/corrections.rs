@@ -134,10 +134,14 @@ async fn correct(
             return Err(ApiError::refused(asked, refusal));
         }
     };
-    let made = Followers::among(grant.entry.id, [&entry]);
-    let followers = Followers {
-        confirmation: made.confirmation.or(grant.followers.confirmation),
-        closing: made.closing.or(grant.followers.closing),
+    let followers = match correction {
+        // A hold may have been confirmed between the look at it and its reversal.
+        Correction::Reversal if grant.entry.held_until().is_some() => {
+            engine(data).followers(grant.entry.id).await?
+        }
+        Correction::Reversal | Correction::Confirmation => {
+            Followers::among(grant.entry.id, [&entry])
+        }
     };
     let grant = Grant { followers, ..grant };
     Ok(response.json(CorrectionAnswer {

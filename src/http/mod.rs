@@ -23,6 +23,7 @@ mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
+mod windows;
 mod words;
 mod wrong_key;
 
@@ -54,7 +55,7 @@ fn routes(service: &mut ServiceConfig) {
         read(r, policies::versions)
     });
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
-        read(r, policies::windows)
+        read(r, windows::list)
     });
     at("/v1/policies/{policy}/overrides", "GET, HEAD", |r| {
         read(r, overrides::list)

@@ -8,7 +8,7 @@ use super::links::Links;
 use super::words;
 use super::{
     backtest, batches, changes, claims, corrections, entries, exports, grants, health, keys,
-    overrides, policies, reconciliations,
+    overrides, policies, reconciliations, windows,
 };
 
 /// What any request with a key may be answered with.
@@ -140,7 +140,7 @@ pub struct IdempotencyKeyField {
         policies::list,
         policies::archive,
         policies::versions,
-        policies::windows,
+        windows::list,
         overrides::put,
         overrides::get,
         overrides::list,

@@ -131,9 +131,7 @@ impl OverrideBody {
     put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        SubjectInPath,
-        IfMatch,
-        IfNoneMatch,
+        SubjectInPath, IfMatch, IfNoneMatch,
     ),
     request_body = OverrideBody,
     responses(

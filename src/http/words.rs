@@ -4,7 +4,7 @@
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, key, policy, reconciliation, window};
+use crate::domain::{grant, key, policy, reconciliation, schedule, window};
 use crate::ledger::Ledger;
 
 macro_rules! words {
@@ -36,7 +36,7 @@ words! {
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
     /// When a change of a policy takes effect.
-    Effective = ["now", "next_window"];
+    Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
     /// Whether a policy denies what does not fit.
     Mode = ["enforce"];
     /// What became of a claim.

@@ -68,21 +68,24 @@ pub struct Edited {
 }
 
 impl Edited {
-    /// How a policy stands after a change at an instant: what `before` had, or the change.
-    pub(super) fn new(
-        before: Option<Standing>,
-        after: Option<Policy>,
-        at: DateTime<Utc>,
-    ) -> Option<Self> {
-        let newest = after.or_else(|| before.as_ref().map(|before| before.newest.clone()))?;
+    /// What a policy is left with that is so already.
+    pub(super) fn kept(standing: Standing) -> Self {
+        Self {
+            before: Some(standing.newest.clone()),
+            after: standing,
+        }
+    }
+
+    /// What a policy becomes by a version that was made at an instant.
+    pub(super) fn made(before: Option<Standing>, newest: Policy, at: DateTime<Utc>) -> Self {
         let in_force = match &before {
             Some(before) if !newest.has_effect(at) => before.in_force.clone(),
             Some(_) | None => newest.clone(),
         };
-        Some(Self {
+        Self {
             before: before.map(|before| before.newest),
             after: Standing { newest, in_force },
-        })
+        }
     }
 }
 

@@ -248,7 +248,7 @@ impl Ledger {
     }
 
     /// The units used inside each window, as the sum of an account's entries up to its line
-    /// `last`.
+    /// `last`: in the order of their numbers, and never below zero on the way.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].

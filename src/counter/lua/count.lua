@@ -58,7 +58,7 @@ if current and not number then
   local readable, decoded = pcall(cjson.decode, text)
   at, version, totals = tonumber(at), tonumber(version), readable and decoded
   -- Holds that may have lapsed take units until the ledger says so.
-  local may_have_lapses = lapses ~= '-' and tonumber(lapses) <= tonumber(ARGV[7])
+  local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
   if ledger == '' and (not totals or version > tonumber(ARGV[4]) or may_have_lapses) then
     return ask
   end

@@ -144,7 +144,8 @@ impl Store {
         Ok(seen)
     }
 
-    /// See [`crate::ledger::Ledger::sums`]: one of them.
+    /// See [`crate::ledger::Ledger::sums`]: one of them. The running sum, raised by what it would
+    /// have fallen below zero.
     pub async fn sum(
         &self,
         account: AccountId,
@@ -152,11 +153,15 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum = sqlx::query_scalar(
-            "SELECT LEAST(GREATEST(COALESCE(SUM(
-                 CASE WHEN kind IN (1, 5) THEN units WHEN kind IN (3, 4, 6) THEN -units END
-             ), 0), 0), 9007199254740991)::bigint FROM entries
-             WHERE account = $1 AND number <= $2
-                AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4",
+            "SELECT LEAST(
+                 COALESCE(SUM(added) - LEAST(MIN(so_far), 0), 0), 9007199254740991
+             )::bigint FROM (
+                 SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+                     SELECT number, CASE WHEN kind IN (1, 5) THEN units ELSE -units END AS added
+                     FROM entries WHERE account = $1 AND number <= $2 AND kind <> 2
+                        AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4
+                 ) AS steps
+             ) AS sums",
         )
         .bind(account.0)
         .bind(signed(number))

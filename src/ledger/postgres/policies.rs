@@ -206,9 +206,7 @@ impl Store {
             }
             Ok(Change::Keep) => {
                 transaction.rollback().await?;
-                return Ok(Ok(
-                    Edited::new(before, None, changed_at).ok_or_else(nothing)?
-                ));
+                return Ok(Ok(Edited::kept(before.ok_or_else(nothing)?)));
             }
             Ok(Change::Version {
                 rule,
@@ -259,9 +257,7 @@ impl Store {
             true => transaction.rollback().await?,
             false => transaction.commit().await?,
         }
-        Ok(Ok(
-            Edited::new(before, Some(after), changed_at).ok_or_else(nothing)?
-        ))
+        Ok(Ok(Edited::made(before, after, changed_at)))
     }
 }
 

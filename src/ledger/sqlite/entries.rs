@@ -135,7 +135,8 @@ impl Store {
         Ok(seen)
     }
 
-    /// See [`crate::ledger::Ledger::sums`]: one of them.
+    /// See [`crate::ledger::Ledger::sums`]: one of them. The running sum, raised by what it would
+    /// have fallen below zero.
     pub async fn sum(
         &self,
         account: AccountId,
@@ -143,11 +144,15 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum: i64 = sqlx::query_scalar(
-            "SELECT CAST(MIN(MAX(TOTAL(
-                 CASE WHEN kind IN (1, 5) THEN units WHEN kind IN (3, 4, 6) THEN -units END
-             ), 0), 9007199254740991) AS INTEGER) FROM entries
-             WHERE account = $1 AND number <= $2
-                AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4",
+            "SELECT CAST(MIN(
+                 TOTAL(added) - COALESCE(MIN(MIN(so_far), 0), 0), 9007199254740991
+             ) AS INTEGER) FROM (
+                 SELECT added, TOTAL(added) OVER (ORDER BY number) AS so_far FROM (
+                     SELECT number, CASE WHEN kind IN (1, 5) THEN units ELSE -units END AS added
+                     FROM entries WHERE account = $1 AND number <= $2 AND kind <> 2
+                        AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4
+                 ) AS steps
+             ) AS sums",
         )
         .bind(account.0)
         .bind(signed(number))
@@ -282,7 +287,7 @@ async fn entries(
 }
 
 /// The accounts whose last entry is still the assumed one, in all that a decision reads of
-/// it, and whose next entry's key is free.
+/// it, and whose next entry takes neither a key nor the place of another beside a grant.
 const GUARD: &str = "
     SELECT unhex(draft.value ->> 0)
     FROM json_each($1) AS draft LEFT JOIN entries AS last
@@ -292,10 +297,14 @@ const GUARD: &str = "
     WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2
         AND last.at IS draft.value ->> 3 AND last.policy_version IS draft.value ->> 4
         AND last.lapses_at IS draft.value ->> 5
-        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 6))";
+        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 6))
+        AND NOT EXISTS (
+            SELECT 1 FROM entries WHERE of_grant = unhex(draft.value ->> 7)
+                AND (kind = 2) = (draft.value ->> 8 = 2)
+        )";
 
 /// What a draft assumes: its account; number, totals, instant, policy version and first lapse
-/// of the last line; and the key that its first entry takes.
+/// of the last line; and of its first entry the key, the grant that it names, and the kind.
 type Assumption = (
     String,
     u64,
@@ -304,6 +313,8 @@ type Assumption = (
     Option<u32>,
     Option<i64>,
     Option<String>,
+    Option<String>,
+    Option<i16>,
 );
 
 fn encode_assumptions(drafts: &[Draft]) -> String {
@@ -311,7 +322,9 @@ fn encode_assumptions(drafts: &[Draft]) -> String {
         .iter()
         .map(|draft| {
             let after = draft.after.as_ref();
-            let key = draft.entries.first().and_then(|entry| entry.key);
+            let first = draft.entries.first();
+            let key = first.and_then(|entry| entry.key);
+            let grant = first.and_then(|entry| of_grant(entry.kind));
             (
                 draft.account.0.simple().to_string(),
                 after.map_or(0, |line| line.number),
@@ -320,6 +333,8 @@ fn encode_assumptions(drafts: &[Draft]) -> String {
                 after.map(|line| line.policy_version),
                 after.and_then(|line| Some(line.lapses_at?.timestamp_micros())),
                 key.map(|key| key.0.simple().to_string()),
+                grant.map(|grant| grant.0.simple().to_string()),
+                first.map(|entry| encode_kind(entry.kind)),
             )
         })
         .collect();

@@ -258,6 +258,29 @@ impl App {
         }
         Answer::of(request).await
     }
+
+    /// Reverses a grant.
+    pub async fn reverse(&self, grant: &str, reason: &str) -> Answer {
+        let path = format!("/v1/grants/{grant}/reversal");
+        let body = json!({ "reason": reason });
+        Answer::of(self.request(Method::POST, &path).json(&body)).await
+    }
+
+    /// Confirms a hold.
+    pub async fn confirm(&self, grant: &str) -> Answer {
+        let path = format!("/v1/grants/{grant}/confirmation");
+        Answer::of(self.request(Method::POST, &path)).await
+    }
+
+    /// Enters units by hand under `benefit`.
+    pub async fn adjust(&self, subject: &str, body: Value, key: Option<&str>) -> Answer {
+        let path = format!("/v1/policies/benefit/subjects/{subject}/adjustments");
+        let mut request = self.request(Method::POST, &path).json(&body);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        Answer::of(request).await
+    }
 }
 
 /// How applications serve: on a free port, in no hurry.
@@ -310,6 +333,12 @@ impl Answer {
 
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("JSON: {self:?}"))
+    }
+
+    /// The id of the grant that it tells of.
+    pub fn grant_id(&self) -> String {
+        let grant = self.json()["grant"]["id"].as_str().map(str::to_owned);
+        grant.unwrap_or_else(|| panic!("a grant: {self:?}"))
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {

@@ -1,12 +1,13 @@
 //! An auditor: reads a whole ledger, beside the applications that use it, and checks what
 //! must be so at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use perdiem::counter::{Ask, Counters};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Grant, Line};
-use perdiem::domain::identity::AccountId;
+use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::ledger::{GrantFilter, GrantScope, Ledger, LedgerOptions};
 
 use super::app::{Ground, eventually, instant};
@@ -68,8 +69,8 @@ impl Books {
     }
 
     /// Checks every account, and returns the grants: the numbers go 1, 2, 3 …, time and the
-    /// policy's version never go back, each total is the sum of the entries in its window, and
-    /// no grant went over.
+    /// policy's version never go back, each total is the sum of the entries in its window, no
+    /// grant went over, and each was confirmed and given back at most once.
     pub async fn audit(&self) -> BTreeMap<AccountId, Vec<Grant>> {
         for entries in self.entries().await.values() {
             check_account(entries);
@@ -111,6 +112,7 @@ impl Books {
 
 fn check_account(entries: &[Entry]) {
     let mut before: Option<&Line> = None;
+    let mut holds = Holds::default();
     for (index, entry) in entries.iter().enumerate() {
         let line = &entry.line;
         assert_eq!(line.number, index as u64 + 1, "{entry:?}");
@@ -121,17 +123,17 @@ fn check_account(entries: &[Entry]) {
                 "an older version decided: {entry:?}"
             );
         }
+        holds.follow(entry);
         // What Redis or an observing policy granted may go over, and what is no claim.
         let must_fit = matches!(entry.kind, EntryKind::Grant { .. })
             && entry.provisional.is_none()
             && !entry.would_deny;
         for total in &line.totals {
             assert!(total.window.contains(line.at), "{entry:?}");
-            let so_far = entries[..=index].iter();
-            let used: i128 = so_far
-                .filter(|other| total.window.contains(other.counted_at()))
-                .map(added)
-                .sum();
+            let inside = entries[..=index]
+                .iter()
+                .filter(|other| total.window.contains(other.counted_at()));
+            let used = inside.fold(0, |used: i128, other| (used + added(other)).max(0));
             assert_eq!(
                 i128::from(total.used),
                 used,
@@ -143,6 +145,63 @@ fn check_account(entries: &[Entry]) {
             );
         }
         before = Some(line);
+    }
+}
+
+/// What became of an account's grants, entry after entry.
+#[derive(Default)]
+struct Holds<'a> {
+    grants: BTreeMap<EntryId, &'a Entry>,
+    closed: BTreeSet<EntryId>,
+    /// When each hold lapses that is neither confirmed nor given back.
+    open: BTreeMap<EntryId, DateTime<Utc>>,
+}
+
+impl<'a> Holds<'a> {
+    /// Checks that the next entry may follow: each grant is confirmed and given back at most once,
+    /// and every hold that was not confirmed in time lapses before the account's next decision.
+    fn follow(&mut self, entry: &'a Entry) {
+        let at = entry.line.at;
+        match entry.kind {
+            EntryKind::Grant { held_until } => {
+                self.grants.insert(entry.id, entry);
+                self.open
+                    .extend(held_until.map(|held_until| (entry.id, held_until)));
+            }
+            EntryKind::Confirmation { of } => {
+                let until = self.open.remove(&of);
+                assert!(until.is_some_and(|until| at < until), "too late: {entry:?}");
+            }
+            EntryKind::Reversal { of } => {
+                self.open.remove(&of);
+                self.close(of, entry);
+            }
+            EntryKind::Lapse { of } => {
+                let until = self.open.remove(&of);
+                assert!(until.is_some_and(|until| until <= at), "{entry:?}");
+                self.close(of, entry);
+            }
+            EntryKind::Adjustment(_) => {}
+        }
+        let first = self.open.values().min().copied();
+        let told = entry.line.lapses_at;
+        assert!(
+            first.is_none_or(|first| told.is_some_and(|told| told <= first)),
+            "a hold lapses before {told:?}: {entry:?}"
+        );
+        let is_decided = !matches!(entry.kind, EntryKind::Lapse { .. });
+        if is_decided && entry.provisional.is_none() {
+            assert!(
+                first.is_none_or(|first| at < first),
+                "not lapsed: {entry:?}"
+            );
+        }
+    }
+
+    fn close(&mut self, of: EntryId, entry: &Entry) {
+        let grant = self.grants.get(&of).expect("a grant of the account");
+        assert_eq!(grant.units, entry.units, "{entry:?}");
+        assert!(self.closed.insert(of), "given back twice: {entry:?}");
     }
 }
 

@@ -1,14 +1,18 @@
 //! Many clients at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use perdiem::clock::{Clock, ManualClock};
-use reqwest::StatusCode;
+use perdiem::domain::grant::Entry;
+use perdiem::domain::identity::AccountId;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::app::{Answer, App, Ground, Stack, eventually};
+use super::books::Books;
 
 /// Instances on one ground that share a clock, as many as the ledger allows.
 pub struct Fleet {
@@ -86,6 +90,22 @@ impl Fleet {
             })
             .await;
         }
+    }
+
+    /// Once nothing is under way: the auditor finds the ledger right and the counters equal to it,
+    /// and so does a reconciliation. Returns the entries, by account.
+    pub async fn is_in_order(&self) -> BTreeMap<AccountId, Vec<Entry>> {
+        let books = Books::open(&self.ground).await;
+        books.audit().await;
+        books.counters_follow().await;
+        for app in &self.apps {
+            let request = app.request(Method::POST, "/v1/reconciliations");
+            let report = Answer::of(request.json(&json!({ "apply": false }))).await;
+            assert_eq!(report.status, StatusCode::CREATED, "{report:?}");
+            assert_eq!(report.json()["difference_count"], 0, "{report:?}");
+            assert_eq!(report.json()["alarm_count"], 0, "{report:?}");
+        }
+        books.entries().await
     }
 }
 

@@ -1,0 +1,348 @@
+//! What is given back is given back once, and can be claimed again: reversals, confirmations and
+//! lapses that race each other and claims.
+
+use chrono::TimeDelta;
+use perdiem::domain::grant::{Entry, EntryKind};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
+use crate::support::crowd::{Fleet, all_at_once, count};
+
+on_every_stack!(
+    one_grant_is_reversed_once,
+    each_hold_is_confirmed_or_lapses,
+    holds_that_end_together_lapse_once,
+    what_is_reversed_can_be_claimed_again,
+    a_confirmation_and_a_reversal_at_once,
+    an_adjustment_is_entered_once,
+    a_retry_after_its_reversal_gets_its_grant,
+);
+
+const SUBJECT: &str = "member-42";
+
+/// Two instances, or one on SQLite, with a policy `benefit` of so many a day.
+async fn fleet_with(stack: Stack, max: u64) -> Fleet {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    fleet
+        .put("GMT+8", json!([{ "max": max, "per": "day" }]))
+        .await;
+    fleet
+}
+
+async fn granted(app: &App, body: Value) -> String {
+    let answer = app.claim_body(body, None).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    answer.grant_id()
+}
+
+async fn hold(app: &App, seconds: usize) -> String {
+    granted(app, json!({ "subject": SUBJECT, "hold_seconds": seconds })).await
+}
+
+async fn state(app: &App, grant: &str) -> String {
+    let answer = app.get(&format!("/v1/grants/{grant}")).await.json();
+    answer["state"].as_str().expect("a state").to_owned()
+}
+
+async fn used(app: &App) -> u64 {
+    let path = format!("/v1/policies/benefit/subjects/{SUBJECT}");
+    let answer = app.get(&path).await;
+    answer.json()["limits"][0]["used"].as_u64().expect("units")
+}
+
+/// Claims one unit at a time until none is left. Each instance must know at once that what was
+/// given back can be claimed.
+async fn claim_the_rest(fleet: &Fleet) -> usize {
+    let mut granted = 0;
+    for client in 0.. {
+        let answer = fleet.app(client).claim(SUBJECT, None).await;
+        match answer.status {
+            StatusCode::CREATED => granted += 1,
+            StatusCode::TOO_MANY_REQUESTS => break,
+            _ => panic!("{answer:?}"),
+        }
+    }
+    granted
+}
+
+/// How many entries are of a kind.
+fn of_kind(entries: &[Entry], is_it: impl Fn(EntryKind) -> bool) -> usize {
+    entries.iter().filter(|entry| is_it(entry.kind)).count()
+}
+
+/// The subject's entries, once everything is in order.
+async fn entries_in_order(fleet: &Fleet) -> Vec<Entry> {
+    let mut accounts = fleet.is_in_order().await;
+    assert_eq!(accounts.len(), 1);
+    accounts.pop_first().expect("an account").1
+}
+
+/// Whoever was first, all hear the same.
+#[track_caller]
+fn made_once(answers: &[Answer]) {
+    assert_eq!(count(answers, StatusCode::CREATED), 1, "{answers:?}");
+    assert_eq!(count(answers, StatusCode::OK), answers.len() - 1);
+    for answer in answers {
+        assert_eq!(answer.json(), answers[0].json());
+    }
+}
+
+async fn one_grant_is_reversed_once(stack: Stack) {
+    let fleet = fleet_with(stack, 5).await;
+    for round in 0..4 {
+        let seconds = [None, Some(60)][round % 2];
+        let body = json!({ "subject": SUBJECT, "units": 3, "hold_seconds": seconds });
+        let grant = granted(&fleet.app(round), body).await;
+        let answers = all_at_once(16, |client| {
+            let (app, grant) = (fleet.app(client), grant.clone());
+            async move { app.reverse(&grant, &format!("client {client}")).await }
+        })
+        .await;
+        made_once(&answers);
+        assert_eq!(answers[0].json()["grant"]["state"], "reversed");
+        assert_eq!(answers[0].json()["limits"][0]["used"], 0);
+    }
+    assert_eq!(claim_the_rest(&fleet).await, 5);
+    let entries = entries_in_order(&fleet).await;
+    assert_eq!(entries.len(), 4 + 4 + 5);
+}
+
+/// The clock passes each hold's end while two clients confirm it and others claim what it may
+/// leave. Either it was confirmed, or it lapsed and one claim has its unit.
+async fn each_hold_is_confirmed_or_lapses(stack: Stack) {
+    const HOLDS: usize = 24;
+    let fleet = fleet_with(stack, HOLDS as u64).await;
+    let mut holds = Vec::new();
+    for place in 0..HOLDS {
+        holds.push(hold(&fleet.app(place), 60 + place).await);
+    }
+    fleet.clock.advance(TimeDelta::seconds(59));
+    let (mut confirmed, mut claimed) = (0, 0);
+    for (place, grant) in holds.iter().enumerate() {
+        let answers = all_at_once(6, |client| {
+            let (app, grant) = (fleet.app(client / 2), grant.clone());
+            let clock = fleet.clock.clone();
+            async move {
+                match client {
+                    // After as many confirmations as claims have come, more or less.
+                    0 => {
+                        app.get("/livez").await;
+                        clock.advance(TimeDelta::seconds(1));
+                        None
+                    }
+                    1..4 => Some(app.confirm(&grant).await),
+                    _ => Some(app.claim(SUBJECT, None).await),
+                }
+            }
+        });
+        let answers: Vec<Answer> = answers.await.into_iter().flatten().collect();
+        let (claims, confirmations): (Vec<_>, Vec<_>) = answers
+            .into_iter()
+            .partition(|answer| answer.json().get("outcome").is_some());
+        assert_eq!(claims.len(), 2, "{claims:?}");
+        let late = count(&confirmations, StatusCode::GONE);
+        match late {
+            0 => made_once(&confirmations),
+            late => assert_eq!(late, confirmations.len(), "{place}: {confirmations:?}"),
+        }
+        confirmed += usize::from(late == 0);
+        claimed += count(&claims, StatusCode::CREATED);
+        for app in &fleet.apps {
+            let expected = if late == 0 { "granted" } else { "lapsed" };
+            assert_eq!(state(app, grant).await, expected);
+        }
+    }
+    claimed += claim_the_rest(&fleet).await;
+    assert_eq!(confirmed + claimed, HOLDS);
+    let entries = entries_in_order(&fleet).await;
+    let lapses = of_kind(&entries, |kind| matches!(kind, EntryKind::Lapse { .. }));
+    let confirmations = of_kind(&entries, |kind| {
+        matches!(kind, EntryKind::Confirmation { .. })
+    });
+    assert_eq!((confirmations, lapses), (confirmed, HOLDS - confirmed));
+}
+
+/// Both instances find the same holds lapsed, before claims, reversals and confirmations of their
+/// own.
+async fn holds_that_end_together_lapse_once(stack: Stack) {
+    const HOLDS: usize = 100;
+    let fleet = fleet_with(stack, HOLDS as u64).await;
+    for round in 0..3 {
+        let holds = all_at_once(HOLDS, |client| {
+            let app = fleet.app(client);
+            async move { hold(&app, 60).await }
+        })
+        .await;
+        assert_eq!(used(&fleet.app(round)).await, HOLDS as u64);
+        fleet.clock.advance(TimeDelta::seconds(60));
+        let answers = all_at_once(24, |client| {
+            let (app, grant) = (fleet.app(client), holds[client].clone());
+            async move {
+                match client % 4 {
+                    0 => app.confirm(&grant).await,
+                    1 => app.reverse(&grant, "too late").await,
+                    2 => app.claim(SUBJECT, None).await,
+                    _ => {
+                        app.get(&format!("/v1/policies/benefit/subjects/{SUBJECT}"))
+                            .await
+                    }
+                }
+            }
+        })
+        .await;
+        assert_eq!(count(&answers, StatusCode::GONE), 6, "{answers:?}");
+        assert_eq!(count(&answers, StatusCode::CONFLICT), 6, "{answers:?}");
+        assert_eq!(count(&answers, StatusCode::CREATED), 6, "{answers:?}");
+        assert_eq!(used(&fleet.app(round)).await, 6);
+        fleet.clock.advance(TimeDelta::days(1));
+    }
+    let entries = entries_in_order(&fleet).await;
+    let lapses = of_kind(&entries, |kind| matches!(kind, EntryKind::Lapse { .. }));
+    assert_eq!(lapses, 3 * HOLDS);
+}
+
+/// A full limit, at which half of the clients reverse and the others claim: never over, and in
+/// the end not a unit is lost.
+async fn what_is_reversed_can_be_claimed_again(stack: Stack) {
+    const MAX: usize = 16;
+    let fleet = fleet_with(stack, MAX as u64).await;
+    let mut grants = Vec::new();
+    for place in 0..MAX {
+        grants.push(granted(&fleet.app(place), json!({ "subject": SUBJECT })).await);
+    }
+    let answers = all_at_once(2 * MAX, |client| {
+        let (app, grant) = (fleet.app(client / 2), grants[client / 2].clone());
+        async move {
+            let mut answers = Vec::new();
+            match client % 2 {
+                0 => answers.push(app.reverse(&grant, "x").await),
+                _ => {
+                    for _ in 0..6 {
+                        answers.push(app.claim(SUBJECT, None).await);
+                    }
+                }
+            }
+            answers
+        }
+    })
+    .await;
+    let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+    let claimed = count(&answers, StatusCode::CREATED) - MAX;
+    let denied = count(&answers, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(claimed + denied, 6 * MAX, "{answers:?}");
+    assert_eq!(claimed + claim_the_rest(&fleet).await, MAX);
+    for app in &fleet.apps {
+        assert_eq!(used(app).await, MAX as u64);
+    }
+    let entries = entries_in_order(&fleet).await;
+    assert_eq!(entries.len(), 3 * MAX);
+}
+
+/// A reversal ends it either way, and tells of a confirmation that came before.
+async fn a_confirmation_and_a_reversal_at_once(stack: Stack) {
+    let fleet = fleet_with(stack, 2).await;
+    for round in 0..8 {
+        let grant = hold(&fleet.app(round), 60).await;
+        let mut answers = all_at_once(8, |client| {
+            let (app, grant) = (fleet.app(client / 2), grant.clone());
+            async move {
+                let answer = match client % 2 {
+                    0 => app.reverse(&grant, "x").await,
+                    _ => app.confirm(&grant).await,
+                };
+                (client % 2, answer)
+            }
+        })
+        .await;
+        answers.sort_by_key(|(what, _)| *what);
+        let confirmations: Vec<Answer> = answers.drain(4..).map(|(_, answer)| answer).collect();
+        let reversals: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
+        made_once(&reversals);
+        let confirmed = count(&confirmations, StatusCode::CREATED);
+        let late = count(&confirmations, StatusCode::CONFLICT);
+        assert!(confirmed <= 1, "{confirmations:?}");
+        assert_eq!(confirmed + late + count(&confirmations, StatusCode::OK), 4);
+        let reversed = &reversals[0].json()["grant"];
+        assert_eq!(reversed["state"], "reversed");
+        assert_eq!(reversed.get("confirmation").is_some(), confirmed == 1);
+        assert_eq!(used(&fleet.app(round)).await, 0);
+        fleet.clock.advance(TimeDelta::hours(25));
+    }
+    entries_in_order(&fleet).await;
+}
+
+async fn an_adjustment_is_entered_once(stack: Stack) {
+    let fleet = fleet_with(stack, 100).await;
+    granted(&fleet.app(0), json!({ "subject": SUBJECT, "units": 50 })).await;
+    for (round, units) in [7, -4, 2, -50].into_iter().enumerate() {
+        let past = instant(NOON) - TimeDelta::minutes(5);
+        let at = [None, Some(past)][round % 2];
+        let answers = all_at_once(12, |client| {
+            let app = fleet.app(client);
+            async move {
+                let body = json!({ "units": units, "at": at, "reason": "by hand" });
+                let key = format!("adjustment-{round}");
+                loop {
+                    let answer = app.adjust(SUBJECT, body.clone(), Some(&key)).await;
+                    if answer.status != StatusCode::CONFLICT {
+                        return answer;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+        .await;
+        made_once(&answers);
+        fleet.clock.advance(TimeDelta::seconds(1));
+    }
+    assert_eq!(used(&fleet.app(0)).await, 50 + 7 - 4 + 2 - 50);
+    assert_eq!(claim_the_rest(&fleet).await, 95);
+    entries_in_order(&fleet).await;
+}
+
+/// While a grant is reversed, its claim is sent again: never granted anew, and never denied.
+async fn a_retry_after_its_reversal_gets_its_grant(stack: Stack) {
+    let fleet = fleet_with(stack, 3).await;
+    for round in 0..6 {
+        let key = format!("order-{round}");
+        let body = json!({ "subject": SUBJECT, "units": 3 });
+        let first = fleet.app(round).claim_body(body.clone(), Some(&key)).await;
+        assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+        let grant = first.grant_id();
+        let answers = all_at_once(12, |client| {
+            let (app, grant) = (fleet.app(client), grant.clone());
+            let (body, key) = (body.clone(), key.clone());
+            async move {
+                match client {
+                    0 => app.reverse(&grant, "x").await,
+                    // Somebody else takes what is given back.
+                    1 => app.claim_body(body, None).await,
+                    _ => app.claim_body(body, Some(&key)).await,
+                }
+            }
+        })
+        .await;
+        for answer in &answers {
+            let is_replay = answer.status == StatusCode::OK;
+            assert!(!is_replay || answer.grant_id() == grant, "{answer:?}");
+            let is_in_progress = answer.text.contains("claim-in-progress");
+            assert!(
+                answer.status != StatusCode::CONFLICT || is_in_progress,
+                "{answer:?}"
+            );
+        }
+        let made =
+            count(&answers, StatusCode::CREATED) + count(&answers, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(made, 2, "{answers:?}");
+        for app in &fleet.apps {
+            let retry = app.claim_body(body.clone(), Some(&key)).await;
+            assert_eq!(retry.status, StatusCode::OK, "{retry:?}");
+            assert_eq!(retry.grant_id(), grant);
+            assert_eq!(retry.json()["grant"]["state"], "reversed");
+            assert_eq!(retry.json()["limits"], first.json()["limits"]);
+        }
+        fleet.clock.advance(TimeDelta::days(1));
+    }
+    entries_in_order(&fleet).await;
+}

@@ -1,0 +1,457 @@
+//! What the ledger keeps of corrections, and what it refuses whoever asks.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::account::{Sums, Unknown, Verdict, decide, totals_at};
+use perdiem::domain::claim::Units;
+use perdiem::domain::correction::{Hold, Holds, adjust, carry_on, give_back};
+use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
+use perdiem::domain::identity::EntryId;
+use perdiem::domain::policy::Policy;
+use perdiem::ledger::{Draft, LedgerError, Look};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use uuid::Uuid;
+
+use crate::support::app::Stack;
+use crate::support::books::Books;
+use crate::support::desk::{Desk, on_every_store, put, rule};
+
+on_every_store!(
+    a_grant_is_closed_once,
+    a_later_entry_that_closes_again_undoes_the_batch,
+    what_names_a_grant_names_one,
+    a_first_lapse_that_is_not_the_assumed_one_is_refused,
+    entries_come_back_as_they_were,
+    open_holds_are_told_as_of_a_line,
+    holds_far_ahead_are_told_as_an_instant,
+    sums_are_net,
+    sums_never_fall_below_zero_on_the_way,
+);
+
+const PLAIN: EntryKind = EntryKind::Grant { held_until: None };
+const UP: EntryKind = EntryKind::Adjustment(Direction::Up);
+const DOWN: EntryKind = EntryKind::Adjustment(Direction::Down);
+/// Grants of so many units are marked.
+const MARKED: u64 = 7;
+
+/// An account's entries, one after the other.
+struct Statement {
+    desk: Desk,
+    last: Option<Line>,
+}
+
+impl Statement {
+    async fn open(stack: Stack) -> Self {
+        Self {
+            desk: Desk::open(stack).await,
+            last: None,
+        }
+    }
+
+    /// When the last line says that the first hold lapses.
+    fn told(&self) -> Option<DateTime<Utc>> {
+        self.last.as_ref()?.lapses_at
+    }
+
+    /// The next entry, by the domain's rule, with a first lapse as it is given.
+    async fn next(&self, kind: EntryKind, units: u64, lapses_at: Option<DateTime<Utc>>) -> Entry {
+        let (policy, now) = (&self.desk.policy, self.desk.now);
+        let after = self.last.as_ref();
+        let account = self.desk.account("a");
+        let units = Units::new(units.into()).expect("units");
+        let mut sums = Sums::default();
+        let mut line = loop {
+            let line = match kind {
+                EntryKind::Grant { .. } => match decide(policy, units, after, &sums, now) {
+                    Ok(Verdict::Granted(line)) => Ok(line),
+                    Ok(Verdict::Refused(refusal)) => panic!("{refusal:?}"),
+                    Err(unknown) => Err(unknown),
+                },
+                EntryKind::Confirmation { .. } => carry_on(policy, after, &sums, now),
+                EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                    give_back(policy, units, of.at(), after, &sums, now)
+                }
+                EntryKind::Adjustment(direction) => {
+                    let adjusted = adjust(policy, units, direction, now, after, &sums, now);
+                    adjusted.map(|line| line.expect("it may be adjusted"))
+                }
+            };
+            match line {
+                Ok(line) => break line,
+                Err(Unknown::Sums(windows)) => {
+                    let more = self.desk.ledger.sums(account, after, &windows).await;
+                    sums.extend(more.expect("sums"));
+                }
+                Err(unknown) => panic!("{unknown:?}"),
+            }
+        };
+        line.lapses_at = lapses_at;
+        let is_grant = matches!(kind, EntryKind::Grant { .. });
+        Entry {
+            account,
+            id: EntryId::new(line.at, line.number, Uuid::new_v4().as_u64_pair().1),
+            kind,
+            units,
+            key: None,
+            metadata: None,
+            provisional: None,
+            would_deny: is_grant && units.get() == MARKED,
+            note: (!is_grant).then(|| Note {
+                by: "a key".into(),
+                reason: Some("a test".to_owned()),
+            }),
+            line,
+        }
+    }
+
+    fn draft(&self, entries: Vec<Entry>) -> Draft {
+        let draft = self.desk.draft("a", None, 1);
+        Draft {
+            after: self.last.clone(),
+            entries,
+            ..draft
+        }
+    }
+
+    /// Appends an entry, and returns its id.
+    async fn enter(
+        &mut self,
+        kind: EntryKind,
+        units: u64,
+        lapses_at: Option<DateTime<Utc>>,
+    ) -> EntryId {
+        let entry = self.next(kind, units, lapses_at).await;
+        let id = entry.id;
+        self.last = Some(self.desk.append(self.draft(vec![entry])).await);
+        id
+    }
+
+    /// Appends a hold that is the first to lapse.
+    async fn hold(&mut self, seconds: i64) -> EntryId {
+        let until = self.desk.now + TimeDelta::seconds(seconds);
+        let first = self.told().map_or(until, |told| told.min(until));
+        let kind = EntryKind::Grant {
+            held_until: Some(until),
+        };
+        self.enter(kind, 1, Some(first)).await
+    }
+
+    /// What is used in the windows of a policy that contain an instant, as the last line and the
+    /// ledger's sums tell.
+    async fn used(&self, policy: &Policy, at: DateTime<Utc>) -> Vec<u64> {
+        let (account, last) = (self.desk.account("a"), self.last.as_ref());
+        let mut sums = Sums::default();
+        loop {
+            match totals_at(policy, last, &sums, at) {
+                Ok(totals) => return totals.iter().map(|total| total.used).collect(),
+                Err(Unknown::Sums(windows)) => {
+                    let more = self.desk.ledger.sums(account, last, &windows).await;
+                    sums.extend(more.expect("sums"));
+                }
+                Err(unknown) => panic!("{unknown:?}"),
+            }
+        }
+    }
+
+    /// The open holds as of a line, at an instant.
+    async fn holds(&self, line: &Line, at: DateTime<Utc>) -> Holds {
+        let holds = self.desk.ledger.holds(self.desk.account("a"), line, at);
+        holds.await.expect("holds")
+    }
+}
+
+/// Also when a draft is forged that no rule would make.
+async fn a_grant_is_closed_once(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let first = statement.hold(60).await;
+    let second = statement.hold(60).await;
+    let confirmation = EntryKind::Confirmation { of: first };
+    let until = statement.desk.now + TimeDelta::seconds(60);
+    statement.enter(confirmation, 1, Some(until)).await;
+    let reversal = EntryKind::Reversal { of: first };
+    statement.enter(reversal, 1, Some(until)).await;
+    statement.desk.advance(TimeDelta::seconds(60));
+    let lapse = EntryKind::Lapse { of: second };
+    statement.enter(lapse, 1, None).await;
+    for (number, kind) in [
+        confirmation,
+        reversal,
+        EntryKind::Lapse { of: first },
+        EntryKind::Reversal { of: second },
+        lapse,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let forged = statement.next(kind, 1, None).await;
+        // Whoever shares the batch goes in.
+        let other = format!("other-{number}");
+        let batch = [
+            statement.draft(vec![forged]),
+            statement.desk.draft(&other, None, 1),
+        ];
+        let appended = statement.desk.ledger.append(&batch).await;
+        let appended = appended.expect("an answer");
+        assert_eq!(
+            appended,
+            [statement.desk.account(&other)].into(),
+            "{kind:?}"
+        );
+    }
+    assert_eq!(statement.desk.last("a").await, statement.last);
+    assert_eq!(statement.desk.entries("a").await, 2);
+}
+
+async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let grant = statement.enter(PLAIN, 1, None).await;
+    let reversal = EntryKind::Reversal { of: grant };
+    let first = statement.next(reversal, 1, None).await;
+    let twice = {
+        let mut second = first.clone();
+        second.id = EntryId::new(first.line.at, 3, 17);
+        second.line.number += 1;
+        second
+    };
+    let batch = [
+        statement.draft(vec![first.clone(), twice]),
+        statement.desk.draft("b", None, 1),
+    ];
+    let result = statement.desk.ledger.append(&batch).await;
+    assert!(matches!(result, Err(LedgerError::Conflict)), "{result:?}");
+    assert_eq!(statement.desk.last("b").await, None);
+    assert_eq!(statement.desk.last("a").await, statement.last);
+    statement.desk.append(statement.draft(vec![first])).await;
+}
+
+/// Reversals, lapses and confirmations name a grant, and nothing else does: not even a hand in the
+/// database can have it otherwise.
+async fn what_names_a_grant_names_one(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let grant = statement.enter(PLAIN, 1, None).await;
+    for (kind, of_grant) in [(2, "NULL"), (3, "NULL"), (4, "NULL"), (1, "id"), (5, "id")] {
+        let sql = format!(
+            "INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units,
+                totals, of_grant)
+             SELECT account, 2, account, at, {kind}, policy, policy_version, units, totals,
+                {of_grant}
+             FROM entries"
+        );
+        assert!(
+            run(&statement.desk, &sql).await.is_err(),
+            "{kind} {of_grant}"
+        );
+    }
+    let reversal = EntryKind::Reversal { of: grant };
+    statement.enter(reversal, 1, None).await;
+}
+
+async fn run(desk: &Desk, sql: &str) -> Result<(), sqlx::Error> {
+    let url = &desk.ground.database_url;
+    let sql = AssertSqlSafe(sql.to_owned());
+    match url.starts_with("sqlite:") {
+        true => {
+            let mut connection = SqliteConnection::connect(url).await?;
+            sqlx::raw_sql(sql).execute(&mut connection).await?;
+        }
+        false => {
+            let mut connection = PgConnection::connect(url).await?;
+            sqlx::raw_sql(sql).execute(&mut connection).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A decision that was made without a hold which lapses first does not stand.
+async fn a_first_lapse_that_is_not_the_assumed_one_is_refused(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let hold = statement.hold(60).await;
+    let told = statement.told();
+    let microsecond = TimeDelta::microseconds(1);
+    for other in [
+        None,
+        told.map(|at| at + microsecond),
+        told.map(|at| at - microsecond),
+    ] {
+        let mut draft = statement.draft(vec![statement.next(PLAIN, 1, told).await]);
+        if let Some(after) = &mut draft.after {
+            after.lapses_at = other;
+        }
+        statement.desk.refuses(draft).await;
+    }
+    let reversal = EntryKind::Reversal { of: hold };
+    statement.enter(reversal, 1, None).await;
+    let mut draft = statement.draft(vec![statement.next(PLAIN, 1, None).await]);
+    if let Some(after) = &mut draft.after {
+        after.lapses_at = told;
+    }
+    statement.desk.refuses(draft).await;
+    assert_eq!(statement.desk.entries("a").await, 1);
+}
+
+async fn entries_come_back_as_they_were(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let hold = statement.hold(60).await;
+    let until = statement.told();
+    // One that an observing policy would have denied.
+    let marked = statement.enter(PLAIN, MARKED, until).await;
+    statement
+        .enter(EntryKind::Confirmation { of: hold }, 1, None)
+        .await;
+    statement.desk.advance(TimeDelta::seconds(1));
+    statement
+        .enter(EntryKind::Reversal { of: hold }, 1, None)
+        .await;
+    statement.enter(UP, 5, None).await;
+    statement.enter(DOWN, 2, None).await;
+    let account = statement.desk.account("a");
+    let books = Books::open(&statement.desk.ground).await;
+    books.audit().await;
+    let mut expected = books.entries().await.remove(&account).expect("an account");
+    assert_eq!(expected.len(), 6);
+    assert_eq!(expected[0].held_until(), until);
+    assert_eq!(expected[1].id, marked);
+    assert!(expected[1].would_deny && !expected[0].would_deny);
+    let note = expected[2].note.clone().expect("a note");
+    assert_eq!(
+        (&*note.by, note.reason.as_deref()),
+        ("a key", Some("a test"))
+    );
+    expected.reverse();
+    let page = async |before: u64, limit| {
+        let page = statement.desk.ledger.entries(account, before, limit).await;
+        page.expect("entries")
+    };
+    assert_eq!(page(i64::MAX.cast_unsigned(), 100).await, expected);
+    assert_eq!(page(4, 2).await, expected[3..5]);
+    assert_eq!(page(1, 2).await, []);
+    // What became of the hold is found by its id.
+    let look = Look {
+        followers_of: vec![hold],
+        ..Look::default()
+    };
+    let mut seen = statement.desk.ledger.look(&look).await.expect("a look");
+    seen.entries.sort_by_key(|entry| entry.line.number);
+    assert_eq!(seen.entries, [expected[3].clone(), expected[2].clone()]);
+    let grant = statement.desk.ledger.grant(hold).await.expect("an answer");
+    let followers = grant.expect("a grant").followers;
+    let ids = [followers.confirmation, followers.closing].map(|found| found.map(|found| found.id));
+    assert_eq!(ids, [Some(expected[3].id), Some(expected[2].id)]);
+}
+
+async fn open_holds_are_told_as_of_a_line(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let now = statement.desk.now;
+    let [first, second] = [statement.hold(60).await, statement.hold(30).await];
+    let third = statement.hold(90).await;
+    let before = statement.last.clone().expect("a line");
+    statement.enter(PLAIN, 1, before.lapses_at).await;
+    let next = Some(now + TimeDelta::seconds(60));
+    statement
+        .enter(EntryKind::Confirmation { of: second }, 1, next)
+        .await;
+    statement
+        .enter(EntryKind::Reversal { of: third }, 1, next)
+        .await;
+    let last = statement.last.clone().expect("a line");
+    let ids = |holds: Vec<Hold>| holds.iter().map(|hold| hold.grant).collect::<Vec<_>>();
+    let told = async |line: &Line, seconds| {
+        let at = now + TimeDelta::seconds(seconds);
+        let holds = statement.holds(line, at).await;
+        (ids(holds.lapsed.into()), ids(holds.next))
+    };
+    assert_eq!(told(&last, 59).await, (vec![], vec![first]));
+    assert_eq!(told(&last, 60).await, (vec![first], vec![]));
+    // As of the line before, nothing was confirmed or reversed yet.
+    let all = vec![second, first, third];
+    assert_eq!(told(&before, 0).await, (vec![], all));
+    assert_eq!(told(&before, 60).await, (vec![second, first], vec![third]));
+    // A line without holds is not looked at.
+    let line = Line {
+        lapses_at: None,
+        ..before.clone()
+    };
+    assert_eq!(told(&line, 60).await, (vec![], vec![]));
+    // Of another account nothing is told.
+    let other = statement
+        .desk
+        .ledger
+        .holds(statement.desk.account("b"), &before, now);
+    assert_eq!(other.await.expect("holds"), Holds::default());
+}
+
+/// So many holds are not read at once: when the others may lapse is told.
+async fn holds_far_ahead_are_told_as_an_instant(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let now = statement.desk.now;
+    for seconds in 1..=100 {
+        statement.hold(seconds).await;
+    }
+    let line = statement.last.clone().expect("a line");
+    let mut holds = statement.holds(&line, now + TimeDelta::seconds(10)).await;
+    assert_eq!((holds.lapsed.len(), holds.next.len()), (10, 64));
+    let last = now + TimeDelta::seconds(74);
+    assert_eq!(holds.beyond, Some(last));
+    assert_eq!(holds.lapses_at(), line.lapses_at);
+    holds.lapsed.clear();
+    for hold in holds.next.clone() {
+        holds.close(hold.grant);
+    }
+    // Never later than the first of those that were not read.
+    assert_eq!(holds.lapses_at(), Some(last));
+}
+
+/// In windows that no line tells, since the zone changed.
+async fn sums_are_net(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let utc = rule("UTC", &[(1000, "day"), (1000, "hour"), (100_000, "week")]);
+    let utc = put(&statement.desk.ledger, "other", utc).await;
+    let now = statement.desk.now;
+    let used = async |statement: &Statement| statement.used(&utc, now).await;
+    assert_eq!(used(&statement).await, [0, 0, 0]);
+    let first = statement.enter(PLAIN, 9, None).await;
+    let hold = statement.hold(60).await;
+    statement.enter(UP, 5, statement.told()).await;
+    assert_eq!(used(&statement).await, [15, 15, 15]);
+    statement.enter(DOWN, 2, statement.told()).await;
+    // What is given back later counts where it was granted.
+    statement.desk.advance(TimeDelta::hours(30));
+    statement
+        .enter(EntryKind::Lapse { of: hold }, 1, None)
+        .await;
+    assert_eq!(used(&statement).await, [12, 12, 12]);
+    statement
+        .enter(EntryKind::Reversal { of: first }, 9, None)
+        .await;
+    assert_eq!(used(&statement).await, [3, 3, 3]);
+    statement.enter(PLAIN, 4, None).await;
+    let later = statement.used(&utc, statement.desk.now).await;
+    assert_eq!(
+        (used(&statement).await, later),
+        (vec![3, 3, 7], vec![4, 4, 7])
+    );
+    assert_eq!(statement.desk.entries("a").await, 3);
+}
+
+/// Units that were taken off by hand, and then are given back as well: that leaves none, and what
+/// is taken afterwards counts in full.
+async fn sums_never_fall_below_zero_on_the_way(stack: Stack) {
+    let mut statement = Statement::open(stack).await;
+    let utc = put(
+        &statement.desk.ledger,
+        "other",
+        rule("UTC", &[(1000, "day")]),
+    )
+    .await;
+    let now = statement.desk.now;
+    let grant = statement.enter(PLAIN, 3, None).await;
+    statement.enter(DOWN, 2, None).await;
+    statement
+        .enter(EntryKind::Reversal { of: grant }, 3, None)
+        .await;
+    assert_eq!(statement.used(&utc, now).await, [0]);
+    statement.enter(PLAIN, 5, None).await;
+    let line = statement.last.clone().expect("a line");
+    assert_eq!((line.totals[0].used, line.totals[1].used), (5, 5));
+    assert_eq!(statement.used(&utc, now).await, [5]);
+    statement.desk.entries("a").await;
+}
