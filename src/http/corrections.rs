@@ -137,7 +137,7 @@ async fn correct(
     let followers = match correction {
         // A hold may have been confirmed between the look at it and its reversal.
         Correction::Reversal if grant.entry.held_until().is_some() => {
-            engine(data).followers(grant.entry.id).await?
+            engine(data).followers(&grant.entry).await?
         }
         Correction::Reversal | Correction::Confirmation => {
             Followers::among(grant.entry.id, [&entry])
