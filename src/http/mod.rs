@@ -7,6 +7,7 @@ mod caller;
 mod changes;
 mod claims;
 mod corrections;
+mod credentials;
 mod denial;
 mod docs;
 mod entries;
@@ -25,7 +26,6 @@ mod reconciliations;
 mod request_id;
 mod windows;
 mod words;
-mod wrong_key;
 
 use std::future::ready;
 

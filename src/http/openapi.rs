@@ -31,7 +31,9 @@ pub enum Faults4xx {
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(Problem),
     /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
-    #[response(status = 429, content_type = "application/problem+json")]
+    #[response(status = 429, content_type = "application/problem+json", headers(
+        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+    ))]
     TooManyWrongKeys(Problem),
 }
 
@@ -42,7 +44,7 @@ pub enum FaultsBody {
     /// `slow-request`: the body did not arrive in time.
     #[response(status = 408, content_type = "application/problem+json")]
     SlowRequest(Problem),
-    /// `too-large`: the body is over 64 KiB.
+    /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
 }

@@ -41,6 +41,8 @@ words! {
     Mode = ["enforce"];
     /// What became of a claim.
     ClaimOutcome = ["granted", "denied"];
+    /// That a claim was granted.
+    Granted = ["granted"];
     /// That a claim was denied.
     Denied = ["denied"];
     /// What became of a grant.

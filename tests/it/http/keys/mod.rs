@@ -49,10 +49,15 @@ pub fn with(app: &App, secret: &str, method: Method, path: &str) -> RequestBuild
 /// The status of a request that any valid key may send, each time from another address, so that
 /// nobody is slowed down who waits for a key to work.
 async fn status_of(app: &App, secret: &str) -> u16 {
+    status_at(&app.url, secret).await
+}
+
+/// As [`status_of`], at a server's URL.
+async fn status_at(url: &str, secret: &str) -> u16 {
     static ADDRESSES: AtomicU16 = AtomicU16::new(0);
     let [high, low] = ADDRESSES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let client = client_from([100 + high % 100, low]);
-    let request = client.get(format!("{}/metrics", app.url));
+    let request = client.get(format!("{url}/metrics"));
     Answer::of(request.bearer_auth(secret))
         .await
         .status
