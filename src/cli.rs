@@ -3,6 +3,8 @@
 mod apply;
 mod backtest;
 mod client;
+mod corrections;
+mod keys;
 mod reconciliation;
 mod yaml;
 
@@ -41,12 +43,23 @@ enum Command {
     Claim(ClaimArgs),
     /// Show a subject's limits now
     Usage(UsageArgs),
+    /// Show a subject's entries: grants, and what corrected them
+    Entries(corrections::EntriesArgs),
+    /// Give a grant's units back
+    Reverse(corrections::ReverseArgs),
+    /// Confirm a hold before it lapses
+    Confirm(corrections::ConfirmArgs),
+    /// Enter units by hand, for one subject or from a file
+    Adjust(corrections::AdjustArgs),
     /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
     /// wrong
     Reconcile(ReconcileArgs),
     /// List, show, put, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Make, list, show, end or revoke API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
 }
 
 /// A running server, and a key for it.
@@ -76,6 +89,10 @@ struct ClaimArgs {
     /// How many units
     #[arg(long, default_value_t = 1)]
     units: u64,
+
+    /// Make the grant a hold, which lapses after so many seconds unless it is confirmed
+    #[arg(long)]
+    hold_seconds: Option<u64>,
 
     /// What makes a retry safe
     #[arg(long)]
@@ -201,6 +218,96 @@ struct PolicyPutArgs {
     server: ServerArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Make a key; its secret is printed this once
+    Create(KeyCreateArgs),
+    /// List the keys, newest first
+    List(ServerArgs),
+    /// Show a key
+    Show(KeyShowArgs),
+    /// Give a key an end, or take it away
+    End(KeyEndArgs),
+    /// Revoke a key for good
+    Revoke(KeyRevokeArgs),
+}
+
+#[derive(Debug, Args)]
+struct KeyCreateArgs {
+    /// What it is for
+    name: String,
+
+    /// claim, audit or admin
+    #[arg(long)]
+    role: String,
+
+    /// A policy that it is confined to; may be repeated
+    #[arg(long = "policy")]
+    policies: Vec<String>,
+
+    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    ends_at: Option<String>,
+
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyShowArgs {
+    /// The key's id
+    id: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyEndArgs {
+    /// The key's id
+    id: String,
+
+    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    #[arg(long, required_unless_present = "never")]
+    at: Option<String>,
+
+    /// Take its end away
+    #[arg(long, conflicts_with = "at")]
+    never: bool,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// Change only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct KeyRevokeArgs {
+    /// The key's id
+    id: String,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// Revoke only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// Runs a command. What goes wrong is one line on standard error and exit code 1.
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
@@ -212,12 +319,21 @@ pub async fn run(cli: Cli) -> ExitCode {
         }
         Command::Claim(args) => client::claim(args).await,
         Command::Usage(args) => client::usage(args).await,
+        Command::Entries(args) => corrections::entries(args).await,
+        Command::Reverse(args) => corrections::reverse(args).await,
+        Command::Confirm(args) => corrections::confirm(args).await,
+        Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
         Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
         Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
+        Command::Key(KeyCommand::Create(args)) => keys::create(args).await,
+        Command::Key(KeyCommand::List(args)) => keys::list(args).await,
+        Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
+        Command::Key(KeyCommand::End(args)) => keys::end(args).await,
+        Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));

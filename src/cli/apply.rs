@@ -18,10 +18,12 @@ use crate::domain::policy::PolicyName;
 const WOULD_CHANGE: u8 = 5;
 
 /// What the server says of a version beside the policy itself.
-const ABOUT_A_VERSION: [&str; 6] = [
+const ABOUT_A_VERSION: [&str; 8] = [
     "name",
     "version",
     "archived",
+    "effective_at",
+    "in_force_version",
     "changed_at",
     "changed_by",
     "reason",
@@ -320,24 +322,32 @@ impl Step {
     }
 
     /// What differs, field by field: its name, what stands and what would stand.
-    fn differences(&self) -> Vec<(&str, &Value, &Value)> {
+    fn differences(&self) -> Vec<(&str, String, String)> {
         let after = self.after.as_ref().and_then(Value::as_object);
         let fields = after.into_iter().flatten();
-        fields
-            .filter(|(field, _)| !ABOUT_A_VERSION.contains(&field.as_str()))
-            .filter_map(|(field, after)| match &self.before {
-                Some(before) => {
-                    let before = &before[field];
-                    (before != after).then_some((field.as_str(), before, after))
-                }
-                // Of a new one, what the file says.
-                None => {
-                    self.body
-                        .contains_key(field)
-                        .then_some((field.as_str(), &Value::Null, after))
-                }
-            })
-            .collect()
+        let fields = fields.filter(|(field, _)| !ABOUT_A_VERSION.contains(&field.as_str()));
+        match &self.before {
+            Some(before) => fields
+                .map(|(field, after)| (field.as_str(), words(&before[field]), words(after)))
+                .chain(self.effect())
+                .filter(|(_, before, after)| before != after)
+                .collect(),
+            // Of a new one, what the file says.
+            None => fields
+                .filter(|(field, _)| self.body.contains_key(*field))
+                .map(|(field, after)| (field.as_str(), String::new(), words(after)))
+                .collect(),
+        }
+    }
+
+    /// Since when what stands is in force, and from when on what would stand is.
+    fn effect(&self) -> Option<(&'static str, String, String)> {
+        let effect = |version: &Value| match version["in_force_version"] == version["version"] {
+            true => "now".to_owned(),
+            false => words(&version["effective_at"]),
+        };
+        let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
+        Some(("effective", effect(before), effect(after)))
     }
 }
 
@@ -346,13 +356,12 @@ impl fmt::Display for Step {
         let name = &self.name;
         match self.action {
             Action::Create => self.differences().iter().try_for_each(|(field, _, after)| {
-                writeln!(formatter, "+ {name}: {field}: {}", words(after))
+                writeln!(formatter, "+ {name}: {field}: {after}")
             }),
             Action::Replace => self
                 .differences()
                 .iter()
                 .try_for_each(|(field, before, after)| {
-                    let (before, after) = (words(before), words(after));
                     writeln!(formatter, "~ {name}: {field}: {before} → {after}")
                 }),
             Action::Keep => writeln!(formatter, "= {name}"),

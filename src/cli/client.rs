@@ -49,6 +49,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let mut body = json!({
         "subject": args.subject,
         "units": args.units,
+        "hold_seconds": args.hold_seconds,
         "dry_run": args.dry_run,
     });
     if let Some(metadata) = &args.metadata {
@@ -107,6 +108,26 @@ pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Every item of a list, page by page.
+pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut cursor = Value::Null;
+    loop {
+        let mut request = request(server, Method::GET, path)?;
+        if let Some(cursor) = cursor.as_str() {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let mut page = call(request).await?;
+        if let Value::Array(page) = page["items"].take() {
+            items.extend(page);
+        }
+        cursor = page["next_cursor"].take();
+        if cursor.is_null() {
+            return Ok(items);
+        }
+    }
+}
+
 /// Shows a policy.
 pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
@@ -138,26 +159,6 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     let policy = call(request).await?;
     show(&args.server, &policy);
     Ok(ExitCode::SUCCESS)
-}
-
-/// Every item of a list, page by page.
-pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
-    let mut items = Vec::new();
-    let mut cursor = Value::Null;
-    loop {
-        let mut request = request(server, Method::GET, path)?;
-        if let Some(cursor) = cursor.as_str() {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let mut page = call(request).await?;
-        if let Value::Array(more) = page["items"].take() {
-            items.extend(more);
-        }
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
-            return Ok(items);
-        }
-    }
 }
 
 /// A text as a segment of a path.
@@ -211,7 +212,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn print_limits(limits: &Value) {
+pub fn print_limits(limits: &Value) {
     for limit in limits.as_array().into_iter().flatten() {
         println!(
             "{:<7} {} of {} used, {} left until {}",
@@ -237,10 +238,19 @@ fn print_policy(policy: &Value) {
     let limits: Vec<String> = limits
         .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
         .collect();
+    let version = &policy["version"];
+    let in_force = &policy["in_force_version"];
+    let begins = match in_force.is_null() || in_force == version {
+        true => String::new(),
+        false => format!(
+            "  (from {}; until then version {in_force})",
+            text(&policy["effective_at"])
+        ),
+    };
     println!(
-        "{:<24} version {:<4} {:<24} {}{}",
+        "{:<24} version {:<4} {:<24} {}{}{begins}",
         text(&policy["name"]),
-        policy["version"].to_string(),
+        version.to_string(),
         text(&policy["time_zone"]),
         limits.join(", "),
         if policy["paused"] == true {

@@ -90,6 +90,16 @@ pub enum SettledKeys {
     After(Line, Vec<KeyId>),
 }
 
+impl SettledKeys {
+    /// The keys of the entries after a line; all of the account's where there was none.
+    pub fn since(after: Option<&Line>, keys: Vec<KeyId>) -> Self {
+        match after {
+            None => Self::All(keys),
+            Some(after) => Self::After(after.clone(), keys),
+        }
+    }
+}
+
 /// A last line, to be written to an account's counter.
 #[derive(Debug, Clone)]
 pub struct Settlement {

@@ -15,7 +15,8 @@ pub enum Refusal {
     Archived,
     /// The policy grants nothing just now.
     Inactive(Inactive),
-    /// The units are more than a limit's `max`: they could never fit.
+    /// The units are more than a limit's `max`, also without an override that lowers it: they
+    /// could never fit.
     NeverFits {
         /// The limit's window.
         per: Per,
@@ -184,11 +185,11 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     }
     let limits = policy.rule.limits.iter();
     limits
-        .filter(|limit| units.get() > limit.max)
-        .min_by_key(|limit| limit.max)
+        .filter(|limit| units.get() > limit.ceiling)
+        .min_by_key(|limit| limit.ceiling)
         .map(|limit| Refusal::NeverFits {
             per: limit.per,
-            max: limit.max,
+            max: limit.ceiling,
         })
 }
 
@@ -290,6 +291,7 @@ mod tests {
             version,
             rule: draft.check().unwrap(),
             archived: false,
+            effective_at: DateTime::UNIX_EPOCH,
             changed_at: DateTime::UNIX_EPOCH,
             changed_by: "test".to_owned(),
             reason: None,

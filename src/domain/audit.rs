@@ -141,6 +141,7 @@ mod tests {
             version,
             rule: draft.check().unwrap(),
             archived: false,
+            effective_at: DateTime::UNIX_EPOCH,
             changed_at: DateTime::UNIX_EPOCH,
             changed_by: "test".to_owned(),
             reason: None,

@@ -268,6 +268,12 @@ impl Entry {
         }
     }
 
+    /// Whether it has its number: a grant that Redis alone decided gets one when the ledger
+    /// takes it.
+    pub fn is_recorded(&self) -> bool {
+        self.line.number > 0
+    }
+
     /// For a hold: when it lapses unless it is confirmed.
     pub fn held_until(&self) -> Option<DateTime<Utc>> {
         match self.kind {

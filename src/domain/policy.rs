@@ -51,10 +51,24 @@ pub struct PolicyId(pub i32);
 /// `max` units `per` window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The most units in a window: 1 … 2^53 − 1.
+    /// The most units in a window: 1 … 2^53 − 1, and 0 in an override.
     pub max: u64,
     /// The window.
     pub per: Per,
+    /// More units than these could never fit: `max`, or the policy's own where an override is
+    /// lower.
+    pub ceiling: u64,
+}
+
+impl Limit {
+    /// A limit that no override lowers.
+    pub fn new(max: u64, per: Per) -> Self {
+        Self {
+            max,
+            per,
+            ceiling: max,
+        }
+    }
 }
 
 /// Where a policy's grants must stand before they are answered.
@@ -76,7 +90,8 @@ pub enum OnLedgerOutage {
 }
 
 impl Durability {
-    const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
+    /// Every durability.
+    pub const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
 
     /// Its name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -88,7 +103,8 @@ impl Durability {
 }
 
 impl OnLedgerOutage {
-    const ALL: [Self; 2] = [Self::Refuse, Self::Count];
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Refuse, Self::Count];
 
     /// Its name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -211,7 +227,7 @@ impl RuleDraft {
         let zone = Zone::parse(&self.time_zone)
             .map_err(|error| faults.push(Fault::new("/time_zone", error)))
             .ok();
-        let limits = check_limits(&self.limits, &mut faults);
+        let limits = check_limits(&self.limits, 1, &mut faults);
         let description = self.description.unwrap_or_default();
         if let Err(detail) = check_text(&description) {
             faults.push(Fault::new("/description", detail));
@@ -296,7 +312,12 @@ fn choose<T: Copy>(
         .1
 }
 
-fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
+/// Checks limits whose `max` is `least` or more.
+pub(super) fn check_limits(
+    drafts: &[LimitDraft],
+    least: u64,
+    faults: &mut Vec<Fault>,
+) -> Vec<Limit> {
     if drafts.is_empty() {
         faults.push(Fault::new("/limits", "name at least one limit"));
     }
@@ -304,9 +325,9 @@ fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
     for (index, draft) in drafts.iter().enumerate() {
         let max = u64::try_from(draft.max)
             .ok()
-            .filter(|max| (1..=UNITS_MAX).contains(max));
+            .filter(|max| (least..=UNITS_MAX).contains(max));
         if max.is_none() {
-            let detail = format!("max is a whole number from 1 to {UNITS_MAX}");
+            let detail = format!("max is a whole number from {least} to {UNITS_MAX}");
             faults.push(Fault::new(format!("/limits/{index}/max"), detail));
         }
         let per = match draft.per.parse::<Per>() {
@@ -320,10 +341,7 @@ fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
             let detail = format!("there is a limit per {per} already; keep one of them");
             faults.push(Fault::new(format!("/limits/{index}/per"), detail));
         }
-        limits.push(Limit {
-            max: max.unwrap_or(1),
-            per,
-        });
+        limits.push(Limit::new(max.unwrap_or(least), per));
     }
     limits
 }
@@ -378,7 +396,8 @@ pub fn weekday_name(weekday: Weekday) -> &'static str {
     WEEKDAYS[weekday.num_days_from_monday() as usize].1
 }
 
-const WEEKDAYS: [(Weekday, &str); 7] = [
+/// The weekdays, from Monday on, with their English names in lower case.
+pub const WEEKDAYS: [(Weekday, &str); 7] = [
     (Weekday::Mon, "monday"),
     (Weekday::Tue, "tuesday"),
     (Weekday::Wed, "wednesday"),
@@ -401,12 +420,28 @@ pub struct Policy {
     pub rule: Rule,
     /// Whether this version takes no more claims.
     pub archived: bool,
+    /// From when on this version is in force, unless a higher one is.
+    pub effective_at: DateTime<Utc>,
     /// When this version was made.
     pub changed_at: DateTime<Utc>,
     /// Who made it.
     pub changed_by: String,
     /// Why; a first version may leave it open.
     pub reason: Option<String>,
+}
+
+impl Policy {
+    /// This version with another `max` for some of its limits.
+    pub fn with_max(&self, max: impl Fn(Per) -> Option<u64>) -> Self {
+        let mut policy = self.clone();
+        for limit in &mut policy.rule.limits {
+            if let Some(max) = max(limit.per) {
+                limit.ceiling = limit.ceiling.max(max);
+                limit.max = max;
+            }
+        }
+        policy
+    }
 }
 
 #[cfg(test)]
@@ -444,13 +479,7 @@ mod tests {
         let rule = draft().check().unwrap();
         assert_eq!(rule.calendar.day_starts_at, NaiveTime::MIN);
         assert_eq!(rule.calendar.week_starts_on, Weekday::Mon);
-        assert_eq!(
-            rule.limits,
-            [Limit {
-                max: 3,
-                per: Per::Day
-            }]
-        );
+        assert_eq!(rule.limits, [Limit::new(3, Per::Day)]);
         assert_eq!(rule.inactive(DateTime::UNIX_EPOCH), None);
     }
 

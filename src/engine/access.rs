@@ -1,23 +1,30 @@
-//! Who may use the API: keys, of which only hashes are kept.
+//! Who may use the API: the keys as this instance knows them, so that a request need not read
+//! them. Only hashes of their secrets are kept.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::BuildError;
-use crate::domain::key::Role;
+use crate::domain::key::{Key, KeyRule, Role};
 use crate::domain::policy::PolicyName;
-use crate::ledger::{KeyRecord, Ledger};
+use crate::ledger::{Ledger, LedgerError, SecretHash};
 
 /// The shortest admin key that is taken from the settings, in characters.
 pub const SECRET_LEAST: usize = 16;
 
 const PREFIX: &str = "perdiem_";
+const RANDOM_DIGITS: usize = 40;
+const CHECKSUM_DIGITS: usize = 8;
 /// The name under which changes made with the key from the settings are kept.
 const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
-const ADMIN: &str = "admin";
+/// The name of a ledger's first key, and who made it.
+const FIRST_KEY: &str = "admin";
+const FIRST_START: &str = "perdiem";
 
 /// Who a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +38,6 @@ pub struct Principal {
 }
 
 impl Principal {
-    fn admin(key: Arc<str>) -> Self {
-        Self {
-            key,
-            role: Role::Admin,
-            policies: None,
-        }
-    }
-
     /// Whether a policy is among those that the key may be used for.
     pub fn may_use(&self, policy: &PolicyName) -> bool {
         let confined_to = self.policies.as_deref();
@@ -46,11 +45,22 @@ impl Principal {
     }
 }
 
-/// The keys that are accepted, by the hashes of their secrets.
+/// The keys, by the hashes of their secrets.
 ///
-/// A look-up by hash tells nothing of a secret through its time: who guesses a secret cannot
-/// choose its hash.
-pub struct Access(HashMap<blake3::Hash, Principal>);
+/// Hashes are compared in constant time (`blake3::Hash`'s `==`), and a look-up by hash tells
+/// nothing of a secret through its time: who guesses a secret cannot choose its hash.
+pub struct Access {
+    of_settings: Option<(blake3::Hash, Principal)>,
+    known: ArcSwap<HashMap<blake3::Hash, Arc<Known>>>,
+    /// All changes up to this one are known.
+    revision: AtomicU64,
+}
+
+/// A key's newest known version.
+struct Known {
+    key: Key,
+    principal: Principal,
+}
 
 impl Access {
     /// Reads the keys. A ledger without any, on an instance that was given none, gets its
@@ -62,43 +72,137 @@ impl Access {
         ledger: &Ledger,
         admin_key: Option<&str>,
         now: DateTime<Utc>,
-    ) -> Result<(Self, Option<String>), BuildError> {
-        let mut secret = None;
-        if admin_key.is_none() {
-            let new_secret = generate_secret();
-            let key = KeyRecord {
-                id: new_id(now),
-                name: ADMIN.to_owned(),
-                role: ADMIN.to_owned(),
-                secret_hash: *blake3::hash(new_secret.as_bytes()).as_bytes(),
-                created_at: now,
-            };
-            if ledger.add_first_key(&key).await.map_err(BuildError::Read)? {
-                secret = Some(new_secret);
+    ) -> Result<(Arc<Self>, Option<String>), BuildError> {
+        let mut new_secret = None;
+        let of_settings = match admin_key {
+            None => {
+                new_secret = add_first_key(ledger, now).await.map_err(BuildError::Read)?;
+                None
             }
-        }
-        let keys = ledger.keys().await.map_err(BuildError::Read)?;
-        let mut accepted: HashMap<blake3::Hash, Principal> = keys
-            .into_iter()
-            .map(|key| {
-                let principal = Principal::admin(key.id.to_string().into());
-                (blake3::Hash::from_bytes(key.secret_hash), principal)
-            })
-            .collect();
-        if let Some(admin_key) = admin_key {
-            if admin_key.chars().count() < SECRET_LEAST {
+            Some(secret) if secret.chars().count() < SECRET_LEAST => {
                 return Err(BuildError::WeakAdminKey);
             }
-            let principal = Principal::admin(KEY_OF_SETTINGS.into());
-            accepted.insert(blake3::hash(admin_key.as_bytes()), principal);
-        }
-        Ok((Self(accepted), secret))
+            Some(secret) => {
+                let principal = Principal {
+                    key: KEY_OF_SETTINGS.into(),
+                    role: Role::Admin,
+                    policies: None,
+                };
+                Some((blake3::hash(secret.as_bytes()), principal))
+            }
+        };
+        let access = Self {
+            of_settings,
+            known: ArcSwap::default(),
+            revision: AtomicU64::new(0),
+        };
+        let revision = ledger.revision().await.map_err(BuildError::Read)?;
+        let read = access.refresh(ledger, revision).await;
+        read.map_err(BuildError::Read)?;
+        Ok((Arc::new(access), new_secret))
     }
 
-    /// Whose secret it is.
-    pub fn authenticate(&self, secret: &str) -> Option<Principal> {
-        self.0.get(&blake3::hash(secret.as_bytes())).cloned()
+    /// Whose secret it is, if that key is valid now.
+    pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Option<Principal> {
+        let hash = blake3::hash(secret.as_bytes());
+        if let Some((of_settings, principal)) = &self.of_settings
+            && *of_settings == hash
+        {
+            return Some(principal.clone());
+        }
+        if !is_whole(secret) {
+            return None;
+        }
+        let known = self.known.load();
+        let known = known.get(&hash)?;
+        let is_valid = known.key.rule.is_valid(now);
+        is_valid.then(|| known.principal.clone())
     }
+
+    /// Learns what changed up to a revision.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn refresh(&self, ledger: &Ledger, revision: u64) -> Result<(), LedgerError> {
+        let known = self.revision.load(Ordering::SeqCst);
+        if revision > known {
+            self.learn(ledger.keys_between(known, revision).await?);
+            self.revision.fetch_max(revision, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Takes over versions that are newer than the known ones.
+    fn learn(&self, versions: Vec<(Key, SecretHash)>) {
+        let versions: Vec<(blake3::Hash, Arc<Known>)> = versions
+            .into_iter()
+            .map(|(key, hash)| (blake3::Hash::from_bytes(hash), Arc::new(Known::new(key))))
+            .collect();
+        if versions.is_empty() {
+            return;
+        }
+        self.known.rcu(|known| {
+            let mut next = HashMap::clone(known);
+            for (hash, version) in &versions {
+                let newer = next
+                    .get(hash)
+                    .is_none_or(|known| known.key.version < version.key.version);
+                if newer {
+                    next.insert(*hash, version.clone());
+                }
+            }
+            next
+        });
+    }
+}
+
+impl Known {
+    fn new(key: Key) -> Self {
+        let principal = Principal {
+            key: key.id.to_string().into(),
+            role: key.rule.role,
+            policies: key.rule.policies.clone(),
+        };
+        Self { key, principal }
+    }
+}
+
+/// Makes an admin key for a ledger that has no key, and returns its secret.
+async fn add_first_key(ledger: &Ledger, now: DateTime<Utc>) -> Result<Option<String>, LedgerError> {
+    let rule = KeyRule {
+        name: FIRST_KEY.to_owned(),
+        role: Role::Admin,
+        policies: None,
+        ends_at: None,
+        revoked: false,
+    };
+    let key = first_version(rule, None, FIRST_START, now);
+    let secret = generate_secret();
+    let added = ledger.add_first_key(&key, &hash(&secret)).await?;
+    Ok(added.then_some(secret))
+}
+
+/// A new key.
+pub fn first_version(
+    rule: KeyRule,
+    reason: Option<String>,
+    made_by: &str,
+    now: DateTime<Utc>,
+) -> Key {
+    Key {
+        id: new_id(now),
+        version: 1,
+        rule,
+        created_at: now,
+        changed_at: now,
+        changed_by: made_by.to_owned(),
+        reason,
+    }
+}
+
+/// What is kept of a secret.
+pub fn hash(secret: &str) -> SecretHash {
+    *blake3::hash(secret.as_bytes()).as_bytes()
 }
 
 /// A new UUIDv7.
@@ -112,12 +216,28 @@ pub fn new_id(now: DateTime<Utc>) -> Uuid {
 /// A new secret: a prefix that scanners recognise, 160 random bits and a checksum of 32 bits,
 /// in hexadecimal.
 pub fn generate_secret() -> String {
-    let mut random = [0; 20];
+    let mut random = [0; RANDOM_DIGITS / 2];
     getrandom::fill(&mut random).expect("the system has randomness");
     let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let body = format!("{PREFIX}{random}");
-    let checksum = blake3::hash(body.as_bytes()).to_hex();
-    format!("{body}{}", &checksum[..8])
+    let checksum = checksum(&body);
+    format!("{body}{checksum}")
+}
+
+fn checksum(body: &str) -> String {
+    blake3::hash(body.as_bytes()).to_hex()[..CHECKSUM_DIGITS].to_owned()
+}
+
+/// Whether a text is shaped as [`generate_secret`] makes them: what is not was never one, or
+/// was mistyped, and needs no look-up.
+fn is_whole(secret: &str) -> bool {
+    let split = secret.len().checked_sub(CHECKSUM_DIGITS);
+    let parts = split.and_then(|split| secret.split_at_checked(split));
+    parts.is_some_and(|(body, rest)| {
+        body.len() == PREFIX.len() + RANDOM_DIGITS
+            && body.starts_with(PREFIX)
+            && rest == checksum(body)
+    })
 }
 
 #[cfg(test)]
@@ -130,5 +250,22 @@ mod tests {
         assert!(secret.starts_with("perdiem_"));
         assert_eq!(secret.len(), 8 + 40 + 8);
         assert_ne!(secret, generate_secret());
+    }
+
+    #[test]
+    fn a_secret_shows_by_itself_that_it_is_whole() {
+        let secret = generate_secret();
+        assert!(is_whole(&secret));
+        for index in 0..secret.len() {
+            let mut wrong = secret.clone().into_bytes();
+            wrong[index] = if wrong[index] == b'0' { b'1' } else { b'0' };
+            assert!(!is_whole(&String::from_utf8(wrong).unwrap()), "{index}");
+            assert!(!is_whole(&secret[..index]));
+        }
+        let upper = secret.to_uppercase();
+        for wrong in ["", "perdiem_", "ü", "perdiem_ü0000000", upper.as_str()] {
+            assert!(!is_whole(wrong), "{wrong}");
+        }
+        assert!(!is_whole(&format!("{secret}0")));
     }
 }

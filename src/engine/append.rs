@@ -12,12 +12,12 @@ use super::drafting::Known;
 use super::group::Group;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Pending, Task, Undecided, send};
+use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::SettleQueue;
+use super::work::Task;
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::domain::account::Unknown;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::faults::reach;
@@ -270,7 +270,10 @@ impl Appender {
     /// Decides the groups and appends what they grant. Leaves those that lost.
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
         reach("append.begun");
-        self.renew_policies(groups).await?;
+        // Some waited a while, and a change holds everywhere within a second.
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
         let turn = self.turn(groups).await;
         if turn.is_some() {
             reach("append.turn");
@@ -316,18 +319,6 @@ impl Appender {
         }
     }
 
-    /// Gives the claims the newest versions of their policies: some waited a while, and a
-    /// change holds everywhere within a second.
-    async fn renew_policies(&self, groups: &mut [Group]) -> Result<(), LedgerError> {
-        if !self.policies.are_fresh() {
-            self.policies.refresh(&self.ledger).await?;
-        }
-        for claim in groups.iter_mut().flat_map(|group| &mut group.claims) {
-            self.policies.renew(&mut claim.policy);
-        }
-        Ok(())
-    }
-
     /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the
     /// guard is what makes it right.
     async fn turn(&self, groups: &[Group]) -> Option<Turn> {
@@ -348,10 +339,12 @@ impl Appender {
     fn decide_on_hints(&self, groups: &mut [Group]) {
         let now = self.clock.now();
         for group in groups {
-            let (Some(hint), Some(policy)) = (group.hint(), group.policy()) else {
+            let (Some(hint), Some(claim)) = (group.hint(), group.claims.first()) else {
                 continue;
             };
             let last = hint.last_line().cloned();
+            let (policies, account) = (&self.policies, group.account);
+            let policy = policies.terms(&claim.work.policy, account, last.as_ref(), now);
             let decided = group.decide(&policy, last, &Known::default(), now);
             let refuses = group
                 .plan
@@ -371,14 +364,14 @@ impl Appender {
         for group in groups.iter().filter(|group| open(group)) {
             look.accounts.push(group.account);
             look.keys
-                .extend(group.claims.iter().filter_map(|claim| claim.key));
+                .extend(group.claims.iter().filter_map(|claim| claim.work.key));
             look.entries
                 .extend(group.claims.iter().filter_map(|claim| claim.sent));
             look.followers_of
                 .extend(group.claims.iter().filter_map(corrected));
             if let Some(plan) = &group.plan {
                 look.keys
-                    .extend(plan.claims().filter_map(|claim| claim.key));
+                    .extend(plan.claims().filter_map(|claim| claim.work.key));
                 look.entries.extend(plan.entry_ids());
                 look.followers_of
                     .extend(plan.claims().filter_map(corrected));
@@ -406,7 +399,8 @@ impl Appender {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
                     let mut entered = plan.entered.iter();
-                    entry.key.is_some() && entered.any(|entered| entered.claim.key == entry.key)
+                    entry.key.is_some()
+                        && entered.any(|entered| entered.claim.work.key == entry.key)
                 };
                 let may_stand = !seen.entries.iter().any(is_taken);
                 if may_stand && number(plan.after.as_ref()) == number(last) {
@@ -434,15 +428,16 @@ impl Appender {
         // One instant for all of it: at another one other windows' sums might be missing, and
         // so on for ever where the clock steps back over a window's edge.
         let now = self.clock.now();
-        while let Some(policy) = group.policy() {
+        let Some(claim) = group.claims.first() else {
+            return Ok(());
+        };
+        let (policies, ledger) = (&self.policies, &self.ledger);
+        let after = last.as_ref();
+        let policy = policies.terms_after(&claim.work.policy, group.account, after, now, ledger);
+        let policy = policy.await?;
+        loop {
             match group.decide(&policy, last.clone(), &known, now) {
                 Ok(()) => return Ok(()),
-                Err(Unknown::Policy) => {
-                    let newer = self.policies.newer(&policy, &self.ledger).await?;
-                    for claim in &mut group.claims {
-                        claim.policy = newer.clone();
-                    }
-                }
                 Err(unknown) => {
                     known
                         .learn(unknown, &self.ledger, group.account, last.as_ref(), now)
@@ -450,7 +445,6 @@ impl Appender {
                 }
             }
         }
-        Ok(())
     }
 
     /// Answers the plans that `are_done`, and settles their counters. Groups with nobody left
@@ -467,7 +461,7 @@ impl Appender {
 
 /// The grant that a claim's answer depends on, if it is a correction.
 fn corrected(claim: &Pending) -> Option<EntryId> {
-    match &claim.task {
+    match &claim.work.task {
         Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
         Task::Claim(_) | Task::Adjust(..) => None,
     }

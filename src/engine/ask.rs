@@ -62,9 +62,9 @@ impl Asker {
         let asks: Vec<Ask> = claims
             .iter()
             .map(|claim| Ask {
-                account: claim.account,
-                key: claim.key,
-                looks_at_queue: claim.policy.rule.may_be_counted(),
+                account: claim.work.account,
+                key: claim.work.key,
+                looks_at_queue: claim.work.policy.rule.may_be_counted(),
             })
             .collect();
         reach("ask.begun");
@@ -91,24 +91,31 @@ impl Asker {
 
     /// Sends a claim on, or returns it with its denial.
     fn judge(&self, mut claim: Pending, counter: Option<Counter>) -> Option<(Pending, Refusal)> {
-        // It may have come while a change was not known here yet.
-        self.policies.renew(&mut claim.policy);
         let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
                 hint: Some(Hint::NoEntries),
-                wants_keys: claim.key.is_some(),
+                wants_keys: claim.work.key.is_some(),
             };
             self.send_on(claim);
             return None;
         };
         let now = self.clock.now();
         let line = Some(&counter.line);
-        let verdict = decide(&claim.policy, claim.units, line, &Sums::default(), now);
+        claim.work.policy = self
+            .policies
+            .terms(&claim.work.policy, claim.work.account, line, now);
+        let verdict = decide(
+            &claim.work.policy,
+            claim.work.units,
+            line,
+            &Sums::default(),
+            now,
+        );
         claim.asked = Asked {
             seen: Some(counter.line.number),
             hint: None,
-            wants_keys: claim.key.is_some() && !counter.holds_all_keys,
+            wants_keys: claim.work.key.is_some() && !counter.holds_all_keys,
         };
         match verdict {
             Ok(Verdict::Refused(refusal @ Refusal::Denied(_)))
@@ -129,7 +136,7 @@ impl Asker {
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
     /// comes after them. If that takes too long, Redis decides this one too, if it can.
     fn wait_for_ledger(&self, claim: Pending) {
-        self.drain.grants_wait(claim.account);
+        self.drain.grants_wait(claim.work.account);
         let now = Instant::now();
         if now >= claim.deadline {
             return claim.end(Err(Undecided::Deadline));
@@ -155,10 +162,10 @@ impl Asker {
     /// more likely a retry: then the ledger is asked at once.
     fn may_deny(&self, claim: &Pending, counter: &Counter, now: DateTime<Utc>) -> bool {
         let confirmed = (now - counter.confirmed_at).abs() <= CONFIRMED;
-        let is_hardly_a_retry = claim.key.is_none()
+        let is_hardly_a_retry = claim.work.key.is_none()
             || counter.holds_all_keys
                 && !counter.knows_key
-                && counter.line.policy_version == claim.policy.version;
+                && counter.line.policy_version == claim.work.policy.version;
         confirmed && is_hardly_a_retry && self.policies.are_fresh()
     }
 }

@@ -36,7 +36,7 @@ impl Engine {
         draft: Rule,
         range: DayRange,
     ) -> Result<Backtested, ListFailure> {
-        let Some(policy) = self.policies.get(&name) else {
+        let Some(policy) = self.policies.get(&name, self.clock.now()) else {
             return Err(ListFailure::UnknownPolicy(name));
         };
         let place = self.exports.clone();

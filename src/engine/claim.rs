@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::drafting::{Drafting, Known};
-use super::pending::{Outcome, Task, Undecided};
-use super::submit::Work;
+use super::pending::{Outcome, Undecided};
 use super::totals::{last_line, totals};
+use super::work::{Task, Work};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
+use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ClaimFailure {
     /// There is no such policy.
     #[error("there is no policy {0}")]
@@ -37,6 +39,8 @@ pub struct Usage {
     pub policy: Arc<Policy>,
     /// One total a limit.
     pub totals: Vec<Total>,
+    /// The subject's override, if one holds.
+    pub override_terms: Option<Arc<OverrideTerms>>,
 }
 
 /// What would become of a claim.
@@ -66,36 +70,45 @@ impl Engine {
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
-        if claim.key.is_none()
-            && let Some(refusal) = refuse(&policy, claim.units, self.clock.now())
+        let work = self.work(policy, claim);
+        let now = self.clock.now();
+        if work.key.is_none()
+            && let Some(refusal) = refuse(&work.policy, work.units, now)
         {
             // Whatever the account holds; and there is no grant to repeat.
-            return Ok(Outcome::Refused(policy, refusal));
+            return Ok(Outcome::Refused(work.policy, refusal));
         }
         // Redis knows no holds.
-        let may_be_counted = claim.hold.is_none();
+        let may_be_counted = !work.is_hold();
         let counting = self.counting.as_ref().filter(|_| may_be_counted);
-        let counts = counting.is_some_and(|counting| counting.decides(&policy));
+        let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
         let first = match counters.is_some_and(|counters| counters.is_available()) {
             _ if counts => &self.queues.count,
             true => &self.queues.ask,
             false => &self.queues.append,
         };
+        self.submit(work, may_be_counted, first).await
+    }
+
+    /// What a claim is to do, under the terms that hold now.
+    pub(super) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
         let identity = self.ledger.identity();
+        let account = identity.account(&policy.name, &claim.subject);
         let key = claim.key.as_ref();
-        let work = Work {
+        Work {
             task: Task::Claim(claim.hold),
-            account: identity.account(&policy.name, &claim.subject),
+            account,
             subject: Some(claim.subject),
             units: claim.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: claim.metadata,
             note: None,
-            policy,
-            may_be_counted,
-        };
-        self.submit(work, first).await
+            nonce: Self::nonce(),
+            policy: self
+                .policies
+                .terms(&policy, account, None, self.clock.now()),
+        }
     }
 
     /// Says what would become of a claim, and changes nothing.
@@ -128,15 +141,16 @@ impl Engine {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
         match &self.counting {
-            Some(counting) if counting.decides(policy) => counting.look(policy, account).await,
+            Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
             Some(_) | None => Ok(None),
         }
     }
 
     pub(super) fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.policies.get(name);
+        let policy = self.policies.get(name, self.clock.now());
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
@@ -147,7 +161,9 @@ impl Engine {
             .key
             .as_ref()
             .map(|key| identity.key(&policy.name, key));
-        let counted = self.counted(&policy, account).await?;
+        let now = self.clock.now();
+        let policy = self.policies.terms(&policy, account, None, now);
+        let counted = self.counted(&policy, account, now).await?;
         if key.is_some() {
             let look = Look {
                 keys: key.into_iter().collect(),
@@ -166,7 +182,7 @@ impl Engine {
         }
         if let Some(mut totals) = counted {
             let fits = totals.iter().all(|total| total.fits(claim.units));
-            return Ok(match refuse(&policy, claim.units, self.clock.now()) {
+            return Ok(match refuse(&policy, claim.units, now) {
                 Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
                 None if !fits => {
                     let refusal = Refusal::Denied(totals);
@@ -183,12 +199,15 @@ impl Engine {
 
     async fn rehearse_on_ledger(
         &self,
-        mut policy: Arc<Policy>,
+        policy: Arc<Policy>,
         account: AccountId,
         units: Units,
     ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
         let now = self.clock.now();
+        let (policies, after) = (&self.policies, last.as_ref());
+        let policy = policies.terms_after(&policy, account, after, now, &self.ledger);
+        let policy = policy.await?;
         let mut known = Known::default();
         loop {
             let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
@@ -199,9 +218,6 @@ impl Engine {
                 }
                 Ok(Verdict::Refused(refusal)) => {
                     return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));
-                }
-                Err(Unknown::Policy) => {
-                    policy = self.policies.newer(&policy, &self.ledger).await?;
                 }
                 Err(unknown) => {
                     known
@@ -222,19 +238,35 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let Some(policy) = self.policies.get(policy).filter(|policy| !policy.archived) else {
+        let policy = self.policies.get(policy, self.clock.now());
+        let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
         let account = self.ledger.identity().account(&policy.name, subject);
         let engine = self.clone();
         let work = async move {
-            if let Some(totals) = engine.counted(&policy, account).await? {
-                return Ok(Some(Usage { policy, totals }));
+            let policies = &engine.policies;
+            let now = engine.clock.now();
+            let terms = policies.terms(&policy, account, None, now);
+            if let Some(totals) = engine.counted(&terms, account, now).await? {
+                return Ok(Some(Usage {
+                    policy: terms,
+                    totals,
+                    override_terms: policies.override_of(account, now),
+                }));
             }
             let last = last_line(&engine.ledger, account).await?;
             let now = engine.clock.now();
-            let totals = totals(&engine.ledger, &policy, account, last, now).await?;
-            Ok(Some(Usage { policy, totals }))
+            let after = last.as_ref();
+            let terms = policies.terms_after(&policy, account, after, now, &engine.ledger);
+            let terms = terms.await?;
+            let at = instant_after(after, now);
+            let totals = totals(&engine.ledger, &terms, account, last, now).await?;
+            Ok(Some(Usage {
+                policy: terms,
+                totals,
+                override_terms: policies.override_of(account, at),
+            }))
         };
         self.detached(work).await?
     }

@@ -6,13 +6,12 @@ use chrono::{DateTime, Utc};
 
 use super::claim::ClaimFailure;
 use super::edit::cut_page;
-use super::pending::{Outcome, Task};
-use super::submit::Work;
+use super::pending::Outcome;
+use super::work::{Task, Work};
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
-use crate::domain::identity::EntryId;
 use crate::domain::policy::PolicyName;
 
 /// What is to become of a grant.
@@ -63,13 +62,13 @@ impl Engine {
             key: None,
             metadata: None,
             note: Some(note),
-            may_be_counted: false,
+            nonce: Self::nonce(),
             task: match correction {
                 Correction::Reversal => Task::Reverse(entry),
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(work, &self.queues.append).await
+        self.submit(work, false, &self.queues.append).await
     }
 
     /// Enters units by hand. The policy need not be active.
@@ -95,10 +94,10 @@ impl Engine {
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: None,
             note: Some(adjustment.note),
-            may_be_counted: false,
+            nonce: Self::nonce(),
             policy,
         };
-        self.submit(work, &self.queues.append).await
+        self.submit(work, false, &self.queues.append).await
     }
 
     /// A page of an account's entries, newest first, and the cursor of the next.
@@ -114,7 +113,7 @@ impl Engine {
     ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
         let identity = self.ledger.identity();
         let account = identity.account(&policy, subject);
-        if self.policies.get(&policy).is_none() {
+        if self.policies.get(&policy, self.clock.now()).is_none() {
             return Err(ListFailure::UnknownPolicy(policy));
         }
         let list = format!("entries of {}", account.0);
@@ -130,12 +129,16 @@ impl Engine {
         Ok((entries, next))
     }
 
-    /// What came of a grant.
+    /// What came of a grant; nothing yet of one that still waits for the ledger, which need not
+    /// answer then.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn followers(self: &Arc<Self>, grant: EntryId) -> Result<Followers, Failure> {
-        let grant = self.grant(grant.0).await?;
+    pub async fn followers(self: &Arc<Self>, grant: &Entry) -> Result<Followers, Failure> {
+        if !grant.is_recorded() {
+            return Ok(Followers::default());
+        }
+        let grant = self.grant(grant.id.0).await?;
         Ok(grant.map_or_else(Followers::default, |grant| grant.followers))
     }
 }

@@ -24,7 +24,7 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
 use crate::domain::totals::with_used;
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, Look};
+use crate::ledger::{Ledger, LedgerError, Look, Seen};
 
 const LANES: u32 = 4;
 const BATCH_MOST: usize = 128;
@@ -74,14 +74,20 @@ impl Counting {
     async fn decide(&self, mut claims: Vec<Pending>) {
         let now = self.clock.now();
         let word = self.first_word();
-        self.renew_policies(&mut claims);
+        // By what holds now, also for a claim that waited.
+        for claim in &mut claims {
+            claim.work.policy =
+                self.policies
+                    .terms(&claim.work.policy, claim.work.account, None, now);
+        }
         // Only the ledger can tell whether what must be refused was granted before.
-        let refused = |claim: &mut Pending| refuse(&claim.policy, claim.units, now).is_some();
+        let refused =
+            |claim: &mut Pending| refuse(&claim.work.policy, claim.work.units, now).is_some();
         claims
             .extract_if(.., refused)
             .for_each(|claim| self.give_up(claim));
         let counts = claims.iter().map(|claim| {
-            let totals = totals_unknown(&claim.policy, now);
+            let totals = totals_unknown(&claim.work.policy, now);
             count_of(claim, totals, word, now)
         });
         let is_sent = self.counters.is_available();
@@ -116,13 +122,6 @@ impl Counting {
         self.decide_with_ledger(unsure).await;
     }
 
-    /// Claims may have come while a change was not known here yet.
-    fn renew_policies(&self, claims: &mut [Pending]) {
-        for claim in claims {
-            self.policies.renew(&mut claim.policy);
-        }
-    }
-
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
     /// several times where grants come into the ledger meanwhile.
     async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
@@ -141,21 +140,20 @@ impl Counting {
 
     /// Returns the claims whose accounts went on meanwhile.
     async fn decide_on_its_word(&self, mut claims: Vec<Pending>) -> Vec<Pending> {
-        self.renew_policies(&mut claims);
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
-        let told = self.ask_ledger(&claims, now).await;
+        let told = self.ask_ledger(&mut claims, now).await;
         for (claim, told) in claims.into_iter().zip(told) {
             let count = match told {
                 Ok(Told::Repeated(entry)) => {
-                    let outcome = claim.repeats(entry);
+                    let outcome = claim.work.repeats(entry);
                     claim.end(Ok(outcome));
                     continue;
                 }
                 Ok(Told::Totals(word, totals)) => count_of(&claim, totals, word, now),
                 Err(_) => {
-                    let totals = totals_unknown(&claim.policy, now);
+                    let totals = totals_unknown(&claim.work.policy, now);
                     count_of(&claim, totals, LedgerWord::Silent, now)
                 }
             };
@@ -181,18 +179,26 @@ impl Counting {
         unsure
     }
 
-    /// What the ledger tells of each claim's account; its counter learns it too.
+    async fn look_at_ledger(&self, look: &Look) -> Result<Seen, LedgerError> {
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
+        self.ledger.look(look).await
+    }
+
+    /// What the ledger tells of each claim's account, by the terms that hold then; its counter
+    /// learns it too.
     async fn ask_ledger(
         &self,
-        claims: &[Pending],
+        claims: &mut [Pending],
         now: DateTime<Utc>,
     ) -> Vec<Result<Told, Arc<LedgerError>>> {
         let look = Look {
-            accounts: claims.iter().map(|claim| claim.account).collect(),
-            keys: claims.iter().filter_map(|claim| claim.key).collect(),
+            accounts: claims.iter().map(|claim| claim.work.account).collect(),
+            keys: claims.iter().filter_map(|claim| claim.work.key).collect(),
             ..Look::default()
         };
-        let seen = match self.ledger.look(&look).await {
+        let seen = match self.look_at_ledger(&look).await {
             Ok(seen) => seen,
             Err(error) => {
                 let error = Arc::new(error);
@@ -201,19 +207,29 @@ impl Counting {
         };
         let mut told = Vec::with_capacity(claims.len());
         for claim in claims {
-            let is_repeated = |entry: &&Entry| claim.key.is_some() && entry.key == claim.key;
-            let last = seen.lines.get(&claim.account);
+            let is_repeated =
+                |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
+            let last = seen.lines.get(&claim.work.account);
+            let (policies, account) = (&self.policies, claim.work.account);
+            let terms = policies.terms_after(&claim.work.policy, account, last, now, &self.ledger);
+            match terms.await {
+                Ok(terms) => claim.work.policy = terms,
+                Err(error) => {
+                    told.push(Err(Arc::new(error)));
+                    continue;
+                }
+            }
             told.push(match seen.entries.iter().find(is_repeated) {
                 Some(entry) => Ok(Told::Repeated(entry.clone())),
                 None => {
                     if let Some(line) = last {
                         let seen = claim.asked.seen;
-                        self.settle.confirm(claim.account, line, seen, now);
+                        self.settle.confirm(claim.work.account, line, seen, now);
                     }
-                    let policy = &claim.policy;
+                    let policy = &claim.work.policy;
                     let last = last.cloned();
                     let word = word_of(last.as_ref());
-                    let told = totals(&self.ledger, policy, claim.account, last, now).await;
+                    let told = totals(&self.ledger, policy, claim.work.account, last, now).await;
                     match told {
                         Ok(totals) => Ok(Told::Totals(word, totals)),
                         Err(error) => Err(Arc::new(error)),
@@ -227,22 +243,22 @@ impl Counting {
     fn end(&self, mut claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
         match answer {
             Some(Counted::Granted(used)) => {
-                self.drain.grants_wait(claim.account);
-                let totals = with_used(totals_unknown(&claim.policy, now), used);
+                self.drain.grants_wait(claim.work.account);
+                let totals = with_used(totals_unknown(&claim.work.policy, now), used);
                 let entry = entry_of(grant_of(&claim, now), totals);
                 claim.end(Ok(Outcome::Entered(entry)));
             }
             Some(Counted::Queued(queued)) => {
-                self.drain.grants_wait(claim.account);
+                self.drain.grants_wait(claim.work.account);
                 let entry = entry_of(queued.grant, queued.totals);
-                let outcome = claim.repeats(entry);
+                let outcome = claim.work.repeats(entry);
                 claim.end(Ok(outcome));
             }
             // It may stand in the ledger: only that can tell.
             Some(Counted::Denied(..)) if claim.sent.is_some() => self.give_up(claim),
             Some(Counted::Denied(used, _)) => {
                 let refusal = denial(&claim, used, now);
-                let policy = claim.policy.clone();
+                let policy = claim.work.policy.clone();
                 claim.end(Ok(Outcome::Refused(policy, refusal)));
             }
             Some(Counted::AskLedger(_)) => {
@@ -256,7 +272,7 @@ impl Counting {
     /// Redis gave no answer, and may have counted a claim that was sent to it. One with a key is
     /// known by it, whoever decides; another one must not be decided a second time.
     fn leave_unanswered(&self, claim: Pending, is_sent: bool) {
-        match is_sent && claim.key.is_none() {
+        match is_sent && claim.work.key.is_none() {
             true => claim.end(Err(Undecided::Unseen)),
             false => self.give_up(claim),
         }
@@ -271,8 +287,8 @@ impl Counting {
         }
     }
 
-    /// An account's totals now, with the units that wait for the ledger; `None` when Redis
-    /// cannot tell.
+    /// An account's totals by some terms, with the units that wait for the ledger; `None` when
+    /// Redis cannot tell.
     ///
     /// # Errors
     /// [`LedgerError`], where the ledger must be asked.
@@ -280,8 +296,8 @@ impl Counting {
         &self,
         policy: &Policy,
         account: AccountId,
+        now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
-        let now = self.clock.now();
         let mut count = Count {
             account,
             policy_version: policy.version,
@@ -352,13 +368,13 @@ fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
 }
 
 fn denial(claim: &Pending, used: Vec<u64>, now: DateTime<Utc>) -> Refusal {
-    Refusal::Denied(with_used(totals_unknown(&claim.policy, now), used))
+    Refusal::Denied(with_used(totals_unknown(&claim.work.policy, now), used))
 }
 
 fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTime<Utc>) -> Count {
     Count {
-        account: claim.account,
-        policy_version: claim.policy.version,
+        account: claim.work.account,
+        policy_version: claim.work.policy.version,
         now,
         totals,
         ledger,
@@ -368,17 +384,17 @@ fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTi
 
 fn grant_of(claim: &Pending, now: DateTime<Utc>) -> CountedGrant {
     CountedGrant {
-        account: claim.account,
+        account: claim.work.account,
         // Under the id that the ledger may know it by.
         entry: claim
             .sent
-            .unwrap_or_else(|| EntryId::new(now, 0, claim.nonce)),
-        key: claim.key,
-        policy: claim.policy.id,
-        policy_version: claim.policy.version,
-        subject: claim.subject.clone(),
-        units: claim.units,
-        metadata: claim.metadata.clone(),
+            .unwrap_or_else(|| EntryId::new(now, 0, claim.work.nonce)),
+        key: claim.work.key,
+        policy: claim.work.policy.id,
+        policy_version: claim.work.policy.version,
+        subject: claim.work.subject.clone(),
+        units: claim.work.units,
+        metadata: claim.work.metadata.clone(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, Look};
 pub async fn end_denied(ledger: &Ledger, denied: Vec<(Pending, Refusal)>) -> Vec<Pending> {
     let (keyed, others): (Vec<_>, Vec<_>) = denied
         .into_iter()
-        .partition(|(claim, _)| claim.key.is_some());
+        .partition(|(claim, _)| claim.work.key.is_some());
     others
         .into_iter()
         .for_each(|(claim, refusal)| refuse(claim, refusal));
@@ -18,7 +18,10 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<(Pending, Refusal)>) -> Vec
         return Vec::new();
     }
     let look = Look {
-        keys: keyed.iter().filter_map(|(claim, _)| claim.key).collect(),
+        keys: keyed
+            .iter()
+            .filter_map(|(claim, _)| claim.work.key)
+            .collect(),
         ..Look::default()
     };
     let Ok(seen) = ledger.look(&look).await else {
@@ -26,9 +29,9 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<(Pending, Refusal)>) -> Vec
     };
     for (claim, refusal) in keyed {
         let mut entries = seen.entries.iter();
-        match entries.find(|entry| entry.key == claim.key).cloned() {
+        match entries.find(|entry| entry.key == claim.work.key).cloned() {
             Some(entry) => {
-                let outcome = claim.repeats(entry);
+                let outcome = claim.work.repeats(entry);
                 claim.end(Ok(outcome));
             }
             None => refuse(claim, refusal),
@@ -38,6 +41,6 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<(Pending, Refusal)>) -> Vec
 }
 
 fn refuse(claim: Pending, refusal: Refusal) {
-    let policy = claim.policy.clone();
+    let policy = claim.work.policy.clone();
     claim.end(Ok(Outcome::Refused(policy, refusal)));
 }

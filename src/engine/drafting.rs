@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::Engine;
-use super::pending::{Pending, Task};
+use super::work::{Task, Work};
 use crate::domain::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
 use crate::domain::claim::Units;
 use crate::domain::correction::{
@@ -27,7 +27,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Learns what the rule asked for.
+    /// Learns what the rule asked for; the policy's version is known before.
     ///
     /// # Errors
     /// As [`Ledger::sums`].
@@ -49,7 +49,10 @@ impl Known {
                 self.holds = Some(ledger.holds(account, line, at).await?);
             }
             (Unknown::Holds, None) => self.holds = Some(Holds::default()),
-            (Unknown::Policy, _) => {}
+            (Unknown::Policy, _) => {
+                let corrupt = "a line under a version that its policy does not have";
+                return Err(LedgerError::Corrupt(corrupt.to_owned()));
+            }
         }
         Ok(())
     }
@@ -172,10 +175,10 @@ impl<'a> Drafting<'a> {
     ///
     /// # Errors
     /// [`Unknown`]; then the draft is of no use.
-    pub fn decide(&mut self, pending: &Pending) -> Result<Decided, Unknown> {
+    pub fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let (last, sums) = (self.line.as_ref(), self.sums());
-        let units = pending.units;
-        let line = match &pending.task {
+        let units = work.units;
+        let line = match &work.task {
             Task::Claim(_) => match decide(self.policy, units, last, &sums, self.now)? {
                 Verdict::Granted(line) => line,
                 Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
@@ -204,7 +207,7 @@ impl<'a> Drafting<'a> {
                 }
             }
         };
-        self.append(pending.entry(line));
+        self.append(work.entry(line));
         Ok(Decided::Entry(self.entries.len() - 1))
     }
 

@@ -22,7 +22,8 @@ use crate::counter::{
 use crate::domain::account::{Unknown, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::policy::{Limit, Policy, PolicyId};
+use crate::domain::window::Per;
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 
@@ -169,7 +170,7 @@ impl Drainer {
                 match queued {
                     // A policy is never forgotten: of another one no perdiem queued a grant.
                     Queued::Grant(queued)
-                        if self.policies.with_id(queued.grant.policy).is_some() =>
+                        if self.policies.newest(queued.grant.policy).is_some() =>
                     {
                         let account = queued.grant.account;
                         accounts.entry(account).or_default().push(queued);
@@ -316,17 +317,16 @@ impl Drainer {
                 // Another account of this round has it: the next round sees what it is.
                 break;
             }
-            let mut policy = self.policy_of(grant).await?;
+            let mut policy = self.terms_of(queued).await?;
             let (line, provisional) = loop {
                 let line = batch.entries.last().map(|entry| &entry.line).or(last);
                 match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
                     Ok(recorded) => break recorded,
                     Err(Unknown::Policy) => {
-                        let newest = self.newest(grant.policy)?;
-                        policy = match newest.version > policy.version {
-                            true => newest,
-                            false => self.policies.newer(&policy, &self.ledger).await?,
-                        };
+                        let (policies, at) = (&self.policies, grant.entry.at());
+                        let (account, ledger) = (grant.account, &self.ledger);
+                        let terms = policies.terms_after(&policy, account, line, at, ledger);
+                        policy = terms.await?;
                     }
                     // What the ledger tells lacks the entries of this batch.
                     Err(_) if !batch.entries.is_empty() => break 'grants,
@@ -358,20 +358,31 @@ impl Drainer {
 }
 
 impl Drainer {
-    /// The policy in the version that a grant was decided under.
-    async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
-        let newest = self.newest(grant.policy)?;
-        if newest.version == grant.policy_version {
-            return Ok(newest);
-        }
-        let next = grant.policy_version.saturating_add(1);
-        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
-        Ok(version.pop().map_or(newest, Arc::new))
+    /// What a grant was decided by: its version of the policy, with the `max` of then.
+    async fn terms_of(&self, queued: &QueuedGrant) -> Result<Arc<Policy>, LedgerError> {
+        let policy = self.policy_of(&queued.grant).await?;
+        let decided_by = |per: Per| {
+            let total = queued.totals.iter().find(|total| total.per == per);
+            total.map(|total| total.max)
+        };
+        let is_own = |limit: &Limit| decided_by(limit.per).is_none_or(|max| max == limit.max);
+        Ok(match policy.rule.limits.iter().all(is_own) {
+            true => policy,
+            false => Arc::new(policy.with_max(decided_by)),
+        })
     }
 
-    fn newest(&self, id: PolicyId) -> Result<Arc<Policy>, LedgerError> {
-        let newest = self.policies.with_id(id);
-        newest.ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))
+    async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
+        let (id, version) = (grant.policy, grant.policy_version);
+        if let Some(policy) = self.policies.version(id, version) {
+            return Ok(policy);
+        }
+        let newest = self.policies.newest(id);
+        let newest = newest
+            .ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))?;
+        let next = version.saturating_add(1);
+        let mut version = self.ledger.versions(&newest.name, next, 1).await?;
+        Ok(version.pop().map_or(newest, Arc::new))
     }
 }
 
@@ -414,10 +425,7 @@ impl Batch {
             line: line.clone(),
             confirmed_at: now,
             seen: None,
-            keys: match &self.after {
-                None => SettledKeys::All(keys),
-                Some(after) => SettledKeys::After(after.clone(), keys),
-            },
+            keys: SettledKeys::since(self.after.as_ref(), keys),
             ttl: useful_for(line, true, now),
         };
         let grants = self.settled.iter();

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
+
 use super::{Engine, Failure, InvalidCursor, ListFailure, cursor};
-use crate::domain::policy::{Policy, PolicyName, Rule};
-use crate::ledger::{Change, Edited};
+use crate::domain::policy::{Fault, Policy, PolicyName, Rule};
+use crate::domain::schedule::Effective;
+use crate::ledger::{Change, Edited, Standing};
 
 /// What must be so for a change to be made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Precondition {
     /// Nothing: the last writer wins.
     None,
-    /// `If-Match: *`: the policy exists.
+    /// `If-Match: *`: it exists.
     Exists,
     /// `If-None-Match: *`: it does not.
     Absent,
@@ -19,33 +22,54 @@ pub enum Precondition {
     Versions(Vec<u32>),
 }
 
-/// Why a policy was not changed.
+/// Why a policy or an override was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The policy stands at another version; `None` when it does not exist.
-    #[error("the policy stands at another version")]
+    /// It stands at another version; `None` when it does not exist.
+    #[error("it stands at another version")]
     PreconditionFailed(Option<u32>),
-    /// Whoever replaces or archives a policy says why.
-    #[error("a reason is needed to replace or archive a policy")]
+    /// Whoever replaces something says why.
+    #[error("a reason is needed")]
     ReasonRequired,
-    /// There is nothing to archive.
+    /// Parts of the change do not fit what stands.
+    #[error("the change does not fit: {0:?}")]
+    Misfit(Vec<Fault>),
+    /// There is no such policy, or it is archived.
     #[error("no such policy")]
     UnknownPolicy,
+    /// There is nothing to delete.
+    #[error("no such override")]
+    UnknownOverride,
+}
+
+/// A policy as an admin wants it.
+#[derive(Debug, Clone)]
+pub struct PolicyChange {
+    /// What it is to say.
+    pub rule: Rule,
+    /// From when on.
+    pub effective: Effective,
+    /// Why.
+    pub reason: Option<String>,
 }
 
 impl Precondition {
-    /// An archived policy does not exist for clients.
-    fn check(&self, current: Option<&Policy>) -> Result<(), EditError> {
-        let version = current.map(|policy| policy.version);
-        let holds = match self {
+    /// Checks it against the version that stands; what is archived or deleted does not exist
+    /// for clients.
+    pub fn check(&self, version: Option<u32>) -> Result<(), EditError> {
+        match self.holds(version) {
+            true => Ok(()),
+            false => Err(EditError::PreconditionFailed(version)),
+        }
+    }
+
+    /// Whether it holds for what stands at a version; `None` when it does not exist.
+    pub fn holds(&self, version: Option<u32>) -> bool {
+        match self {
             Self::None => true,
             Self::Exists => version.is_some(),
             Self::Absent => version.is_none(),
             Self::Versions(versions) => version.is_some_and(|version| versions.contains(&version)),
-        };
-        match holds {
-            true => Ok(()),
-            false => Err(EditError::PreconditionFailed(version)),
         }
     }
 }
@@ -59,23 +83,37 @@ impl Engine {
     pub async fn put_policy(
         self: &Arc<Self>,
         name: PolicyName,
-        rule: Rule,
-        reason: Option<String>,
+        change: PolicyChange,
         precondition: Precondition,
         changed_by: Arc<str>,
         dry_run: bool,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, dry_run, move |current| {
-            let current = current.filter(|policy| !policy.archived);
-            precondition.check(current)?;
-            match current {
-                Some(current) if current.rule == rule => return Ok(Change::Keep),
+        self.edit(name, changed_by, dry_run, move |current, now| {
+            let current = current.filter(|current| !current.newest.archived);
+            let newest = current.map(|current| &current.newest);
+            precondition.check(newest.map(|newest| newest.version))?;
+            let PolicyChange {
+                rule,
+                effective,
+                reason,
+            } = &change;
+            // One that still waits is brought forward.
+            let is_so = |newest: &Policy| {
+                newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
+            };
+            match newest {
+                Some(newest) if is_so(newest) => return Ok(Change::Keep),
                 Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
                 Some(_) | None => {}
             }
+            let in_force = current.map(|current| &current.in_force);
+            let effective_at = effective
+                .instant(in_force, rule, now)
+                .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
             Ok(Change::Version {
                 rule: rule.clone(),
                 archived: false,
+                effective_at,
                 reason: reason.clone(),
             })
         })
@@ -89,21 +127,20 @@ impl Engine {
     pub async fn archive_policy(
         self: &Arc<Self>,
         name: PolicyName,
-        reason: Option<String>,
+        reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
     ) -> Result<Result<Edited, EditError>, Failure> {
-        self.edit(name, changed_by, false, move |current| {
-            let current = current.filter(|policy| !policy.archived);
-            let policy = current.ok_or(EditError::UnknownPolicy)?;
-            precondition.check(current)?;
-            if reason.is_none() {
-                return Err(EditError::ReasonRequired);
-            }
+        self.edit(name, changed_by, false, move |current, now| {
+            let newest = current.map(|current| &current.newest);
+            let policy = newest.filter(|policy| !policy.archived);
+            let policy = policy.ok_or(EditError::UnknownPolicy)?;
+            precondition.check(Some(policy.version))?;
             Ok(Change::Version {
                 rule: policy.rule.clone(),
                 archived: true,
-                reason: reason.clone(),
+                effective_at: now,
+                reason: Some(reason.clone()),
             })
         })
         .await
@@ -114,19 +151,25 @@ impl Engine {
         name: PolicyName,
         changed_by: Arc<str>,
         dry_run: bool,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, EditError> + Send + Sync + 'static,
+        decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change, EditError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Result<Edited, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();
             let edited = engine
                 .ledger
-                .edit_policy(&name, &changed_by, now, dry_run, decide)
+                .edit_policy(&name, &changed_by, now, dry_run, |current| {
+                    decide(current, now)
+                })
                 .await?;
-            if let Ok(edited) = &edited
+            if let Ok(Edited { after, .. }) = &edited
                 && !dry_run
             {
-                engine.policies.learn(vec![edited.after.clone()]);
+                let versions = vec![after.in_force.clone(), after.newest.clone()];
+                engine.policies.learn(versions);
             }
             Ok(edited)
         };
@@ -137,11 +180,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn policy(self: &Arc<Self>, name: PolicyName) -> Result<Option<Policy>, Failure> {
+    pub async fn policy(self: &Arc<Self>, name: PolicyName) -> Result<Option<Standing>, Failure> {
         let engine = self.clone();
-        let work = async move { engine.ledger.policy(&name).await };
+        let now = self.clock.now();
+        let work = async move { engine.ledger.policy(&name, now).await };
         let policy = self.detached(work).await??;
-        Ok(policy.filter(|policy| !policy.archived))
+        Ok(policy.filter(|policy| !policy.newest.archived))
     }
 
     /// A page of the policies that are not archived, by name, and the cursor of the next; only

@@ -150,8 +150,8 @@ impl Engine {
 
     fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
         let policies = match &query.policy {
-            None => self.policies.all(),
-            Some(name) => match self.policies.get(name) {
+            None => self.policies.all(self.clock.now()),
+            Some(name) => match self.policies.get(name, self.clock.now()) {
                 Some(policy) => vec![policy],
                 None => return Err(ListFailure::UnknownPolicy(name.clone())),
             },

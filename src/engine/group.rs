@@ -55,7 +55,7 @@ impl Group {
     /// A group of one claim.
     pub fn new(claim: Pending) -> Self {
         Self {
-            account: claim.account,
+            account: claim.work.account,
             claims: vec![claim],
             plan: None,
             losses: 0,
@@ -92,12 +92,6 @@ impl Group {
         self.claims.iter().chain(planned).all(holds)
     }
 
-    /// The policy in the newest version that one of the claims knows; `None` without claims.
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        let policies = self.claims.iter().map(|claim| &claim.policy);
-        policies.max_by_key(|policy| policy.version).cloned()
-    }
-
     /// Decides the claims after `last`, one after the other, each on what those before it
     /// leave.
     ///
@@ -113,7 +107,7 @@ impl Group {
         let mut drafting = Drafting::begin(self.account, policy, last.clone(), known, now)?;
         let mut decided = Vec::with_capacity(self.claims.len());
         for claim in &self.claims {
-            decided.push(drafting.decide(claim)?);
+            decided.push(drafting.decide(&claim.work)?);
         }
         let mut plan = Plan {
             after: last.clone(),
@@ -123,7 +117,10 @@ impl Group {
             outcome_unknown: false,
         };
         if !drafting.entries.is_empty() {
-            let subject = self.claims.iter().find_map(|claim| claim.subject.clone());
+            let subject = self
+                .claims
+                .iter()
+                .find_map(|claim| claim.work.subject.clone());
             plan.draft = Some(Draft {
                 account: self.account,
                 policy: policy.id,
@@ -133,7 +130,7 @@ impl Group {
             });
         }
         for (mut claim, decided) in self.claims.drain(..).zip(decided) {
-            claim.policy = policy.clone();
+            claim.work.policy = policy.clone();
             let outcome = match decided {
                 Decided::Entry(entry) | Decided::Repeated(entry) => {
                     plan.entered.push(Entered {
@@ -165,12 +162,12 @@ impl Group {
             }
         }
         let of_key = |claim: &Pending| {
-            let key = claim.key?;
+            let key = claim.work.key?;
             seen.entries.iter().find(|entry| entry.key == Some(key))
         };
         for claim in self.claims.extract_if(.., |claim| of_key(claim).is_some()) {
             if let Some(entry) = of_key(&claim) {
-                let outcome = claim.repeats(entry.clone());
+                let outcome = claim.work.repeats(entry.clone());
                 claim.end(Ok(outcome));
             }
         }
@@ -262,7 +259,7 @@ impl Plan {
             (entered.claim, Ok(outcome))
         });
         let others = self.others.into_iter().map(|(claim, outcome)| {
-            let is_unseen = outcome.is_denied() && claim.key.is_some() && claim.may_wait;
+            let is_unseen = outcome.is_denied() && claim.work.key.is_some() && claim.may_wait;
             match is_unseen {
                 true => (claim, Err(Undecided::Unseen)),
                 false => (claim, Ok(outcome)),

@@ -237,7 +237,7 @@ impl Engine {
         let Some(counting) = &self.counting else {
             return false;
         };
-        let policies = self.policies.all();
+        let policies = self.policies.all(self.clock.now());
         policies.iter().any(|policy| counting.decides(policy))
     }
 

@@ -87,6 +87,7 @@ pub struct Metrics {
     reconciliations: Counter,
     drift: Gauge,
     ledger_alarms: Gauge,
+    wrong_keys: Counter,
 }
 
 impl Default for Metrics {
@@ -109,6 +110,7 @@ impl Default for Metrics {
             reconciliations: Counter::default(),
             drift: Gauge::default(),
             ledger_alarms: Gauge::default(),
+            wrong_keys: Counter::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -211,6 +213,11 @@ impl Metrics {
             "Places where the newest reconciliation found the ledger at odds with itself",
             self.ledger_alarms.clone(),
         );
+        registry.register(
+            "wrong_keys",
+            "Requests with a key that is not valid",
+            self.wrong_keys.clone(),
+        );
         registry
     }
 
@@ -283,6 +290,11 @@ impl Metrics {
         self.reconciliations.inc();
         let drift = tally.differences - tally.alarms;
         self.drift.set(drift.cast_signed());
+    }
+
+    /// Notes a request with a key that is not valid.
+    pub fn wrong_key(&self) {
+        self.wrong_keys.inc();
     }
 
     /// Notes how far the clock is ahead of the ledger's.

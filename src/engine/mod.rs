@@ -1,9 +1,10 @@
-//! The use cases: claim, read usage, edit a policy, list grants, reconcile. It alone decides the
+//! The use cases: claim, read usage, edit a policy or a key, list grants, reconcile. It alone decides the
 //! order of writes.
 
 mod access;
 mod append;
 mod ask;
+mod atomic;
 mod backtest;
 mod batch;
 mod claim;
@@ -19,7 +20,9 @@ mod findings;
 mod grants;
 mod group;
 mod health;
+mod keys;
 mod metrics;
+mod overrides;
 mod pace;
 mod pending;
 mod policies;
@@ -29,6 +32,8 @@ mod submit;
 mod totals;
 mod walk;
 mod windows;
+mod work;
+mod wrong_keys;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -47,16 +52,19 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 
 pub use access::{Principal, generate_secret};
+pub use atomic::Member;
 pub use backtest::Backtested;
 pub use claim::{ClaimFailure, Rehearsal, Usage};
 pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;
-pub use edit::{EditError, Precondition};
+pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
+pub use keys::KeyError;
 pub use pending::{Outcome, Undecided};
 pub use reconcile::ReconcileFailure;
 pub use windows::WindowQuery;
+pub use wrong_keys::WrongKeyAnswer;
 
 use access::Access;
 use append::Appender;
@@ -69,6 +77,7 @@ use pending::{KeysInProgress, Pending};
 use policies::Policies;
 use reconcile::Reconciler;
 use settle::SettleQueue;
+use wrong_keys::WrongKeys;
 
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
@@ -152,7 +161,8 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
-    access: Access,
+    access: Arc<Access>,
+    wrong_keys: WrongKeys,
     watch: Arc<Watch>,
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
@@ -189,7 +199,8 @@ impl Engine {
         };
         let (access, new_secret) =
             Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
-        let policies = Arc::new(Policies::load(&ledger).await.map_err(BuildError::Read)?);
+        let policies = Policies::load(&ledger, access.clone()).await;
+        let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
         let metrics = Metrics::default();
         let watcher = Watcher {
@@ -233,6 +244,7 @@ impl Engine {
             metrics,
             policies,
             access,
+            wrong_keys: WrongKeys::default(),
             watch,
             background,
             reconciler,
@@ -246,9 +258,9 @@ impl Engine {
         Ok((Arc::new(engine), new_secret))
     }
 
-    /// Who may use a secret.
+    /// Whose secret it is, if that key is valid now.
     pub fn authenticate(&self, secret: &str) -> Option<Principal> {
-        self.access.authenticate(secret)
+        self.access.authenticate(secret, self.clock.now())
     }
 
     /// Whether there are counters, answering or not.

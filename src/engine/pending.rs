@@ -3,15 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
+use super::work::Work;
 use crate::domain::account::Refusal;
-use crate::domain::claim::{HoldTime, Metadata, Subject, Units};
-use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::ledger::LedgerError;
 
@@ -58,39 +57,10 @@ pub enum Undecided {
     Ledger(#[source] Arc<LedgerError>),
 }
 
-/// What is to be done to an account.
-#[derive(Debug, Clone)]
-pub enum Task {
-    /// To take units; for a hold, until it lapses.
-    Claim(Option<HoldTime>),
-    /// To give a grant's units back.
-    Reverse(Arc<Entry>),
-    /// To confirm a hold.
-    Confirm(Arc<Entry>),
-    /// To enter units by hand, which count at an instant; at the entry's own when none is given.
-    Adjust(Direction, Option<DateTime<Utc>>),
-}
-
-/// What tells a claim or correction from others, and who waits for its answer.
+/// A claim or correction under way, and who waits for its answer.
 pub struct Pending {
     /// What is to be done.
-    pub task: Task,
-    /// The policy, in the newest version that this instance knows.
-    pub policy: Arc<Policy>,
-    /// The account.
-    pub account: AccountId,
-    /// The subject behind the account; not known for the corrections of a grant.
-    pub subject: Option<Subject>,
-    /// How many units.
-    pub units: Units,
-    /// The id of its `Idempotency-Key`.
-    pub key: Option<KeyId>,
-    /// What to keep beside the grant.
-    pub metadata: Option<Metadata>,
-    /// Who corrects something, and why.
-    pub note: Option<Note>,
-    /// What tells its entry's id from other accounts' of the same instant.
-    pub nonce: u64,
+    pub work: Work,
     /// After this nobody waits any more.
     pub deadline: Instant,
     /// From this instant on Redis may decide it, where the policy's owner chose so, if the
@@ -146,23 +116,6 @@ impl Hint {
     }
 }
 
-impl Task {
-    /// Whether an entry that bears its key does it.
-    pub fn is_done_by(&self, entry: &Entry) -> bool {
-        match (self, entry.kind) {
-            (Self::Claim(hold), EntryKind::Grant { held_until }) => {
-                hold.map(HoldTime::get) == held_until.map(|until| until - entry.line.at)
-            }
-            (Self::Adjust(direction, counted_at), EntryKind::Adjustment(done)) => {
-                *direction == done && counted_at.unwrap_or(entry.line.at) == entry.counted_at()
-            }
-            (Self::Reverse(grant), EntryKind::Reversal { of })
-            | (Self::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,
-            _ => false,
-        }
-    }
-}
-
 impl Pending {
     /// Ends the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
@@ -172,57 +125,17 @@ impl Pending {
         let _ = self.answer.send(outcome);
     }
 
-    /// The entry that does it.
-    pub fn entry(&self, line: Line) -> Entry {
-        let (counted_at, kind) = match &self.task {
-            Task::Claim(hold) => {
-                let held_until = hold.map(|hold| line.at + hold.get());
-                (line.at, EntryKind::Grant { held_until })
-            }
-            Task::Reverse(grant) => (line.at, EntryKind::Reversal { of: grant.id }),
-            Task::Confirm(grant) => (line.at, EntryKind::Confirmation { of: grant.id }),
-            Task::Adjust(direction, counted_at) => (
-                counted_at.unwrap_or(line.at),
-                EntryKind::Adjustment(*direction),
-            ),
-        };
-        Entry {
-            account: self.account,
-            id: EntryId::new(counted_at, line.number, self.nonce),
-            kind,
-            units: self.units,
-            key: self.key,
-            metadata: self.metadata.clone(),
-            provisional: None,
-            would_deny: false,
-            note: self.note.clone(),
-            line,
-        }
-    }
-
     /// Whether its policy's owner chose that Redis decides it now, should the ledger not.
     pub fn is_for_redis(&self, ledger_is_silent: bool) -> bool {
         self.may_be_counted
-            && self.policy.rule.on_ledger_outage == OnLedgerOutage::Count
+            && self.work.policy.rule.on_ledger_outage == OnLedgerOutage::Count
             && (ledger_is_silent || Instant::now() >= self.count_from)
     }
 
     /// Whether it comes after the grants of its account that wait in Redis' queue: those that
     /// Redis could decide, and holds, which it cannot.
     pub fn waits_for_queue(&self) -> bool {
-        self.may_be_counted || matches!(self.task, Task::Claim(Some(_)))
-    }
-
-    /// What an entry that bears the claim's key means for it.
-    pub fn repeats(&self, entry: Entry) -> Outcome {
-        let same = entry.account == self.account
-            && entry.units == self.units
-            && entry.metadata == self.metadata
-            && self.task.is_done_by(&entry);
-        match same {
-            true => Outcome::Repeated(entry),
-            false => Outcome::KeyReused,
-        }
+        self.may_be_counted || self.work.is_hold()
     }
 }
 

@@ -1,29 +1,57 @@
-//! The policies as this instance knows them, so that a claim need not read them.
+//! The policies and overrides as this instance knows them, so that a claim need not read them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+use super::access::Access;
+use crate::domain::account::instant_after;
+use crate::domain::grant::Line;
+use crate::domain::identity::AccountId;
+use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::domain::schedule::Versions;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How long a change may take to hold everywhere.
 pub const FRESH: Duration = Duration::from_secs(1);
 
-/// Every policy's newest version, archived ones too.
+/// Every policy's versions that are or may come into force, archived ones too, and every
+/// account's override.
 pub struct Policies {
+    /// The keys are learned by the same poll.
+    access: Arc<Access>,
     known: ArcSwap<Known>,
+    overrides: RwLock<Overrides>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    by_name: HashMap<PolicyName, Arc<Policy>>,
-    by_id: HashMap<PolicyId, Arc<Policy>>,
+    ids: HashMap<PolicyName, PolicyId>,
+    versions: HashMap<PolicyId, Versions>,
+}
+
+#[derive(Default)]
+struct Overrides {
+    by_account: HashMap<AccountId, KnownOverride>,
+    /// The accounts whose override was deleted after `revision`. They are kept until then, so
+    /// that no older version takes their place.
+    deleted: Vec<AccountId>,
+    /// All changes up to this one are known.
+    revision: u64,
+}
+
+/// The last version of an override; without terms it is deleted.
+struct KnownOverride {
+    version: u32,
+    revision: u64,
+    terms: Option<Arc<OverrideTerms>>,
 }
 
 struct Progress {
@@ -34,13 +62,15 @@ struct Progress {
 }
 
 impl Policies {
-    /// Reads every policy.
+    /// Reads every policy and override.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn load(ledger: &Ledger) -> Result<Self, LedgerError> {
+    pub async fn load(ledger: &Ledger, access: Arc<Access>) -> Result<Self, LedgerError> {
         let policies = Self {
+            access,
             known: ArcSwap::default(),
+            overrides: RwLock::default(),
             progress: Mutex::new(Progress {
                 revision: 0,
                 as_of: Instant::now(),
@@ -51,27 +81,91 @@ impl Policies {
         Ok(policies)
     }
 
-    /// A policy's newest known version.
-    pub fn get(&self, name: &PolicyName) -> Option<Arc<Policy>> {
-        self.known.load().by_name.get(name).cloned()
+    /// The version of a policy that is in force at an instant.
+    pub fn get(&self, name: &PolicyName, at: DateTime<Utc>) -> Option<Arc<Policy>> {
+        let known = self.known.load();
+        let versions = known.versions.get(known.ids.get(name)?)?;
+        versions.in_force(at, 0).cloned()
     }
 
-    /// The newest known version of the policy with an id.
-    pub fn with_id(&self, id: PolicyId) -> Option<Arc<Policy>> {
-        self.known.load().by_id.get(&id).cloned()
+    /// The newest version of the policy with an id, in force or not.
+    pub fn newest(&self, id: PolicyId) -> Option<Arc<Policy>> {
+        let known = self.known.load();
+        known.versions.get(&id)?.newest().cloned()
     }
 
-    /// Takes the newest known version, if it is newer.
-    pub fn renew(&self, policy: &mut Arc<Policy>) {
-        let newest = self.get(&policy.name);
-        if let Some(newest) = newest.filter(|newest| newest.version > policy.version) {
-            *policy = newest;
+    /// A certain version of a policy, if it is or may come into force.
+    pub fn version(&self, id: PolicyId, version: u32) -> Option<Arc<Policy>> {
+        let known = self.known.load();
+        known.versions.get(&id)?.get(version).cloned()
+    }
+
+    /// What a claim in an account is decided by at `now`, after its `last` line: the version of
+    /// its policy that is in force at the instant of the decision, and no older than the line's
+    /// if one is known, with the account's override.
+    pub fn terms(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+    ) -> Arc<Policy> {
+        let at = instant_after(last, now);
+        let since = last.map_or(0, |line| line.policy_version);
+        let known = self.known.load();
+        let versions = known.versions.get(&policy.id);
+        let in_force = versions.and_then(|versions| versions.in_force(at, since));
+        let in_force = in_force.unwrap_or(policy);
+        match self.override_of(account, at) {
+            Some(terms) => Arc::new(terms.apply(in_force)),
+            None => in_force.clone(),
         }
     }
 
-    /// Every policy.
-    pub fn all(&self) -> Vec<Arc<Policy>> {
-        self.known.load().by_name.values().cloned().collect()
+    /// The [`Policies::terms`], once the version that the last line was decided under is known.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`], also when there is no such
+    /// version.
+    pub async fn terms_after(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+        ledger: &Ledger,
+    ) -> Result<Arc<Policy>, LedgerError> {
+        let version = last.map_or(0, |line| line.policy_version);
+        let terms = self.terms(policy, account, last, now);
+        if terms.version >= version {
+            return Ok(terms);
+        }
+        self.refresh(ledger).await?;
+        let terms = self.terms(policy, account, last, now);
+        match terms.version >= version {
+            true => Ok(terms),
+            false => Err(LedgerError::Corrupt(format!(
+                "an entry under version {version} of {}, which has none",
+                terms.name
+            ))),
+        }
+    }
+
+    /// What an account's override says at an instant.
+    pub fn override_of(&self, account: AccountId, at: DateTime<Utc>) -> Option<Arc<OverrideTerms>> {
+        let overrides = self
+            .overrides
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let terms = overrides.by_account.get(&account)?.terms.as_ref();
+        terms.filter(|terms| terms.hold(at)).cloned()
+    }
+
+    /// The version of every policy that is in force at an instant.
+    pub fn all(&self, at: DateTime<Utc>) -> Vec<Arc<Policy>> {
+        let known = self.known.load();
+        let in_force = |versions: &Versions| versions.in_force(at, 0).cloned();
+        known.versions.values().filter_map(in_force).collect()
     }
 
     /// Whether every change older than [`FRESH`] is known.
@@ -88,54 +182,77 @@ impl Policies {
         let as_of = Instant::now();
         let known = self.progress().revision;
         let revision = ledger.revision().await?;
+        // First, so that a revoked key stops working also where a policy cannot be read.
+        self.access.refresh(ledger, revision).await?;
         if revision > known {
             self.learn(ledger.policies_between(known, revision).await?);
+            let overrides = ledger.overrides_between(known, revision).await?;
+            self.learn_overrides(overrides, Some(revision));
         }
         *self.progress() = Progress { revision, as_of };
         Ok(())
     }
 
-    /// The newest version of a policy that is out of date.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`], also when there is none.
-    pub async fn newer(
-        &self,
-        policy: &Policy,
-        ledger: &Ledger,
-    ) -> Result<Arc<Policy>, LedgerError> {
-        self.refresh(ledger).await?;
-        let newest = self.get(&policy.name);
-        newest
-            .filter(|newest| newest.version > policy.version)
-            .ok_or_else(|| {
-                LedgerError::Corrupt(format!(
-                    "an entry under a version after {} of {}, which has none",
-                    policy.version, policy.name
-                ))
-            })
-    }
-
-    /// Takes over versions that are newer than the known ones.
-    pub fn learn(&self, versions: Vec<Policy>) {
-        let versions: Vec<Arc<Policy>> = versions.into_iter().map(Arc::new).collect();
+    /// Takes over versions of policies.
+    pub fn learn(&self, policies: Vec<Policy>) {
+        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
         self.known.rcu(|known| {
             let mut next = Known::clone(known);
-            for policy in &versions {
-                let newer = next
-                    .by_id
-                    .get(&policy.id)
-                    .is_none_or(|known| known.version < policy.version);
-                if newer {
-                    next.by_name.insert(policy.name.clone(), policy.clone());
-                    next.by_id.insert(policy.id, policy.clone());
-                }
+            for policy in &policies {
+                next.ids.insert(policy.name.clone(), policy.id);
+                let versions = next.versions.entry(policy.id).or_default();
+                versions.insert(policy.clone());
             }
             next
         });
     }
 
+    /// Takes over versions of overrides: one that was made here, or all up to a revision.
+    pub fn learn_overrides(&self, learned: Vec<Override>, up_to: Option<u64>) {
+        let mut overrides = self
+            .overrides
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        for learned in learned {
+            let account = learned.account;
+            let known = overrides.by_account.get(&account);
+            let is_newer = known.is_none_or(|known| known.version < learned.version);
+            if !is_newer || learned.revision <= overrides.revision {
+                continue;
+            }
+            if learned.terms.is_none() {
+                overrides.deleted.push(account);
+            }
+            let known = KnownOverride {
+                version: learned.version,
+                revision: learned.revision,
+                terms: learned.terms.map(Arc::new),
+            };
+            overrides.by_account.insert(account, known);
+        }
+        if let Some(up_to) = up_to {
+            overrides.forget_deleted(up_to);
+        }
+    }
+
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Overrides {
+    /// All changes up to a revision are known: no older version comes any more.
+    fn forget_deleted(&mut self, up_to: u64) {
+        self.revision = up_to;
+        let by_account = &mut self.by_account;
+        self.deleted.retain(|account| {
+            let known = by_account.get(account);
+            let is_deleted = known.is_some_and(|known| known.terms.is_none());
+            let may_be_older = known.is_some_and(|known| known.revision > up_to);
+            if is_deleted && !may_be_older {
+                by_account.remove(account);
+            }
+            is_deleted && may_be_older
+        });
     }
 }

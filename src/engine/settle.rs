@@ -8,12 +8,13 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use super::batch::in_batches;
 use super::group::Plan;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Answer, Task};
+use super::pending::Answer;
+use super::work::Task;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::faults::reach;
-use crate::ledger::Ledger;
+use crate::ledger::{Draft, Ledger};
 
 /// For how long a key is remembered at least.
 const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
@@ -56,7 +57,7 @@ impl SettleQueue {
         let job = self.job(&plan, account, now);
         let (corrections, claims): (Vec<_>, Vec<_>) = plan
             .answers()
-            .partition(|(claim, _)| !matches!(claim.task, Task::Claim(_)));
+            .partition(|(claim, _)| !matches!(claim.work.task, Task::Claim(_)));
         end_all(claims);
         match job {
             Some(job) => self.send(Job {
@@ -67,6 +68,27 @@ impl SettleQueue {
         }
     }
 
+    /// Queues what a draft that stands makes of its account's counter.
+    pub fn appended(&self, draft: &Draft, now: DateTime<Utc>) {
+        let Some(last) = draft.entries.last() else {
+            return;
+        };
+        let keys: Vec<_> = draft.entries.iter().filter_map(|entry| entry.key).collect();
+        self.send(Job {
+            settlement: Settlement {
+                account: draft.account,
+                ttl: useful_for(&last.line, !keys.is_empty(), now),
+                line: last.line.clone(),
+                confirmed_at: now,
+                seen: None,
+                keys: SettledKeys::since(draft.after.as_ref(), keys),
+            },
+            wants_keys: false,
+            now,
+            answers: Vec::new(),
+        });
+    }
+
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
     fn job(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
         let line = plan.last_line().filter(|_| self.0.is_some())?;
@@ -75,17 +97,14 @@ impl SettleQueue {
         }
         let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
         let keys: Vec<_> = appended.filter_map(|entry| entry.key).collect();
-        let remembers = !keys.is_empty() || plan.claims().any(|claim| claim.key.is_some());
+        let remembers = !keys.is_empty() || plan.claims().any(|claim| claim.work.key.is_some());
         let settlement = Settlement {
             account,
             ttl: useful_for(line, remembers, now),
             line: line.clone(),
             confirmed_at: now,
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
-            keys: match &plan.after {
-                None => SettledKeys::All(keys),
-                Some(after) => SettledKeys::After(after.clone(), keys),
-            },
+            keys: SettledKeys::since(plan.after.as_ref(), keys),
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
         Some(Job {

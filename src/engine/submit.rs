@@ -1,32 +1,14 @@
 //! How a claim or correction is taken on: its place, its turn, its deadline, its answer.
 
-use std::sync::Arc;
-
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
 use super::claim::ClaimFailure;
-use super::pending::{Asked, Outcome, Pending, Task, Undecided, send};
-use crate::domain::claim::{Metadata, Subject, Units};
-use crate::domain::grant::Note;
-use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::Policy;
+use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::work::Work;
 use crate::faults::reach;
-
-/// What is to be done, as the fields of [`Pending`] have it.
-pub struct Work {
-    pub task: Task,
-    pub policy: Arc<Policy>,
-    pub account: AccountId,
-    pub subject: Option<Subject>,
-    pub units: Units,
-    pub key: Option<KeyId>,
-    pub metadata: Option<Metadata>,
-    pub note: Option<Note>,
-    pub may_be_counted: bool,
-}
 
 impl Engine {
     /// Sends work to the first queue of its way, and waits for what becomes of it. It ends the
@@ -34,6 +16,7 @@ impl Engine {
     pub(super) async fn submit(
         &self,
         work: Work,
+        may_be_counted: bool,
         first: &Sender<Pending>,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
@@ -56,18 +39,10 @@ impl Engine {
         let (answer, answered) = oneshot::channel();
         let may_wait = self.counting.is_some() && work.policy.rule.may_be_counted();
         let pending = Pending {
-            task: work.task,
-            policy: work.policy,
-            account: work.account,
-            subject: work.subject,
-            units: work.units,
-            key: work.key,
-            metadata: work.metadata,
-            note: work.note,
-            nonce: Self::nonce(),
+            work,
             deadline,
             count_from: now + self.claim_deadline / 2,
-            may_be_counted: self.counting.is_some() && work.may_be_counted,
+            may_be_counted: self.counting.is_some() && may_be_counted,
             may_wait,
             sent: None,
             asked: Asked::default(),

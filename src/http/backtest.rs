@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::caller::{Auditor, Caller};
 use super::error::ApiError;
 use super::extract::{Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::PolicyBody;
 use crate::domain::backtest::{BacktestDay, DayRange, DeniedAccount, Tally};
 use crate::domain::identity::AccountId;
@@ -114,7 +114,7 @@ impl BacktestBody {
         let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
         let range = range.and_then(|range| faults.body("/to", range));
         let rule = match self.policy.0.check(has_counters) {
-            Ok((rule, _)) => Some(rule),
+            Ok(change) => Some(change.rule),
             Err(ApiError::Invalid(parts)) => {
                 for part in parts {
                     faults.add(part.inside("/policy"));
@@ -195,14 +195,15 @@ impl DeniedSubject {
 /// Reading begins with the earliest window that the first day lies in, so that a month is known
 /// from its beginning. Overrides are not applied, and claims that were denied are not known.
 /// Nothing is changed.
+///
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     post, path = "/v1/policies/{policy}/backtest", operation_id = "backtest_policy", tag = "policies",
     params(("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")),
     request_body = BacktestBody,
     responses(
         (status = 200, description = "What the draft would have denied.", body = BacktestAnswer),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn post(

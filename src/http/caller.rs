@@ -200,17 +200,17 @@ fn authorise<W: Wanted, P: Place>(request: &HttpRequest) -> Result<Principal, Ap
 
 fn authenticate(request: &HttpRequest) -> Result<Principal, ApiError> {
     let engine = request.app_data::<Data<Engine>>();
+    let engine = engine.ok_or(ApiError::Unauthorized)?;
     let secret = request
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, secret)| secret.trim());
-    let principal = engine
-        .zip(secret)
-        .and_then(|(engine, secret)| engine.authenticate(secret));
-    principal.ok_or(ApiError::Unauthorized)
+        .map(|(_, secret)| secret.trim())
+        .filter(|secret| !secret.is_empty());
+    let secret = secret.ok_or(ApiError::Unauthorized)?;
+    engine.authenticate(secret).ok_or(ApiError::WrongKey)
 }
 
 /// Whoever may read the metrics: any key, or nobody in particular where they are open.

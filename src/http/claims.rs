@@ -14,10 +14,14 @@ use super::extract::{
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
+use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
+use crate::domain::policy::PolicyName;
 use crate::engine::{Outcome, Rehearsal};
 
 /// A request to take units of a policy for a subject.
@@ -25,29 +29,34 @@ use crate::engine::{Outcome, Rehearsal};
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
     /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
-    #[schema(example = "member-42", min_length = 1, max_length = 256)]
-    subject: String,
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub subject: String,
     /// How many units; 1 when absent.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    units: Option<WholeNumber>,
+    pub units: Option<WholeNumber>,
     /// Makes the grant a hold: it lapses after so many seconds, and gives its units back, unless
     /// it is confirmed before.
     #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
-    hold_seconds: Option<WholeNumber>,
+    pub hold_seconds: Option<WholeNumber>,
     /// Only says what would happen.
     #[serde(default)]
-    dry_run: bool,
+    pub dry_run: bool,
     /// Kept beside the grant: at most 4 KiB of compact JSON, at most 32 levels deep. Numbers
     /// are 64-bit integers or IEEE 754 doubles.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
-    metadata: Option<Map<String, Value>>,
+    pub metadata: Option<Map<String, Value>>,
 }
 
 /// A claim that was granted, now or before.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClaimAnswer {
     /// `granted`, or in a dry run `denied`.
-    #[schema(example = "granted")]
+    #[schema(value_type = words::ClaimOutcome, example = "granted")]
     outcome: &'static str,
     /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
     /// afterwards. Absent otherwise.
@@ -72,10 +81,24 @@ pub struct UsageBody {
     subject: String,
     /// In the policy's order.
     limits: Vec<LimitUsage>,
+    /// The subject's override, while one holds; absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_note: Option<OverrideNote>,
+}
+
+/// That a subject's limits are not the policy's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideNote {
+    /// From this instant on the policy's own limits hold again; null for no end.
+    until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
-    fn check(self, key: KeyHeader) -> Result<(Claim, bool), ApiError> {
+    /// The claim, and whether it is a dry run.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`].
+    pub fn check(self, key: KeyHeader) -> Result<(Claim, bool), ApiError> {
         let mut faults = Faults::default();
         let units = self
             .units
@@ -98,6 +121,86 @@ impl ClaimBody {
     }
 }
 
+/// What a claim asked for, to tell what became of it.
+pub struct Claimed {
+    policy: PolicyName,
+    subject: String,
+    units: Units,
+}
+
+/// A claim that was granted, now or before.
+pub struct GrantedClaim {
+    /// Whether it was granted before.
+    pub is_repeat: bool,
+    /// The body.
+    pub answer: ClaimAnswer,
+    totals: Vec<Total>,
+}
+
+impl Claimed {
+    /// What a claim asks for.
+    pub fn of(policy: &PolicyName, claim: &Claim) -> Self {
+        Self {
+            policy: policy.clone(),
+            subject: claim.subject.as_str().to_owned(),
+            units: claim.units,
+        }
+    }
+
+    /// What became of it.
+    ///
+    /// # Errors
+    /// [`ApiError`] for what is not granted.
+    pub async fn tell(self, outcome: Outcome, data: &EngineData) -> Result<GrantedClaim, ApiError> {
+        let now = data.now();
+        let (entry, followers, is_repeat) = match outcome {
+            Outcome::Entered(entry) => (entry, Followers::default(), false),
+            Outcome::Repeated(entry) => {
+                let followers = engine(data).followers(&entry).await?;
+                (entry, followers, true)
+            }
+            Outcome::KeyReused => return Err(ApiError::KeyReused),
+            Outcome::Refused(policy, refusal) => {
+                let asked = Asked {
+                    policy,
+                    subject: self.subject,
+                    units: self.units,
+                    now,
+                };
+                return Err(ApiError::refused(asked, refusal));
+            }
+        };
+        let grant = Grant {
+            entry,
+            policy: self.policy,
+            subject: Some(self.subject),
+            followers,
+        };
+        let totals = grant.entry.line.totals.clone();
+        Ok(GrantedClaim {
+            is_repeat,
+            answer: ClaimAnswer::new("granted", Some(&grant), &totals, now),
+            totals,
+        })
+    }
+}
+
+impl ClaimAnswer {
+    fn new(
+        outcome: &'static str,
+        grant: Option<&Grant>,
+        totals: &[Total],
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            outcome,
+            provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
+            grant: grant.map(|grant| GrantBody::new(grant, now)),
+            limits: totals.iter().map(LimitUsage::from).collect(),
+        }
+    }
+}
+
 /// Claim units of a policy for a subject.
 ///
 /// Answered after the grant is committed to the ledger. Safe to retry with the same
@@ -109,11 +212,12 @@ impl ClaimBody {
     post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "order-17",
-            description = "Bare or a quoted string; unique in its policy."),
+        IdempotencyKeyField,
     ),
     request_body = ClaimBody,
     responses(
+        // Before the denial, which has the status of too many wrong keys.
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
         (status = 201, description = "Granted.", body = ClaimAnswer, headers(
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
@@ -122,13 +226,11 @@ impl ClaimBody {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 429, description = "`quota-exceeded`: denied; nothing was counted.", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
+        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. (`too-many-wrong-keys`, a problem document like any other: wait for as long as `Retry-After` says.)", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim could fit."),
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
         )),
-        Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn post(
@@ -137,7 +239,7 @@ pub async fn post(
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (claim, dry_run) = body.0.check(key)?;
-    let (subject, units) = (claim.subject.clone(), claim.units);
+    let claimed = Claimed::of(&policy.0, &claim);
     let outcome = match dry_run {
         true => match engine(&data).try_claim(&policy.0, claim).await? {
             Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
@@ -148,69 +250,22 @@ pub async fn post(
         },
         false => data.claim(&policy.0, claim).await?,
     };
-    let now = data.now();
-    let grant = |entry, followers| Grant {
-        entry,
-        policy: policy.0.clone(),
-        subject: Some(subject.as_str().to_owned()),
-        followers,
+    let granted = claimed.tell(outcome, &data).await?;
+    let mut response = match granted.is_repeat {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Created(),
     };
-    match outcome {
-        Outcome::Entered(entry) => {
-            let grant = grant(entry, Followers::default());
-            Ok(granted(HttpResponse::Created(), &grant, now))
-        }
-        Outcome::Repeated(entry) => {
-            let followers = engine(&data).followers(entry.id).await?;
-            let mut response = HttpResponse::Ok();
-            response.insert_header(("Idempotent-Replayed", "true"));
-            Ok(granted(response, &grant(entry, followers), now))
-        }
-        Outcome::KeyReused => Err(ApiError::KeyReused),
-        Outcome::Refused(policy, refusal) => {
-            let asked = Asked {
-                policy,
-                subject: subject.as_str().to_owned(),
-                units,
-                now,
-            };
-            Err(ApiError::refused(asked, refusal))
-        }
+    if granted.is_repeat {
+        response.insert_header(("Idempotent-Replayed", "true"));
     }
-}
-
-fn granted(
-    response: actix_web::HttpResponseBuilder,
-    grant: &Grant,
-    now: DateTime<Utc>,
-) -> HttpResponse {
-    answer(
-        response,
-        "granted",
-        Some(grant),
-        &grant.entry.line.totals,
-        now,
-    )
+    limits::insert_fields(&mut response, &granted.totals, data.now());
+    Ok(response.json(granted.answer))
 }
 
 fn rehearsed(outcome: &'static str, totals: &[Total], now: DateTime<Utc>) -> HttpResponse {
-    answer(HttpResponse::Ok(), outcome, None, totals, now)
-}
-
-fn answer(
-    mut response: actix_web::HttpResponseBuilder,
-    outcome: &'static str,
-    grant: Option<&Grant>,
-    totals: &[Total],
-    now: DateTime<Utc>,
-) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
     limits::insert_fields(&mut response, totals, now);
-    response.json(ClaimAnswer {
-        outcome,
-        provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
-        grant: grant.map(|grant| GrantBody::new(grant, now)),
-        limits: totals.iter().map(LimitUsage::from).collect(),
-    })
+    response.json(ClaimAnswer::new(outcome, None, totals, now))
 }
 
 /// A subject's limits as they are now.
@@ -222,8 +277,7 @@ fn answer(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
     ),
     responses(
         (status = 200, description = "The limits.", body = UsageBody),
@@ -243,5 +297,8 @@ pub async fn usage(
         policy_version: usage.policy.version,
         subject: subject.0.as_str().to_owned(),
         limits: usage.totals.iter().map(LimitUsage::from).collect(),
+        override_note: usage
+            .override_terms
+            .map(|terms| OverrideNote { until: terms.until }),
     }))
 }

@@ -10,7 +10,7 @@ use super::error::{ApiError, Problem};
 use super::extract::{Body, EngineData, Faults, OptionalBody, engine, path_id};
 use super::grants::GrantBody;
 use super::limits::LimitUsage;
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
 use crate::engine::{Correction, Outcome};
@@ -24,8 +24,8 @@ pub struct ReversalRequest {
     reason: String,
 }
 
-/// Nothing: a confirmation says all by its URL.
-#[derive(Debug, Deserialize, ToSchema)]
+/// Nothing: a confirmation says all by its URL. Clients that always send an object may.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmationRequest {}
 
@@ -51,8 +51,7 @@ pub struct CorrectionAnswer {
         (status = 201, description = "Reversed.", body = CorrectionAnswer),
         (status = 200, description = "Reversed before.", body = CorrectionAnswer),
         (status = 409, description = "`hold-lapsed`: its units were given back when it lapsed.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn reverse(
@@ -80,14 +79,12 @@ pub async fn reverse(
 #[utoipa::path(
     post, path = "/v1/grants/{id}/confirmation", operation_id = "confirm_grant", tag = "grants",
     params(("id" = uuid::Uuid, Path, example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")),
-    request_body(content = Option<ConfirmationRequest>, description = "May be left out."),
     responses(
         (status = 201, description = "Confirmed.", body = CorrectionAnswer),
         (status = 200, description = "Confirmed before.", body = CorrectionAnswer),
         (status = 409, description = "`not-a-hold`: there is nothing to confirm; `grant-reversed`: its units were given back.", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`hold-lapsed`: it was not confirmed in time.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn confirm(
@@ -140,7 +137,7 @@ async fn correct(
     let followers = match correction {
         // A hold may have been confirmed between the look at it and its reversal.
         Correction::Reversal if grant.entry.held_until().is_some() => {
-            engine(data).followers(grant.entry.id).await?
+            engine(data).followers(&grant.entry).await?
         }
         Correction::Reversal | Correction::Confirmation => {
             Followers::among(grant.entry.id, [&entry])

@@ -11,6 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::limits::{self, LimitUsage, seconds_until};
+use super::words;
 use crate::domain::claim::Units;
 use crate::domain::grant::Total;
 use crate::domain::policy::Policy;
@@ -59,7 +60,7 @@ pub struct DenialBody {
     )]
     pub detail: String,
     /// Always `denied`.
-    #[schema(example = "denied")]
+    #[schema(value_type = words::Denied, example = "denied")]
     pub outcome: &'static str,
     /// The policy.
     #[schema(example = "benefit")]
@@ -69,7 +70,7 @@ pub struct DenialBody {
     pub subject: String,
     /// The limits that lack room, by their `per`.
     #[serde(rename = "violated-policies")]
-    #[schema(example = json!(["day"]))]
+    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
     pub violated_policies: Vec<&'static str>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,
@@ -81,10 +82,9 @@ impl Denial {
         self.totals.iter().filter(move |total| !total.fits(units))
     }
 
-    /// The answer, with `Retry-After`: the time until the claim could fit.
-    pub fn response(&self) -> HttpResponse {
-        let now = self.asked.now;
-        let body = DenialBody {
+    /// The answer's body.
+    pub fn body(&self) -> DenialBody {
+        DenialBody {
             kind: QUOTA_EXCEEDED,
             title: "Quota exceeded",
             status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
@@ -94,13 +94,20 @@ impl Denial {
             subject: self.asked.subject.as_str().to_owned(),
             violated_policies: self.lacking().map(|total| total.per.as_str()).collect(),
             limits: self.totals.iter().map(LimitUsage::from).collect(),
-        };
+        }
+    }
+
+    /// The answer, with `Retry-After`: the time until the claim could fit.
+    pub fn response(&self) -> HttpResponse {
+        let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
         limits::insert_fields(&mut response, &self.totals, now);
         if let Some(ends_at) = self.lacking().map(|total| total.window.end).max() {
             response.insert_header((header::RETRY_AFTER, seconds_until(ends_at, now).max(1)));
         }
-        response.content_type("application/problem+json").json(body)
+        response
+            .content_type("application/problem+json")
+            .json(self.body())
     }
 }
 

@@ -27,7 +27,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'uns
 /// The specification.
 #[utoipa::path(
     get, path = "/openapi.yaml", tag = "operation", security(()),
-    responses((status = 200, description = "This document.", body = String, content_type = "application/yaml")),
+    responses((status = 200, description = "This document.", body = Object, content_type = "application/yaml")),
 )]
 pub async fn openapi_yaml() -> HttpResponse {
     HttpResponse::Ok()

@@ -14,8 +14,11 @@ use super::extract::{
     parse_instant,
 };
 use super::limits::LimitUsage;
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
+};
 use super::policies::{PageQuery, page_limit};
+use super::words;
 use crate::domain::claim::{ClaimError, Subject, Units};
 use crate::domain::grant::{Direction, Entry, EntryKind, Note};
 use crate::domain::policy::check_reason;
@@ -46,7 +49,7 @@ pub struct EntryBody {
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     id: Uuid,
     /// `grant`, `confirmation`, `reversal`, `lapse` or `adjustment`.
-    #[schema(example = "grant")]
+    #[schema(value_type = words::EntryKind, example = "grant")]
     kind: &'static str,
     /// What it adds to the units used: below zero where it gives back.
     #[schema(example = 1)]
@@ -160,10 +163,8 @@ impl AdjustmentRequest {
     post, path = "/v1/policies/{policy}/subjects/{subject}/adjustments", operation_id = "adjust", tag = "entries",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, example = "opening-2026-17",
-            description = "Bare or a quoted string; unique in its policy."),
+        SubjectInPath,
+        IdempotencyKeyField,
     ),
     request_body = AdjustmentRequest,
     responses(
@@ -172,8 +173,7 @@ impl AdjustmentRequest {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults404, Faults5xx,
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
     ),
 )]
 pub async fn adjust(
@@ -213,8 +213,7 @@ pub async fn adjust(
     get, path = "/v1/policies/{policy}/subjects/{subject}/entries", operation_id = "list_entries", tag = "entries",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("subject" = String, Path, min_length = 1, max_length = 256, example = "member-42",
-            description = "Percent-encoded, `/` too."),
+        SubjectInPath,
         PageQuery,
     ),
     responses(

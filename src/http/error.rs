@@ -1,5 +1,7 @@
 //! What goes wrong, as problem documents (RFC 9457).
 
+use std::time::Duration;
+
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
@@ -14,7 +16,8 @@ use crate::domain::claim::UNITS_MAX;
 use crate::domain::correction::CorrectionRefusal;
 use crate::domain::policy::{Fault, Inactive, PolicyName};
 use crate::engine::{
-    ClaimFailure, EditError, Failure, InvalidCursor, ListFailure, ReconcileFailure, Undecided,
+    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, ReconcileFailure,
+    Undecided,
 };
 
 /// Where problem types are explained: the page of the documentation.
@@ -25,9 +28,15 @@ const RETRY_SOON_SECONDS: u64 = 1;
 /// Everything that a request can be answered with but success and a denial.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// No key, or none that is known.
+    /// No key.
     #[error("send a valid key as Authorization: Bearer <key>")]
     Unauthorized,
+    /// A key that is not valid.
+    #[error("this is no valid key: it is mistyped or unknown, was revoked, or has ended")]
+    WrongKey,
+    /// Too many wrong keys; so long until the next one.
+    #[error("too many wrong keys: try again later, with a valid one")]
+    TooManyWrongKeys(Duration),
     /// A key that may not do this.
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
@@ -40,7 +49,7 @@ pub enum ApiError {
     /// The body took too long to arrive.
     #[error("the body did not arrive in time: send it at once")]
     SlowRequest,
-    /// Values out of bounds.
+    /// Values out of bounds, or that do not fit what stands.
     #[error("the request has values out of bounds; see errors")]
     Invalid(Vec<InvalidPart>),
     /// No such policy, or archived.
@@ -58,6 +67,15 @@ pub enum ApiError {
     /// This instance is at another reconciliation.
     #[error("a reconciliation is under way at this instance; wait for its report, and try again")]
     ReconciliationInProgress,
+    /// Without it nobody could make keys any more.
+    #[error(
+        "this is the last admin key that is neither revoked nor given an end: make another one \
+         first, so that somebody can make keys tomorrow"
+    )]
+    LastAdminKey,
+    /// A revoked key has no other end.
+    #[error("this key is revoked, and stays so: make a new one")]
+    KeyRevoked,
     /// The policy grants nothing just now.
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
@@ -73,6 +91,9 @@ pub enum ApiError {
     /// A lapsed hold cannot be reversed.
     #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
     HoldLapsed(DateTime<Utc>),
+    /// A claim of an atomic batch that would have been granted, were it not for others.
+    #[error("this claim would have been granted, but others of the batch were not: none is")]
+    FailedDependency,
     /// The precondition failed.
     #[error("{}", describe_version(*.0))]
     PreconditionFailed(Option<u32>),
@@ -197,10 +218,27 @@ impl ApiError {
         }
     }
 
+    /// The problem document; a denial has more to say.
+    pub fn problem(&self) -> Problem {
+        let errors = match self {
+            Self::Invalid(parts) => parts.clone(),
+            _ => Vec::new(),
+        };
+        let (kind, title) = self.kind();
+        Problem {
+            kind: format!("{TYPES}{kind}"),
+            title,
+            status: self.status_code().as_u16(),
+            detail: self.to_string(),
+            errors,
+        }
+    }
+
     /// The name at the end of the problem's type, and its title.
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Unauthorized => ("unauthorized", "Unauthorized"),
+            Self::Unauthorized | Self::WrongKey => ("unauthorized", "Unauthorized"),
+            Self::TooManyWrongKeys(_) => ("too-many-wrong-keys", "Too many wrong keys"),
             Self::Forbidden(_) => ("forbidden", "Forbidden"),
             Self::Malformed(_) => ("malformed", "Malformed"),
             Self::TooLarge(_) => ("too-large", "Too large"),
@@ -213,8 +251,11 @@ impl ApiError {
             Self::ReconciliationInProgress => {
                 ("reconciliation-in-progress", "Reconciliation in progress")
             }
+            Self::LastAdminKey => ("last-admin-key", "Last admin key"),
+            Self::KeyRevoked => ("key-revoked", "Key revoked"),
             Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
             Self::NotAHold => ("not-a-hold", "Not a hold"),
+            Self::FailedDependency => ("failed-dependency", "Failed dependency"),
             Self::GrantReversed(_) => ("grant-reversed", "Grant reversed"),
             Self::HoldGone(_) | Self::HoldLapsed(_) => ("hold-lapsed", "Hold lapsed"),
             Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
@@ -229,7 +270,7 @@ impl ApiError {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::WrongKey => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -239,12 +280,15 @@ impl ResponseError for ApiError {
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::ClaimInProgress
             | Self::ReconciliationInProgress
+            | Self::LastAdminKey
+            | Self::KeyRevoked
             | Self::PolicyInactive(..)
             | Self::NotAHold
             | Self::GrantReversed(_)
             | Self::HoldLapsed(_) => StatusCode::CONFLICT,
             Self::HoldGone(_) => StatusCode::GONE,
-            Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::FailedDependency => StatusCode::FAILED_DEPENDENCY,
+            Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -256,20 +300,8 @@ impl ResponseError for ApiError {
         if let Self::Denied(denial) = self {
             return denial.response();
         }
-        let errors = if let Self::Invalid(parts) = self {
-            parts.clone()
-        } else {
-            Vec::new()
-        };
-        let (kind, title) = self.kind();
+        let problem = self.problem();
         let status = self.status_code();
-        let problem = Problem {
-            kind: format!("{TYPES}{kind}"),
-            title,
-            status: status.as_u16(),
-            detail: self.to_string(),
-            errors,
-        };
         let mut response = problem_response(status, &problem);
         if let Self::SlowRequest = self {
             response
@@ -278,8 +310,12 @@ impl ResponseError for ApiError {
         }
         let headers = response.headers_mut();
         match self {
-            Self::Unauthorized => {
+            Self::Unauthorized | Self::WrongKey => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::TooManyWrongKeys(wait) => {
+                let seconds = wait.as_millis().div_ceil(1000) as u64;
+                headers.insert(header::RETRY_AFTER, seconds.into());
             }
             Self::MethodNotAllowed(allowed) => {
                 headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
@@ -303,8 +339,11 @@ impl ResponseError for ApiError {
             | Self::Invalid(_)
             | Self::UnknownPolicy(_)
             | Self::NotFound(_)
+            | Self::LastAdminKey
+            | Self::KeyRevoked
             | Self::PolicyInactive(..)
             | Self::NotAHold
+            | Self::FailedDependency
             | Self::GrantReversed(_)
             | Self::HoldGone(_)
             | Self::HoldLapsed(_)
@@ -326,7 +365,7 @@ pub fn problem_response(status: StatusCode, problem: &impl Serialize) -> HttpRes
     response
 }
 
-/// A policy's version as an ETag.
+/// The version of a policy, an override or a key as an ETag.
 pub fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }
@@ -345,10 +384,10 @@ fn written(instant: DateTime<Utc>) -> String {
 
 fn describe_version(version: Option<u32>) -> String {
     match version {
-        Some(version) => format!(
-            "the policy stands at version {version}: read it again, and send its ETag in If-Match"
-        ),
-        None => "the policy does not exist: send no If-Match to create it".to_owned(),
+        Some(version) => {
+            format!("it stands at version {version}: read it again, and send its ETag in If-Match")
+        }
+        None => "it does not exist: send no If-Match to create it".to_owned(),
     }
 }
 
@@ -399,14 +438,37 @@ impl From<(PolicyName, EditError)> for ApiError {
         match error {
             EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
             EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
+            EditError::UnknownOverride => {
+                Self::NotFound("this subject has no override under this policy")
+            }
+            EditError::Misfit(faults) => {
+                Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
+            }
             EditError::ReasonRequired => {
-                let detail = "say why: a reason is needed to replace or archive a policy";
-                Self::Invalid(vec![InvalidPart {
-                    detail: detail.to_owned(),
-                    pointer: Some("#/reason".to_owned()),
-                    parameter: Some("reason"),
-                }])
+                reason_required("say why: a reason is needed to replace what stands")
             }
         }
     }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
+            KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
+            KeyError::Revoked => Self::KeyRevoked,
+            KeyError::LastAdmin => Self::LastAdminKey,
+            KeyError::UnknownPolicies(unknown) => {
+                let part = |(index, name): (usize, PolicyName)| {
+                    let detail = format!("there is no policy {name}, or it is archived");
+                    InvalidPart::body(&format!("/policies/{index}"), detail)
+                };
+                Self::Invalid(unknown.into_iter().map(part).collect())
+            }
+        }
+    }
+}
+
+fn reason_required(detail: &str) -> ApiError {
+    ApiError::Invalid(vec![InvalidPart::body("/reason", detail)])
 }

@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::extract::{EngineData, Faults, Query, engine};
 use super::grants::{GrantBody, GrantFilterQuery};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::words;
 use crate::chain::Chain;
 use crate::domain::grant::Grant;
 use crate::ledger::LedgerError;
@@ -24,11 +25,17 @@ use crate::ledger::LedgerError;
 #[into_params(parameter_in = Query)]
 pub struct ExportQuery {
     /// `csv` or `ndjson`.
-    #[param(value_type = String, example = "csv")]
+    #[param(value_type = words::ExportFormat, example = "csv")]
     format: Option<String>,
     /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
     /// Those of a subject.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -37,17 +44,19 @@ pub struct ExportQuery {
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
     /// `held`, `granted`, `reversed` or `lapsed`.
+    #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
     /// Those that bear this key.
+    #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     idempotency_key: Option<String>,
     /// `true`: those that Redis alone decided.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     provisional: Option<String>,
     /// `true`: those of them that went over a limit.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     over: Option<String>,
     /// `true`: those that an observing policy would have denied.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     would_deny: Option<String>,
 }
 

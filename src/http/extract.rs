@@ -14,12 +14,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
 use crate::domain::claim::{IdempotencyKey, Subject};
-use crate::domain::policy::PolicyName;
+use crate::domain::policy::{PolicyName, check_reason};
 use crate::engine::{Engine, Precondition};
 
 /// The largest body, in bytes.
@@ -166,6 +167,28 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     }
 }
 
+/// Why something is archived, deleted or revoked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReasonQuery {
+    /// Why; 1 to 1000 characters.
+    #[param(value_type = String, min_length = 1, max_length = 1000, example = "it is over")]
+    reason: Option<String>,
+}
+
+impl ReasonQuery {
+    /// The reason.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] without one, too.
+    pub fn check(self) -> Result<String, ApiError> {
+        let reason = self.reason.unwrap_or_default();
+        let checked = check_reason(&reason).map_err(|detail| ApiError::invalid("reason", detail));
+        checked.map(|()| reason)
+    }
+}
+
 /// A policy's name in the path.
 pub struct PolicyPath(pub PolicyName);
 
@@ -216,6 +239,22 @@ pub fn decoded(request: &HttpRequest, segment: &str) -> String {
     percent_encoding::percent_decode_str(text)
         .decode_utf8_lossy()
         .into_owned()
+}
+
+/// An id in the path.
+pub struct IdPath(pub Uuid);
+
+impl FromRequest for IdPath {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let id = Uuid::parse_str(&decoded(request, "id"));
+        ready(
+            id.map(IdPath)
+                .map_err(|_| ApiError::invalid("id", "an id is a UUID")),
+        )
+    }
 }
 
 /// The `Idempotency-Key`, if there is one.
@@ -273,7 +312,7 @@ fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || {
         ApiError::invalid(
             "If-Match",
-            "write the ETag that the policy came with, such as \"3\"",
+            "write the ETag that it came with, such as \"3\"",
         )
     };
     let mut versions = Vec::new();

@@ -11,6 +11,7 @@ use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
 use super::extract::{EngineData, Faults, Query, engine, parse_true, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::words;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{EntryKind, Follower, Followers, Grant, GrantState, Provisional};
 use crate::domain::policy::PolicyName;
@@ -34,7 +35,7 @@ pub struct GrantBody {
     #[schema(example = 1)]
     pub units: u64,
     /// `held`, `granted`, `reversed` or `lapsed`.
-    #[schema(example = "granted")]
+    #[schema(value_type = words::GrantState, example = "granted")]
     pub state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     pub granted_at: DateTime<Utc>,
@@ -146,8 +147,14 @@ pub struct GrantList {
 #[into_params(parameter_in = Query)]
 pub struct GrantFilterQuery {
     /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub policy: Option<String>,
     /// Those of a subject.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     pub subject: Option<String>,
     /// Those granted at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -156,22 +163,25 @@ pub struct GrantFilterQuery {
     #[param(value_type = Option<DateTime<Utc>>)]
     pub to: Option<String>,
     /// `held`, `granted`, `reversed` or `lapsed`.
+    #[param(value_type = Option<words::GrantState>)]
     pub state: Option<String>,
     /// Those that bear this key.
+    #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     pub idempotency_key: Option<String>,
     /// `true`: those that Redis alone decided.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     pub provisional: Option<String>,
     /// `true`: those of them that went over a limit.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     pub over: Option<String>,
     /// `true`: those that an observing policy would have denied.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     pub would_deny: Option<String>,
     /// Items a page: 1 to 1000; 100 when absent.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     pub limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(pattern = "^[A-Za-z0-9_-]+$")]
     pub cursor: Option<String>,
 }
 

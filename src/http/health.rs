@@ -8,18 +8,18 @@ use utoipa::ToSchema;
 use super::caller::MetricsReader;
 use super::error::ApiError;
 use super::extract::EngineData;
-use super::openapi::Faults5xx;
+use super::words;
 
 /// How an instance is.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Readiness {
     /// `ready`, or `not ready`: then it decides no claims.
-    #[schema(example = "ready")]
+    #[schema(value_type = words::ReadinessStatus, example = "ready")]
     status: &'static str,
     /// What is wrong and what to do, also where it can do without.
     troubles: Vec<String>,
     /// The store of the ledger: `PostgreSQL` or `SQLite`.
-    #[schema(example = "SQLite")]
+    #[schema(value_type = words::Store, example = "SQLite")]
     ledger: &'static str,
     /// Whether Redis stands in front of it.
     counters: bool,
@@ -48,7 +48,7 @@ pub async fn livez() -> &'static str {
     responses(
         (status = 200, description = "The measures of this instance.", body = String, content_type = "application/openmetrics-text"),
         (status = 401, description = "`unauthorized`: no valid key.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults5xx,
+        (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = super::error::Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpResponse, ApiError> {

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::words;
 use crate::domain::grant::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
@@ -14,10 +15,10 @@ const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LimitUsage {
     /// The window: `minute`, `hour`, `day`, `week`, `month` or `year`.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     pub per: &'static str,
-    /// The most units in a window.
-    #[schema(example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    /// The most units in a window; 0 where an override blocks the subject.
+    #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
     /// The units used in the window.
     #[schema(example = 1)]

@@ -2,6 +2,7 @@
 
 mod application;
 mod backtest;
+mod batches;
 mod caller;
 mod claims;
 mod corrections;
@@ -13,21 +14,28 @@ mod exports;
 mod extract;
 mod grants;
 mod health;
+mod keys;
 mod limits;
+mod links;
 mod openapi;
+mod overrides;
 mod policies;
 mod reconciliations;
 mod request_id;
+mod windows;
+mod words;
+mod wrong_key;
 
 use std::future::ready;
 
-use actix_web::web::{self, ServiceConfig};
+use actix_web::web::{self, PayloadConfig, ServiceConfig};
 use actix_web::{FromRequest, Handler, Resource, Responder, guard};
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use openapi::{specification, specification_yaml};
 
 use error::ApiError;
+use extract::BodyLimit;
 
 /// Every URL, with the methods that it knows.
 fn routes(service: &mut ServiceConfig) {
@@ -46,8 +54,20 @@ fn routes(service: &mut ServiceConfig) {
         read(r, policies::versions)
     });
     at("/v1/policies/{policy}/windows", "GET, HEAD", |r| {
-        read(r, policies::windows)
+        read(r, windows::list)
     });
+    at("/v1/policies/{policy}/overrides", "GET, HEAD", |r| {
+        read(r, overrides::list)
+    });
+    at(
+        "/v1/policies/{policy}/overrides/{subject}",
+        "GET, HEAD, PUT, DELETE",
+        |r| {
+            read(r, overrides::get)
+                .put(overrides::put)
+                .delete(overrides::delete)
+        },
+    );
     at("/v1/policies/{policy}/backtest", "POST", |r| {
         r.post(backtest::post)
     });
@@ -69,6 +89,11 @@ fn routes(service: &mut ServiceConfig) {
         "POST",
         |r| r.post(entries::adjust),
     );
+    at("/v1/claims", "POST", |r| {
+        r.app_data(PayloadConfig::new(batches::BATCH_MAX_BYTES))
+            .app_data(BodyLimit(batches::BATCH_MAX_BYTES))
+            .post(batches::post)
+    });
     at("/v1/grants", "GET, HEAD", |r| read(r, grants::list));
     at("/v1/grants/export", "GET, HEAD", |r| {
         read(r, exports::export)
@@ -85,6 +110,12 @@ fn routes(service: &mut ServiceConfig) {
     });
     at("/v1/reconciliations/{id}", "GET, HEAD", |r| {
         read(r, reconciliations::get)
+    });
+    at("/v1/keys", "GET, HEAD, POST", |r| {
+        read(r, keys::list).post(keys::post)
+    });
+    at("/v1/keys/{id}", "GET, HEAD, PATCH, DELETE", |r| {
+        read(r, keys::get).patch(keys::patch).delete(keys::revoke)
     });
     // Open to all; everything else takes a key.
     at("/livez", "GET, HEAD", |r| read(r, health::livez));

@@ -1,24 +1,25 @@
-//! Policies, their versions and their windows.
+//! Policies and their versions.
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, Then, WholeNumber, engine, parse_instant,
-    parse_true,
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, Then, WholeNumber, engine,
+    parse_instant, parse_true,
 };
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
+use super::words;
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_text, format_minute,
-    weekday_name,
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_reason,
+    format_minute, weekday_name,
 };
-use crate::domain::window::Per;
-use crate::engine::{Precondition, WindowQuery};
+use crate::engine::{PolicyChange, Precondition};
+use crate::ledger::Standing;
 
 /// A policy as an admin writes it.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -28,7 +29,7 @@ pub struct PolicyBody {
     #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
     description: Option<String>,
     /// An IANA name, or a fixed offset written `+08:00`, `UTC+8` or `GMT+8`.
-    #[schema(example = "Asia/Shanghai")]
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     /// One or more, no two with the same `per`.
     #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
@@ -37,7 +38,7 @@ pub struct PolicyBody {
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     day_starts_at: Option<String>,
     /// The English name of a weekday in lower case; `monday` when absent.
-    #[schema(example = "monday")]
+    #[schema(value_type = Option<words::Weekday>, example = "monday")]
     week_starts_on: Option<String>,
     /// Before this instant no claim is granted.
     #[schema(value_type = Option<DateTime<Utc>>)]
@@ -49,19 +50,23 @@ pub struct PolicyBody {
     #[serde(default)]
     paused: bool,
     /// Only `enforce` is built yet.
-    #[schema(example = "enforce")]
+    #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
     /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
     /// decides and queues it for the ledger; faster, and as durable as Redis is. `recorded`
     /// when absent.
-    #[schema(example = "recorded")]
+    #[schema(value_type = Option<words::Durability>, example = "recorded")]
     durability: Option<String>,
     /// While the ledger cannot decide: `refuse` claims, or let Redis `count` them, perhaps over
     /// a limit, and record them afterwards. `refuse` when absent.
-    #[schema(example = "refuse")]
+    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
     on_ledger_outage: Option<String>,
-    /// Why; required when a policy is replaced. At most 1000 characters.
-    #[schema(example = "campaign 7", max_length = 1000)]
+    /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
+    /// day, on. `now` when absent.
+    #[schema(value_type = Option<words::Effective>, example = "now")]
+    effective: Option<String>,
+    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
@@ -73,7 +78,7 @@ pub struct LimitBody {
     #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// `minute`, `hour`, `day`, `week`, `month` or `year`.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: String,
 }
 
@@ -88,24 +93,31 @@ pub struct PolicyAnswer {
     #[schema(example = "3 benefit claims per member per day")]
     description: String,
     /// IANA's name, or a fixed offset written `+08:00`.
-    #[schema(example = "Asia/Shanghai")]
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     limits: Vec<LimitAnswer>,
     #[schema(example = "00:00")]
     day_starts_at: String,
-    #[schema(example = "monday")]
+    #[schema(value_type = words::Weekday, example = "monday")]
     week_starts_on: &'static str,
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
     /// `recorded` or `counted`.
-    #[schema(example = "recorded")]
+    #[schema(value_type = words::Durability, example = "recorded")]
     durability: &'static str,
     /// `refuse` or `count`.
-    #[schema(example = "refuse")]
+    #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
     on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
+    /// From when on this version is in force, unless a higher one is.
+    effective_at: DateTime<Utc>,
+    /// The number of the version in force now: a lower one while this one waits for its time.
+    /// Absent in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = 1)]
+    in_force_version: Option<u32>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
     /// Who made it: a key's id, or where the key was set.
@@ -121,7 +133,7 @@ pub struct PolicyAnswer {
 pub struct LimitAnswer {
     #[schema(example = 3)]
     max: u64,
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: &'static str,
 }
 
@@ -133,18 +145,23 @@ pub struct PolicyList {
     next_cursor: Option<String>,
 }
 
+impl From<&Limit> for LimitAnswer {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str(),
+        }
+    }
+}
+
 impl From<Policy> for PolicyAnswer {
     fn from(policy: Policy) -> Self {
         let Rule { calendar, .. } = &policy.rule;
-        let limits = policy.rule.limits.iter().map(|limit| LimitAnswer {
-            max: limit.max,
-            per: limit.per.as_str(),
-        });
         Self {
             name: policy.name.to_string(),
             version: policy.version,
             time_zone: calendar.zone.name().to_owned(),
-            limits: limits.collect(),
+            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
             day_starts_at: format_minute(calendar.day_starts_at),
             week_starts_on: weekday_name(calendar.week_starts_on),
             description: policy.rule.description,
@@ -154,6 +171,8 @@ impl From<Policy> for PolicyAnswer {
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
             archived: policy.archived,
+            effective_at: policy.effective_at,
+            in_force_version: None,
             changed_at: policy.changed_at,
             changed_by: policy.changed_by,
             reason: policy.reason,
@@ -161,12 +180,21 @@ impl From<Policy> for PolicyAnswer {
     }
 }
 
+impl From<Standing> for PolicyAnswer {
+    fn from(standing: Standing) -> Self {
+        Self {
+            in_force_version: Some(standing.in_force.version),
+            ..standing.newest.into()
+        }
+    }
+}
+
 impl PolicyBody {
-    /// Checks it: the rule, and why.
+    /// Checks it.
     ///
     /// # Errors
     /// [`ApiError::Invalid`].
-    pub fn check(self, has_counters: bool) -> Result<(Rule, Option<String>), ApiError> {
+    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
         let mut faults = Faults::default();
         let mut instant = |pointer, text: Option<String>| {
             let parsed = text.as_deref().map(parse_instant).transpose();
@@ -178,7 +206,9 @@ impl PolicyBody {
             let detail = "only enforce is built yet: leave it out";
             faults.add(InvalidPart::body("/mode", detail));
         }
-        let reason = self.reason.as_deref().map_or(Ok(()), check_text);
+        let effective = self.effective.as_deref().unwrap_or("now").parse();
+        let effective = faults.body("/effective", effective);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
         faults.body("/reason", reason);
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
@@ -213,7 +243,12 @@ impl PolicyBody {
                 faults.add(InvalidPart::body("/on_ledger_outage", detail));
             }
         }
-        Ok((faults.or(rule.ok())?, self.reason))
+        let (rule, effective) = faults.or(rule.ok().zip(effective))?;
+        Ok(PolicyChange {
+            rule,
+            effective,
+            reason: self.reason,
+        })
     }
 }
 
@@ -223,32 +258,30 @@ impl PolicyBody {
 #[into_params(parameter_in = Query)]
 pub struct PutQuery {
     /// `true`: change nothing, and answer what the policy would become.
-    #[param(value_type = Option<bool>)]
+    #[param(value_type = Option<words::OnlyTrue>)]
     dry_run: Option<String>,
 }
 
 /// Create, replace or revive a policy.
 ///
 /// A change holds for the very next claim at the instance that took it, and everywhere within
-/// a second. Every change makes a new version; a policy that is so already is left as it is.
-/// Without `If-Match` the last writer wins.
+/// a second; with `effective` it holds everywhere from the same instant on. Every change makes
+/// a new version; a policy that is so already is left as it is. Of the versions whose time has
+/// come the highest is in force. Without `If-Match` the last writer wins.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have, or `*`: it must exist."),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: it must not exist."),
-        PutQuery,
+        IfMatch, IfNoneMatch, PutQuery,
     ),
     request_body = PolicyBody,
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already; or what a dry run would have made.", body = PolicyAnswer, headers(("ETag" = String))),
         (status = 412, description = "`precondition-failed`: the policy stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults5xx,
+        FaultsBody, Faults4xx, Faults5xx,
     ),
 )]
 pub async fn put(
@@ -260,10 +293,10 @@ pub async fn put(
     let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
     let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
     let dry_run = dry_run.is_some();
-    let (rule, reason) = body.0.check(data.has_counters())?;
+    let change = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
     let edited = engine(&data)
-        .put_policy(name, rule, reason, precondition, caller.key(), dry_run)
+        .put_policy(name, change, precondition, caller.key(), dry_run)
         .await?
         .map_err(|error| (policy.0, error))?;
     if dry_run {
@@ -275,11 +308,11 @@ pub async fn put(
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),
     };
-    response.insert_header((header::ETAG, etag(edited.after.version)));
+    response.insert_header((header::ETAG, etag(edited.after.newest.version)));
     Ok(response.json(PolicyAnswer::from(edited.after)))
 }
 
-/// A policy, with its version as ETag.
+/// A policy in its newest version, which may still wait for its time; with its ETag.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -297,7 +330,7 @@ pub async fn get(
 ) -> Result<HttpResponse, ApiError> {
     let found = engine(&data).policy(policy.0.clone()).await?;
     let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let etag = (header::ETAG, etag(found.version));
+    let etag = (header::ETAG, etag(found.newest.version));
     Ok(HttpResponse::Ok()
         .insert_header(etag)
         .json(PolicyAnswer::from(found)))
@@ -312,6 +345,7 @@ pub struct PageQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(pattern = "^[A-Za-z0-9_-]+$")]
     pub cursor: Option<String>,
 }
 
@@ -351,16 +385,6 @@ pub fn page_limit(query: &PageQuery) -> Result<u32, ApiError> {
     faults.or(Some(limit))
 }
 
-/// Why a policy is archived.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ArchiveQuery {
-    /// Why; required. At most 1000 characters.
-    #[param(value_type = String, max_length = 1000, example = "campaign 7 is over")]
-    reason: Option<String>,
-}
-
 /// Archive a policy: no more claims; its history stays.
 ///
 /// Roles: `admin`.
@@ -368,8 +392,7 @@ pub struct ArchiveQuery {
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(
         ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that the policy must have."),
-        ArchiveQuery,
+        IfMatch, ReasonQuery,
     ),
     responses(
         (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
@@ -379,15 +402,12 @@ pub struct ArchiveQuery {
 )]
 pub async fn archive(
     caller: Caller<Admin>,
-    query: Query<ArchiveQuery>,
+    query: Query<ReasonQuery>,
     policy: PolicyPath,
     precondition: Precondition,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let reason = query.0.reason;
-    if let Some(Err(detail)) = reason.as_deref().map(check_text) {
-        return Err(ApiError::invalid("reason", detail));
-    }
+    let reason = query.0.check()?;
     let name = policy.0.clone();
     let edited = engine(&data)
         .archive_policy(name, reason, precondition, caller.key())
@@ -426,101 +446,6 @@ pub async fn versions(
     }
     Ok(HttpResponse::Ok().json(PolicyList {
         items: versions.into_iter().map(PolicyAnswer::from).collect(),
-        next_cursor,
-    }))
-}
-
-/// Which windows to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct WindowListQuery {
-    /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
-    #[param(example = "day")]
-    per: Option<String>,
-    /// From the window that contains this instant on; now when absent.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    from: Option<String>,
-    /// Windows that begin before this instant; when absent, one window.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    to: Option<String>,
-    /// Items a page: 1 to 1000; 100 when absent.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<String>,
-    /// The `next_cursor` of the page before.
-    cursor: Option<String>,
-}
-
-/// A window of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WindowAnswer {
-    #[schema(example = "2026-11-20T16:00:00Z")]
-    start: DateTime<Utc>,
-    /// The window ends before this instant.
-    #[schema(example = "2026-11-21T16:00:00Z")]
-    end: DateTime<Utc>,
-    /// The local date of the window, or of its first day.
-    #[schema(example = "2026-11-21")]
-    local_date: NaiveDate,
-}
-
-/// A page of windows.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WindowList {
-    items: Vec<WindowAnswer>,
-    /// Where the next page begins; null on the last.
-    next_cursor: Option<String>,
-}
-
-/// The windows of a policy that touch a span.
-///
-/// Roles: `audit`, `admin`.
-#[utoipa::path(
-    get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
-    params(
-        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
-        WindowListQuery,
-    ),
-    responses(
-        (status = 200, description = "A page, oldest first.", body = WindowList),
-        Faults4xx, Faults404, Faults5xx,
-    ),
-)]
-pub async fn windows(
-    _caller: Caller<Auditor>,
-    query: Query<WindowListQuery>,
-    policy: PolicyPath,
-    data: EngineData,
-) -> Result<HttpResponse, ApiError> {
-    let mut faults = Faults::default();
-    let WindowListQuery {
-        per,
-        from,
-        to,
-        limit,
-        cursor,
-    } = query.0;
-    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
-    let per = per.unwrap_or(Per::Day);
-    let from = faults.instant("from", from.as_ref());
-    let to = faults.instant("to", to.as_ref());
-    let limit = faults.limit(limit.as_ref());
-    if to.is_some_and(|to| to <= from.unwrap_or_else(|| data.now())) {
-        faults.add(InvalidPart::parameter("to", "it must come after from"));
-    }
-    faults.or(Some(()))?;
-    let found = engine(&data).policy(policy.0.clone()).await?;
-    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let query = WindowQuery { per, from, to };
-    let (windows, next_cursor) = data.windows(&found, &query, limit, cursor.as_deref())?;
-    let calendar = &found.rule.calendar;
-    let items = windows.into_iter().map(|window| WindowAnswer {
-        start: window.start,
-        end: window.end,
-        local_date: calendar.local_date(per, window),
-    });
-    Ok(HttpResponse::Ok().json(WindowList {
-        items: items.collect(),
         next_cursor,
     }))
 }

@@ -10,8 +10,9 @@ use uuid::Uuid;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::ApiError;
 use super::extract::{Body, EngineData, Query, engine, path_id};
-use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::{PageQuery, page_limit};
+use super::words;
 use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 
 /// What to do about counters that differ from the ledger.
@@ -43,7 +44,7 @@ pub struct ReconciliationReport {
     /// What became of the counters: `compared`; `absent`: there is no Redis, and only the
     /// ledger was checked; `unavailable`: Redis did not serve, and not all were compared. Null
     /// until the end.
-    #[schema(example = "compared")]
+    #[schema(value_type = Option<words::CountersCompared>, example = "compared")]
     counters: Option<&'static str>,
     /// How many counters were compared.
     #[schema(example = 40)]
@@ -83,7 +84,7 @@ pub struct DifferenceBody {
     /// the ledger does not know the account. Alarms: `wrong_total`: a total is not the sum of
     /// the entries; `gap`: numbers are missing before this one; `time_backwards`;
     /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`.
-    #[schema(example = "counter_too_high")]
+    #[schema(value_type = words::DifferenceKind, example = "counter_too_high")]
     kind: &'static str,
     /// Whether the ledger is at odds with itself. That is never healed.
     alarm: bool,
@@ -112,7 +113,7 @@ pub struct DifferenceBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WindowFigures {
     /// The limit's window.
-    #[schema(example = "day")]
+    #[schema(value_type = words::Per, example = "day")]
     per: &'static str,
     #[schema(example = "2026-11-20T16:00:00Z")]
     window_start: DateTime<Utc>,
@@ -211,8 +212,7 @@ impl From<&Figures> for WindowFigures {
             ("Location" = String, description = "Where the report is kept."),
         )),
         (status = 409, description = "`reconciliation-in-progress`: this instance is at another one.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`: the body is over 64 KiB.", body = super::error::Problem, content_type = "application/problem+json"),
-        Faults4xx, Faults5xx,
+        FaultsBody, Faults4xx, Faults5xx,
     ),
 )]
 pub async fn post(

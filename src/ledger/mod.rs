@@ -3,7 +3,9 @@
 //! The two stores are twins: the same files, the same names, the same answers. Which of them
 //! is called is decided here.
 
+mod changes;
 mod error;
+mod keys;
 mod postgres;
 mod record;
 mod report;
@@ -22,13 +24,15 @@ use crate::domain::claim::Subject;
 use crate::domain::correction::Holds;
 use crate::domain::grant::{Entry, Followers, Grant, GrantState, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
-use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::reconciliation::{
     Difference, Finished, KeptDifference, Reconciliation, Started,
 };
 use crate::domain::window::Window;
 
+pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
+pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
 
 /// How many open holds are read beyond those that have lapsed.
@@ -164,22 +168,6 @@ impl ProvisionalScope {
     }
 }
 
-/// What a change makes of a policy.
-#[derive(Debug)]
-pub enum Change {
-    /// Nothing: it is so already.
-    Keep,
-    /// A new version.
-    Version {
-        /// What it says.
-        rule: Rule,
-        /// Whether it takes no more claims.
-        archived: bool,
-        /// Why.
-        reason: Option<String>,
-    },
-}
-
 /// An entry under audit, as its row has it.
 #[derive(Debug)]
 pub struct Audited {
@@ -193,30 +181,6 @@ pub struct Audited {
     pub subject: Option<String>,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
-}
-
-/// A key that may use the API.
-#[derive(Debug, Clone)]
-pub struct KeyRecord {
-    /// Its id.
-    pub id: Uuid,
-    /// What it is for.
-    pub name: String,
-    /// Its role.
-    pub role: String,
-    /// The hash of its secret.
-    pub secret_hash: [u8; 32],
-    /// When it was made.
-    pub created_at: DateTime<Utc>,
-}
-
-/// A change of a policy that was made, or that was found made already.
-#[derive(Debug)]
-pub struct Edited {
-    /// The version before; `None` for a new policy.
-    pub before: Option<Policy>,
-    /// The version now.
-    pub after: Policy,
 }
 
 /// The accounts whose turn it is here: other instances that want them too wait until this is
@@ -237,8 +201,12 @@ macro_rules! store {
         }
     };
 }
+use store;
 
 impl Ledger {
+    /// The names of the stores.
+    pub const STORE_NAMES: [&str; 2] = ["PostgreSQL", "SQLite"];
+
     /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
     /// it is. `now` is when a new ledger is made.
     ///
@@ -262,9 +230,10 @@ impl Ledger {
 
     /// Which store it is on, for people: `PostgreSQL` or `SQLite`.
     pub fn store_name(&self) -> &'static str {
+        let [postgres, sqlite] = Self::STORE_NAMES;
         match self {
-            Self::Postgres(_) => "PostgreSQL",
-            Self::Sqlite(_) => "SQLite",
+            Self::Postgres(_) => postgres,
+            Self::Sqlite(_) => sqlite,
         }
     }
 
@@ -329,6 +298,15 @@ impl Ledger {
     /// for the entries' ids, or append the same drafts again.
     pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         store!(self, store => store.append(drafts).await)
+    }
+
+    /// Appends drafts in one transaction, all of them or none. False when none stands, since some
+    /// account's last line is not the one assumed.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`].
+    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        store!(self, store => store.append_all(drafts).await)
     }
 
     /// Waits for its turn at accounts that several instances want at once.
@@ -398,97 +376,6 @@ impl Ledger {
             Self::Postgres(store) => Ok(Snapshot::Postgres(store.snapshot().await?)),
             Self::Sqlite(store) => Ok(Snapshot::Sqlite(store.snapshot().await?)),
         }
-    }
-
-    /// The number of the last change of a policy. It grows by each change, and changes are
-    /// visible in its order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn revision(&self) -> Result<u64, LedgerError> {
-        store!(self, store => store.revision().await)
-    }
-
-    /// The versions of policies that came after a revision and up to another, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies_between(
-        &self,
-        after: u64,
-        up_to: u64,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies_between(after, up_to).await)
-    }
-
-    /// A policy's last version, archived or not.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
-        store!(self, store => store.policy(name).await)
-    }
-
-    /// A policy's versions below `before`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn versions(
-        &self,
-        name: &PolicyName,
-        before: u32,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.versions(name, before, limit).await)
-    }
-
-    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
-    /// `only` of these.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn policies(
-        &self,
-        only: Option<&[PolicyName]>,
-        after: &str,
-        limit: u32,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        store!(self, store => store.policies(only, after, limit).await)
-    }
-
-    /// Changes a policy as `decide` says, from the version that stands when no other change
-    /// can come between. The outer error is the ledger's, the inner one is `decide`'s, and
-    /// on both nothing was changed. In a dry run nothing is changed either: what would have been
-    /// made is taken back.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn edit_policy<E: Send>(
-        &self,
-        name: &PolicyName,
-        changed_by: &str,
-        changed_at: DateTime<Utc>,
-        dry_run: bool,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
-    ) -> Result<Result<Edited, E>, LedgerError> {
-        store!(self, store => store.edit_policy(name, changed_by, changed_at, dry_run, decide).await)
-    }
-
-    /// Every key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
-        store!(self, store => store.keys().await)
-    }
-
-    /// Keeps the first key of a ledger. False when there is a key already, also when another
-    /// instance was there first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
-    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
-        store!(self, store => store.add_first_key(key).await)
     }
 
     /// How far this machine's clock is off the ledger's: positive when it is ahead. SQLite

@@ -1,14 +1,17 @@
 //! How both stores write kinds, rules and numbers.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::LedgerError;
+use super::{LedgerError, decode_name};
 use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
+use crate::domain::key::Role;
 use crate::domain::policy::{
-    Durability, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
+    Durability, Limit, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
     weekday_name,
 };
 
@@ -144,16 +147,43 @@ struct LimitRecord {
     per: String,
 }
 
+impl From<&Limit> for LimitRecord {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str().to_owned(),
+        }
+    }
+}
+
+/// An override's limits as JSON.
+pub fn encode_limits(limits: &[Limit]) -> String {
+    let records: Vec<LimitRecord> = limits.iter().map(LimitRecord::from).collect();
+    serde_json::to_string(&records).expect("texts and numbers are JSON")
+}
+
+/// An override's limits from the JSON that [`encode_limits`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_limits(text: &str) -> Result<Vec<Limit>, LedgerError> {
+    let corrupt = || LedgerError::Corrupt(format!("an override's limits {text:?}"));
+    let records: Vec<LimitRecord> = serde_json::from_str(text).map_err(|_| corrupt())?;
+    records
+        .into_iter()
+        .map(|limit| {
+            let per = limit.per.parse().map_err(|_| corrupt())?;
+            Ok(Limit::new(limit.max, per))
+        })
+        .collect()
+}
+
 /// A rule as JSON.
 pub fn encode_rule(rule: &Rule) -> String {
-    let limits = rule.limits.iter().map(|limit| LimitRecord {
-        max: limit.max,
-        per: limit.per.as_str().to_owned(),
-    });
     let record = RuleRecord {
         description: rule.description.clone(),
         time_zone: rule.calendar.zone.name().to_owned(),
-        limits: limits.collect(),
+        limits: rule.limits.iter().map(LimitRecord::from).collect(),
         day_starts_at: format_minute(rule.calendar.day_starts_at),
         week_starts_on: weekday_name(rule.calendar.week_starts_on).to_owned(),
         active_from: rule.active_from,
@@ -194,10 +224,29 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
 }
 
+/// A role from its name.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_role(text: &str) -> Result<Role, LedgerError> {
+    text.parse()
+        .map_err(|_| LedgerError::Corrupt(format!("a key's role {text:?}")))
+}
+
 /// Policies' names as a JSON array.
 pub fn encode_names(names: &[PolicyName]) -> String {
     let names: Vec<&str> = names.iter().map(PolicyName::as_str).collect();
     serde_json::to_string(&names).expect("texts are JSON")
+}
+
+/// Policies' names from the JSON that [`encode_names`] wrote.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for any other text.
+pub fn decode_names(text: &str) -> Result<Arc<[PolicyName]>, LedgerError> {
+    let names: Vec<String> = serde_json::from_str(text)
+        .map_err(|error| LedgerError::Corrupt(format!("a key's policies: {error}")))?;
+    names.iter().map(|name| decode_name(name)).collect()
 }
 
 /// A count or number that a store keeps as a signed integer.
@@ -216,12 +265,24 @@ pub fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::window::Per;
 
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
+        assert!(decode_role("root").is_err());
+        assert!(decode_names("{}").is_err());
+        assert!(decode_names("[\"A\"]").is_err());
         assert!(decode_kind(0, None, None).is_err());
         assert!(decode_kind(3, None, None).is_err());
+        assert!(decode_limits(r#"[{"max":1,"per":"eon"}]"#).is_err());
+        assert!(decode_limits(r#"[{"max":-1,"per":"day"}]"#).is_err());
+    }
+
+    #[test]
+    fn limits_come_back_as_they_were() {
+        let limits = [Limit::new(0, Per::Day), Limit::new(7, Per::Month)];
+        assert_eq!(decode_limits(&encode_limits(&limits)).unwrap(), limits);
     }
 
     #[test]

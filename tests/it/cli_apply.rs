@@ -203,6 +203,43 @@ async fn what_the_file_no_longer_names_is_told_and_archived_on_demand(stack: Sta
     assert_eq!(scene.policy("sms").await["version"], 3);
 }
 
+on_every_store!(a_change_may_wait_for_the_next_window);
+
+async fn a_change_may_wait_for_the_next_window(stack: Stack) {
+    let scene = Scene::on(stack).await;
+    let file = |max: u64, effective: &str| {
+        format!(
+            "policies:\n  benefit:\n    time_zone: GMT+8\n    limits: [{{ max: {max}, per: day }}]\n\
+             \x20   effective: {effective}\n    reason: a test\n"
+        )
+    };
+    let fault = scene.apply(&file(3, "next_window"), &[]).await.fault();
+    assert!(
+        fault.contains("benefit: ") && fault.contains("#/effective: "),
+        "{fault}"
+    );
+    scene.apply(&file(3, "now"), &[]).await.well(0);
+    let later = file(5, "next_window");
+    let shown = "\
+~ benefit: limits: 3 per day → 5 per day
+~ benefit: effective: now → 2026-11-21T16:00:00Z
+1 changed
+";
+    assert_eq!(scene.apply(&later, &["--dry-run"]).await.well(5), shown);
+    let said = scene.apply(&later, &[]).await;
+    assert_eq!(said.well(0), format!("{shown}applied\n"));
+    assert_eq!(scene.policy("benefit").await["in_force_version"], 1);
+    // It waits already: there is nothing to do, unless it is brought forward.
+    assert_eq!(
+        scene.apply(&later, &[]).await.well(0),
+        "= benefit\n1 unchanged\n"
+    );
+    let said = scene.apply(&file(5, "now"), &[]).await.well(0);
+    let forward = "~ benefit: effective: 2026-11-21T16:00:00Z → now\n1 changed\napplied\n";
+    assert_eq!(said, forward);
+    assert_eq!(scene.policy("benefit").await["in_force_version"], 3);
+}
+
 /// Whatever is wrong with one of them, none is changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_wrong_changes_nothing() {

@@ -149,6 +149,36 @@ fn every_operation_is_described() {
 }
 
 #[test]
+fn every_link_leads_to_an_operation() {
+    let specification = specification();
+    let operations = operations(&specification);
+    let links = operations.iter().flat_map(|(_, _, operation)| {
+        let responses = operation["responses"].as_object().expect("responses");
+        let links = responses
+            .values()
+            .filter_map(|one| one["links"].as_object());
+        links.flat_map(|links| links.values())
+    });
+    let mut count = 0;
+    for link in links {
+        let target = operations
+            .iter()
+            .find(|(_, _, operation)| operation["operationId"] == link["operationId"]);
+        let (_, _, target) = target.expect("the operation of a link");
+        let taken = target["parameters"].as_array().expect("parameters");
+        for name in link["parameters"].as_object().expect("parameters").keys() {
+            assert!(
+                taken.iter().any(|parameter| parameter["name"] == **name),
+                "{} takes no {name}",
+                link["operationId"]
+            );
+        }
+        count += 1;
+    }
+    assert!(count > 5, "{count}");
+}
+
+#[test]
 fn every_reference_leads_somewhere() {
     let specification = specification();
     let mut found = Vec::new();
@@ -179,6 +209,31 @@ fn every_reference_leads_somewhere() {
             let schemes = &specification["components"]["securitySchemes"];
             assert!(schemes.get(scheme).is_some(), "{scheme}");
         }
+    }
+}
+
+/// A field whose description begins with the words that it may take says them to machines too.
+#[test]
+fn a_choice_of_words_is_an_enum() {
+    let specification = specification();
+    let mut found = Vec::new();
+    objects(&specification, String::new(), &mut found);
+    for (place, schema) in found {
+        let description = schema["description"].as_str().unwrap_or_default();
+        let is_choice = description.strip_prefix('`').is_some_and(|rest| {
+            let (_, after) = rest.split_once('`').unwrap_or_default();
+            [", `", " or `", ": "]
+                .iter()
+                .any(|next| after.starts_with(next))
+        });
+        let is_free = match &schema["type"] {
+            Value::Array(kinds) => kinds.contains(&"string".into()),
+            kind => kind == "string",
+        };
+        assert!(
+            !is_choice || !is_free || schema.get("enum").is_some(),
+            "{place}: {description}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::Store;
@@ -206,38 +206,27 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
     pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
-        let mut sorted: Vec<&Draft> = drafts.iter().collect();
-        sorted.sort_unstable_by_key(|draft| draft.account);
-        let rows = Rows::of(&sorted);
-        let append = sqlx::query_scalar(APPEND)
-            .bind(rows.accounts)
-            .bind(rows.numbers)
-            .bind(rows.ids)
-            .bind(rows.instants)
-            .bind(rows.kinds)
-            .bind(rows.policies)
-            .bind(rows.policy_versions)
-            .bind(rows.units)
-            .bind(rows.keys)
-            .bind(rows.totals)
-            .bind(rows.metadata)
-            .bind(rows.provisional)
-            .bind(rows.is_first)
-            .bind(rows.assumed)
-            .bind(rows.assumed_instants)
-            .bind(rows.assumed_versions)
-            .bind(rows.subjects)
-            .bind(rows.of_grants)
-            .bind(rows.held_until)
-            .bind(rows.lapses_at)
-            .bind(rows.would_deny)
-            .bind(rows.made_by)
-            .bind(rows.reasons)
-            .bind(rows.assumed_lapses);
-        let appended: Vec<Uuid> = self
-            .in_time(async |connection| append.fetch_all(connection).await)
+        let append = Rows::of(drafts);
+        let appended = self
+            .in_time(async |connection| append.append(connection).await)
             .await?;
         Ok(appended.into_iter().map(AccountId).collect())
+    }
+
+    /// See [`crate::ledger::Ledger::append_all`].
+    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        let rows = Rows::of(drafts);
+        self.in_time(async |connection| {
+            let mut transaction = connection.begin().await?;
+            let appended = rows.append(&mut transaction).await?;
+            let all = appended.len() == drafts.len();
+            match all {
+                true => transaction.commit().await?,
+                false => transaction.rollback().await?,
+            }
+            Ok(all)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::turn`].
@@ -394,9 +383,12 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(drafts: &[&Draft]) -> Self {
+    /// Sorted by account, so that two batches cannot deadlock.
+    fn of(drafts: &[Draft]) -> Self {
+        let mut sorted: Vec<&Draft> = drafts.iter().collect();
+        sorted.sort_unstable_by_key(|draft| draft.account);
         let mut rows = Self::default();
-        for draft in drafts {
+        for draft in sorted {
             for (index, entry) in draft.entries.iter().enumerate() {
                 let is_first = index == 0;
                 let opens = entry.line.number == 1;
@@ -437,5 +429,37 @@ impl Rows {
             }
         }
         rows
+    }
+
+    /// Runs [`APPEND`].
+    async fn append(self, connection: &mut PgConnection) -> Result<Vec<Uuid>, sqlx::Error> {
+        let rows = self;
+        sqlx::query_scalar(APPEND)
+            .bind(rows.accounts)
+            .bind(rows.numbers)
+            .bind(rows.ids)
+            .bind(rows.instants)
+            .bind(rows.kinds)
+            .bind(rows.policies)
+            .bind(rows.policy_versions)
+            .bind(rows.units)
+            .bind(rows.keys)
+            .bind(rows.totals)
+            .bind(rows.metadata)
+            .bind(rows.provisional)
+            .bind(rows.is_first)
+            .bind(rows.assumed)
+            .bind(rows.assumed_instants)
+            .bind(rows.assumed_versions)
+            .bind(rows.subjects)
+            .bind(rows.of_grants)
+            .bind(rows.held_until)
+            .bind(rows.lapses_at)
+            .bind(rows.would_deny)
+            .bind(rows.made_by)
+            .bind(rows.reasons)
+            .bind(rows.assumed_lapses)
+            .fetch_all(connection)
+            .await
     }
 }

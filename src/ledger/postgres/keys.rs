@@ -1,58 +1,237 @@
-//! API keys: hashes of their secrets.
+//! API keys: their versions, and the hashes of their secrets.
 
 use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::Store;
-use crate::ledger::{KeyRecord, LedgerError, decode_hash};
+use crate::domain::key::{Key, KeyRule};
+use crate::ledger::keys::{KeyChange, SecretHash};
+use crate::ledger::record::{decode_names, decode_role, encode_names, signed, unsigned};
+use crate::ledger::{LedgerError, decode_hash};
 
 #[derive(sqlx::FromRow)]
 struct KeyRow {
     id: Uuid,
-    name: String,
-    role: String,
     secret_hash: Vec<u8>,
     created_at: DateTime<Utc>,
+    version: i32,
+    name: String,
+    role: String,
+    policies: Option<String>,
+    ends_at: Option<DateTime<Utc>>,
+    revoked: bool,
+    changed_at: DateTime<Utc>,
+    changed_by: String,
+    reason: Option<String>,
+}
+
+impl KeyRow {
+    fn decode(self) -> Result<Key, LedgerError> {
+        Ok(Key {
+            id: self.id,
+            version: unsigned(self.version.into())?,
+            rule: KeyRule {
+                name: self.name,
+                role: decode_role(&self.role)?,
+                policies: self.policies.as_deref().map(decode_names).transpose()?,
+                ends_at: self.ends_at,
+                revoked: self.revoked,
+            },
+            created_at: self.created_at,
+            changed_at: self.changed_at,
+            changed_by: self.changed_by,
+            reason: self.reason,
+        })
+    }
+}
+
+/// A query for versions of keys.
+macro_rules! versions_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT k.id, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies,
+                v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+             FROM key_versions AS v JOIN keys AS k ON k.id = v.key
+             WHERE ",
+            $condition
+        )
+    };
 }
 
 impl Store {
-    /// See [`crate::ledger::Ledger::keys`].
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, LedgerError> {
-        let rows: Vec<KeyRow> =
-            sqlx::query_as("SELECT id, name, role, secret_hash, created_at FROM keys ORDER BY id")
-                .fetch_all(&self.queries)
-                .await?;
-        rows.into_iter()
-            .map(|row| {
-                Ok(KeyRecord {
-                    id: row.id,
-                    name: row.name,
-                    role: row.role,
-                    secret_hash: decode_hash(&row.secret_hash)?,
-                    created_at: row.created_at,
-                })
-            })
-            .collect()
+    /// See [`crate::ledger::Ledger::add_key`].
+    pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
+        let mut transaction = self.queries.begin().await?;
+        let revision = next_revision(&mut transaction).await?;
+        insert_key(&mut transaction, key, secret_hash, revision).await?;
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// See [`crate::ledger::Ledger::add_first_key`].
-    pub async fn add_first_key(&self, key: &KeyRecord) -> Result<bool, LedgerError> {
+    pub async fn add_first_key(
+        &self,
+        key: &Key,
+        secret_hash: &SecretHash,
+    ) -> Result<bool, LedgerError> {
         let mut transaction = self.queries.begin().await?;
-        sqlx::query("LOCK TABLE keys IN EXCLUSIVE MODE")
-            .execute(&mut *transaction)
+        let revision = next_revision(&mut transaction).await?;
+        let there_are_keys: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM keys)")
+            .fetch_one(&mut *transaction)
             .await?;
-        let added = sqlx::query(
-            "INSERT INTO keys (id, name, role, secret_hash, created_at)
-             SELECT $1, $2, $3, $4, $5 WHERE NOT EXISTS (SELECT FROM keys)",
-        )
-        .bind(key.id)
-        .bind(&key.name)
-        .bind(&key.role)
-        .bind(key.secret_hash.as_slice())
-        .bind(key.created_at)
-        .execute(&mut *transaction)
-        .await?;
+        if there_are_keys {
+            transaction.rollback().await?;
+            return Ok(false);
+        }
+        insert_key(&mut transaction, key, secret_hash, revision).await?;
         transaction.commit().await?;
-        Ok(added.rows_affected() > 0)
+        Ok(true)
     }
+
+    /// See [`crate::ledger::Ledger::edit_key`].
+    pub async fn edit_key<E: Send>(
+        &self,
+        id: Uuid,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Key>, bool) -> Result<KeyChange, E> + Send + Sync,
+    ) -> Result<Result<Key, E>, LedgerError> {
+        let mut transaction = self.queries.begin().await?;
+        let revision = next_revision(&mut transaction).await?;
+        let before = last_version(&mut transaction, id).await?;
+        let another_admin_stays: bool = sqlx::query_scalar(
+            "SELECT EXISTS (
+                 SELECT FROM key_versions AS v
+                 WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
+                 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+             )",
+        )
+        .bind(id)
+        .fetch_one(&mut *transaction)
+        .await?;
+        let (rule, reason) = match decide(before.as_ref(), another_admin_stays) {
+            Err(error) => {
+                transaction.rollback().await?;
+                return Ok(Err(error));
+            }
+            Ok(KeyChange::Version { rule, reason }) => (Some(rule), reason),
+            Ok(KeyChange::Keep) => (None, None),
+        };
+        let before = before.ok_or_else(|| LedgerError::Corrupt("no key to change".to_owned()))?;
+        let Some(rule) = rule else {
+            transaction.rollback().await?;
+            return Ok(Ok(before));
+        };
+        let after = Key {
+            version: before.version + 1,
+            rule,
+            changed_at,
+            changed_by: changed_by.to_owned(),
+            reason,
+            ..before
+        };
+        insert_version(&mut transaction, &after, revision).await?;
+        transaction.commit().await?;
+        Ok(Ok(after))
+    }
+
+    /// See [`crate::ledger::Ledger::keys_between`].
+    pub async fn keys_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<(Key, SecretHash)>, LedgerError> {
+        let versions = sqlx::query_as(versions_where!(
+            "v.revision > $1 AND v.revision <= $2 ORDER BY v.revision"
+        ))
+        .bind(signed(after))
+        .bind(signed(up_to));
+        let rows: Vec<KeyRow> = self
+            .in_time(async |connection| versions.fetch_all(connection).await)
+            .await?;
+        let decode = |row: KeyRow| {
+            let secret_hash = decode_hash(&row.secret_hash)?;
+            Ok((row.decode()?, secret_hash))
+        };
+        rows.into_iter().map(decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::key`].
+    pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
+        let mut connection = self.queries.acquire().await?;
+        last_version(&mut connection, id).await
+    }
+
+    /// See [`crate::ledger::Ledger::keys`].
+    pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<Key>, LedgerError> {
+        let rows: Vec<KeyRow> = sqlx::query_as(versions_where!(
+            "k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+             ORDER BY k.id DESC LIMIT $2"
+        ))
+        .bind(before)
+        .bind(i64::from(limit))
+        .fetch_all(&self.queries)
+        .await?;
+        rows.into_iter().map(KeyRow::decode).collect()
+    }
+}
+
+/// Takes the next revision. The row's lock lets changes through one by one, so that revisions
+/// become visible in their order, and what is read afterwards stays so until the commit.
+async fn next_revision(connection: &mut PgConnection) -> Result<i64, LedgerError> {
+    let revision =
+        sqlx::query_scalar("UPDATE ledger SET revision = revision + 1 RETURNING revision");
+    Ok(revision.fetch_one(connection).await?)
+}
+
+async fn last_version(connection: &mut PgConnection, id: Uuid) -> Result<Option<Key>, LedgerError> {
+    let row: Option<KeyRow> =
+        sqlx::query_as(versions_where!("k.id = $1 ORDER BY v.version DESC LIMIT 1"))
+            .bind(id)
+            .fetch_optional(connection)
+            .await?;
+    row.map(KeyRow::decode).transpose()
+}
+
+async fn insert_key(
+    connection: &mut PgConnection,
+    key: &Key,
+    secret_hash: &SecretHash,
+    revision: i64,
+) -> Result<(), LedgerError> {
+    sqlx::query("INSERT INTO keys (id, secret_hash, created_at) VALUES ($1, $2, $3)")
+        .bind(key.id)
+        .bind(secret_hash.as_slice())
+        .bind(key.created_at)
+        .execute(&mut *connection)
+        .await?;
+    insert_version(connection, key, revision).await
+}
+
+async fn insert_version(
+    connection: &mut PgConnection,
+    key: &Key,
+    revision: i64,
+) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO key_versions
+             (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
+              changed_by, reason)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
+    .bind(key.id)
+    .bind(i64::from(key.version))
+    .bind(revision)
+    .bind(&key.rule.name)
+    .bind(key.rule.role.as_str())
+    .bind(key.rule.policies.as_deref().map(encode_names))
+    .bind(key.rule.ends_at)
+    .bind(key.rule.revoked)
+    .bind(key.changed_at)
+    .bind(&key.changed_by)
+    .bind(&key.reason)
+    .execute(connection)
+    .await?;
+    Ok(())
 }

@@ -6,6 +6,7 @@ mod entries;
 mod grants;
 mod instances;
 mod keys;
+mod overrides;
 mod policies;
 mod reconciliations;
 

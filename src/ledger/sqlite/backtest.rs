@@ -46,9 +46,9 @@ impl Snapshot {
         limit: u32,
     ) -> Result<Vec<Replayed>, LedgerError> {
         let rows: Vec<ReplayedRow> = sqlx::query_as(
-            "SELECT e.account, e.id, e.kind, e.of_grant, e.units, e.kind = 1 AND EXISTS (
-                 SELECT 1 FROM entries WHERE of_grant = e.id AND kind IN (3, 4)
-             ) AS is_given_back
+            "SELECT e.account, e.id, e.kind, e.of_grant, e.units, e.kind = 1 AND (
+                 SELECT id FROM entries WHERE of_grant = e.id AND kind IN (3, 4) LIMIT 1
+             ) IS NOT NULL AS is_given_back
              FROM entries AS e WHERE e.policy = $1 AND e.id >= $2 AND e.id < $3
              ORDER BY e.policy, e.id LIMIT $4",
         )

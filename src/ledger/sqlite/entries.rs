@@ -186,30 +186,24 @@ impl Store {
         rows.into_iter().map(HoldRow::decode).collect()
     }
 
-    /// See [`crate::ledger::Ledger::append`]. Inside the one write transaction nobody else
-    /// can come between the guard and the entries.
+    /// See [`crate::ledger::Ledger::append`].
     pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let standing: Vec<Uuid> = sqlx::query_scalar(GUARD)
-            .bind(encode_assumptions(drafts))
-            .fetch_all(&mut *transaction)
-            .await?;
-        let standing: HashSet<AccountId> = standing.into_iter().map(AccountId).collect();
-        let fitting = drafts
-            .iter()
-            .filter(|draft| standing.contains(&draft.account));
-        let rows = encode_rows(fitting);
-        sqlx::query(INSERT_ENTRIES)
-            .bind(&rows)
-            .execute(&mut *transaction)
-            .await?;
-        sqlx::query(INSERT_ACCOUNTS)
-            .bind(&rows)
-            .execute(&mut *transaction)
-            .await?;
+        let standing = append(&mut transaction, drafts).await?;
         reach("sqlite.inserted");
         transaction.commit().await?;
         Ok(standing)
+    }
+
+    /// See [`crate::ledger::Ledger::append_all`].
+    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let all = append(&mut transaction, drafts).await?.len() == drafts.len();
+        match all {
+            true => transaction.commit().await?,
+            false => transaction.rollback().await?,
+        }
+        Ok(all)
     }
 
     /// See [`crate::ledger::Ledger::keys_of`].
@@ -230,6 +224,32 @@ impl Store {
         .await?;
         Ok(keys.into_iter().map(KeyId).collect())
     }
+}
+
+/// Appends the drafts whose last line is the assumed one. Inside the one write transaction nobody
+/// else can come between the guard and the entries.
+async fn append(
+    connection: &mut SqliteConnection,
+    drafts: &[Draft],
+) -> Result<HashSet<AccountId>, LedgerError> {
+    let standing: Vec<Uuid> = sqlx::query_scalar(GUARD)
+        .bind(encode_assumptions(drafts))
+        .fetch_all(&mut *connection)
+        .await?;
+    let standing: HashSet<AccountId> = standing.into_iter().map(AccountId).collect();
+    let fitting = drafts
+        .iter()
+        .filter(|draft| standing.contains(&draft.account));
+    let rows = encode_rows(fitting);
+    sqlx::query(INSERT_ENTRIES)
+        .bind(&rows)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(INSERT_ACCOUNTS)
+        .bind(&rows)
+        .execute(connection)
+        .await?;
+    Ok(standing)
 }
 
 pub async fn last_lines(

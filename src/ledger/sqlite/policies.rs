@@ -6,7 +6,7 @@ use sqlx::SqliteConnection;
 use super::{Store, decode_instant};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::record::{decode_rule, encode_names, encode_rule, signed, unsigned};
-use crate::ledger::{Change, Edited, LedgerError, decode_name};
+use crate::ledger::{Change, Edited, LedgerError, Standing, decode_name};
 
 #[derive(sqlx::FromRow)]
 struct PolicyRow {
@@ -15,6 +15,7 @@ struct PolicyRow {
     version: i64,
     rule: String,
     archived: bool,
+    effective_at: i64,
     changed_at: i64,
     changed_by: String,
     reason: Option<String>,
@@ -28,6 +29,7 @@ impl PolicyRow {
             version: unsigned(self.version)?,
             rule: decode_rule(&self.rule)?,
             archived: self.archived,
+            effective_at: decode_instant(self.effective_at)?,
             changed_at: decode_instant(self.changed_at)?,
             changed_by: self.changed_by,
             reason: self.reason,
@@ -39,8 +41,8 @@ impl PolicyRow {
 macro_rules! versions_where {
     ($condition:literal) => {
         concat!(
-            "SELECT v.policy, p.name, v.version, v.rule, v.archived, v.changed_at, v.changed_by,
-                v.reason
+            "SELECT v.policy, p.name, v.version, v.rule, v.archived, v.effective_at, v.changed_at,
+                v.changed_by, v.reason
              FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy
              WHERE ",
             $condition
@@ -49,6 +51,11 @@ macro_rules! versions_where {
 }
 
 const LAST_OF_NAME: &str = versions_where!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
+/// The version in force: see [`Policy::has_effect`].
+const IN_FORCE: &str = versions_where!(
+    "v.policy = $1 AND v.version < $2 AND (v.effective_at <= $3 OR v.effective_at <= v.changed_at)
+     ORDER BY v.version DESC LIMIT 1"
+);
 
 impl Store {
     /// See [`crate::ledger::Ledger::revision`].
@@ -76,9 +83,13 @@ impl Store {
     }
 
     /// See [`crate::ledger::Ledger::policy`].
-    pub async fn policy(&self, name: &PolicyName) -> Result<Option<Policy>, LedgerError> {
+    pub async fn policy(
+        &self,
+        name: &PolicyName,
+        at: DateTime<Utc>,
+    ) -> Result<Option<Standing>, LedgerError> {
         let mut connection = self.readers.acquire().await?;
-        last_version(&mut connection, name).await
+        standing(&mut connection, name, at).await
     }
 
     /// See [`crate::ledger::Ledger::versions`].
@@ -128,37 +139,30 @@ impl Store {
         changed_by: &str,
         changed_at: DateTime<Utc>,
         dry_run: bool,
-        decide: impl Fn(Option<&Policy>) -> Result<Change, E> + Send + Sync,
+        decide: impl Fn(Option<&Standing>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision: i64 =
-            sqlx::query_scalar("UPDATE ledger SET revision = revision + 1 RETURNING revision")
-                .fetch_one(&mut *transaction)
-                .await?;
-        let before = last_version(&mut transaction, name).await?;
-        let (rule, archived, reason) = match (decide(before.as_ref()), &before) {
-            (Err(error), _) => {
+        let revision = next_revision(&mut transaction).await?;
+        let before = standing(&mut transaction, name, changed_at).await?;
+        let nothing = || LedgerError::Corrupt("no policy to keep".to_owned());
+        let (rule, archived, effective_at, reason) = match decide(before.as_ref()) {
+            Err(error) => {
                 transaction.rollback().await?;
                 return Ok(Err(error));
             }
-            (
-                Ok(Change::Version {
-                    rule,
-                    archived,
-                    reason,
-                }),
-                _,
-            ) => (rule, archived, reason),
-            (Ok(Change::Keep), Some(policy)) => {
+            Ok(Change::Keep) => {
                 transaction.rollback().await?;
-                let after = policy.clone();
-                return Ok(Ok(Edited { before, after }));
+                return Ok(Ok(Edited::kept(before.ok_or_else(nothing)?)));
             }
-            (Ok(Change::Keep), None) => {
-                return Err(LedgerError::Corrupt("no policy to keep".to_owned()));
-            }
+            Ok(Change::Version {
+                rule,
+                archived,
+                effective_at,
+                reason,
+            }) => (rule, archived, effective_at, reason),
         };
-        let id = match &before {
+        let newest = before.as_ref().map(|before| &before.newest);
+        let id = match newest {
             Some(policy) => policy.id,
             None => PolicyId(
                 sqlx::query_scalar("INSERT INTO policies (name) VALUES ($1) RETURNING id")
@@ -170,23 +174,26 @@ impl Store {
         let after = Policy {
             id,
             name: name.clone(),
-            version: before.as_ref().map_or(1, |policy| policy.version + 1),
+            version: newest.map_or(1, |policy| policy.version + 1),
             rule,
             archived,
+            effective_at,
             changed_at,
             changed_by: changed_by.to_owned(),
             reason,
         };
         sqlx::query(
             "INSERT INTO policy_versions
-                 (policy, version, revision, rule, archived, changed_at, changed_by, reason)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+                 (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
+                  reason)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(after.id.0)
         .bind(after.version)
         .bind(revision)
         .bind(encode_rule(&after.rule))
         .bind(after.archived)
+        .bind(after.effective_at.timestamp_micros())
         .bind(after.changed_at.timestamp_micros())
         .bind(&after.changed_by)
         .bind(&after.reason)
@@ -196,11 +203,41 @@ impl Store {
             true => transaction.rollback().await?,
             false => transaction.commit().await?,
         }
-        Ok(Ok(Edited { before, after }))
+        Ok(Ok(Edited::made(before, after, changed_at)))
     }
 }
 
-async fn last_version(
+/// The number of a change.
+pub async fn next_revision(connection: &mut SqliteConnection) -> Result<i64, LedgerError> {
+    let next = "UPDATE ledger SET revision = revision + 1 RETURNING revision";
+    Ok(sqlx::query_scalar(next).fetch_one(connection).await?)
+}
+
+async fn standing(
+    connection: &mut SqliteConnection,
+    name: &PolicyName,
+    at: DateTime<Utc>,
+) -> Result<Option<Standing>, LedgerError> {
+    let Some(newest) = last_version(connection, name).await? else {
+        return Ok(None);
+    };
+    let in_force = match newest.has_effect(at) {
+        true => newest.clone(),
+        false => {
+            let row: PolicyRow = sqlx::query_as(IN_FORCE)
+                .bind(newest.id.0)
+                .bind(newest.version)
+                .bind(at.timestamp_micros())
+                .fetch_one(connection)
+                .await?;
+            row.decode()?
+        }
+    };
+    Ok(Some(Standing { newest, in_force }))
+}
+
+/// A policy's last version, archived or not.
+pub async fn last_version(
     connection: &mut SqliteConnection,
     name: &PolicyName,
 ) -> Result<Option<Policy>, LedgerError> {

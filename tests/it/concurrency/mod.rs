@@ -6,3 +6,5 @@ mod cuts;
 mod exact;
 mod histories;
 mod keys;
+mod overrides;
+mod schedules;

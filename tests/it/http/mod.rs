@@ -1,6 +1,7 @@
 //! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
 
 mod backtests;
+mod batches;
 mod claims;
 mod corrections;
 mod denials;
@@ -10,12 +11,15 @@ mod errors;
 mod exports;
 mod grants;
 mod health;
+mod keys;
 mod metrics;
 mod overload;
+mod overrides;
 mod policies;
 mod replays;
 mod request_id;
 mod routes;
+mod schedules;
 mod usage;
 mod windows;
 

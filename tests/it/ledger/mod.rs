@@ -2,6 +2,8 @@
 
 mod append;
 mod corrections;
+mod keys;
 mod open;
+mod overrides;
 mod policies;
 mod read;

@@ -1,7 +1,7 @@
 //! Opening a ledger, who it is, and what its tables forbid.
 
 use chrono::TimeDelta;
-use perdiem::ledger::{KeyRecord, Ledger, LedgerOptions};
+use perdiem::ledger::{Ledger, LedgerOptions};
 use sqlx::Executor;
 use std::time::Duration;
 use uuid::Uuid;
@@ -13,7 +13,6 @@ on_every_store!(
     a_ledger_is_the_same_when_it_is_opened_again,
     a_fresh_database_is_migrated_by_several_at_once,
     entries_are_append_only,
-    one_first_key_wins,
     instances_know_of_one_another,
     the_clock_is_compared,
 );
@@ -84,37 +83,6 @@ async fn entries_are_append_only(stack: Stack) {
         assert!(error.contains("append-only"), "{sql}: {error}");
     }
     assert_eq!(desk.entries("a").await, 3);
-}
-
-async fn one_first_key_wins(stack: Stack) {
-    let ground = Ground::new(stack);
-    let mut adding = tokio::task::JoinSet::new();
-    for number in 0..6 {
-        let ledger = another_ledger(&ground).await;
-        adding.spawn(async move {
-            let key = KeyRecord {
-                id: Uuid::new_v4(),
-                name: format!("key-{number}"),
-                role: "admin".to_owned(),
-                secret_hash: [number; 32],
-                created_at: instant(NOON),
-            };
-            (
-                ledger.add_first_key(&key).await.expect("an answer"),
-                key.name,
-            )
-        });
-    }
-    let added = adding.join_all().await;
-    let winners: Vec<&String> = added
-        .iter()
-        .filter_map(|(won, name)| won.then_some(name))
-        .collect();
-    assert_eq!(winners.len(), 1, "{added:?}");
-    let keys = another_ledger(&ground).await.keys().await.expect("keys");
-    assert_eq!(keys.len(), 1);
-    assert_eq!(&keys[0].name, winners[0]);
-    assert_eq!(keys[0].created_at, instant(NOON));
 }
 
 async fn instances_know_of_one_another(stack: Stack) {

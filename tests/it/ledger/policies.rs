@@ -30,10 +30,12 @@ async fn a_change_makes_a_version(stack: Stack) {
     assert_eq!(ledger.revision().await.expect("a revision"), start + 3);
 
     let name = PolicyName::new("sms").expect("a name");
-    let newest = ledger.policy(&name).await.expect("a policy");
-    assert_eq!(newest.as_ref(), Some(&second));
+    let now = instant(NOON);
+    let standing = ledger.policy(&name, now).await.expect("a policy");
+    let standing = standing.expect("a policy");
+    assert_eq!([&standing.newest, &standing.in_force], [&second; 2]);
     let nobody = PolicyName::new("nobody").expect("a name");
-    assert_eq!(ledger.policy(&nobody).await.expect("an answer"), None);
+    assert_eq!(ledger.policy(&nobody, now).await.expect("an answer"), None);
 
     let between = async |after, up_to| {
         let policies = ledger.policies_between(after, up_to).await;
@@ -68,11 +70,11 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
         .expect("an answer")
         .expect("nobody refuses");
     assert_eq!(kept.before, Some(desk.policy.clone()));
-    assert_eq!(kept.after, desk.policy);
+    assert_eq!(kept.after.newest, desk.policy);
     let refused = desk
         .ledger
         .edit_policy(name, "a test", instant(NOON), false, |current| {
-            Err::<Change, u32>(current.map_or(0, |policy| policy.version))
+            Err::<Change, u32>(current.map_or(0, |current| current.newest.version))
         })
         .await
         .expect("an answer");
@@ -190,10 +192,11 @@ async fn policies_are_listed_by_name(stack: Stack) {
     let name = PolicyName::new("aa").expect("a name");
     let archive = |archived| {
         desk.ledger
-            .edit_policy(&name, "a test", instant(NOON), false, move |policy| {
+            .edit_policy(&name, "a test", instant(NOON), false, move |current| {
                 Ok::<_, ()>(Change::Version {
-                    rule: policy.expect("it exists").rule.clone(),
+                    rule: current.expect("it exists").newest.rule.clone(),
                     archived,
+                    effective_at: instant(NOON),
                     reason: None,
                 })
             })
@@ -202,5 +205,6 @@ async fn policies_are_listed_by_name(stack: Stack) {
     let names = list("a0", 2).await;
     assert_eq!(names, ["ab", "b"]);
     let revived = archive(false).await.expect("an edit").expect("an edit");
-    assert_eq!((revived.after.version, revived.after.archived), (4, false));
+    let revived = revived.after.newest;
+    assert_eq!((revived.version, revived.archived), (4, false));
 }

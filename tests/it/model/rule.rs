@@ -256,6 +256,7 @@ fn policy(version: u32, (time_zone, limits): Version) -> Policy {
         version,
         rule: draft.check().expect("a rule"),
         archived: false,
+        effective_at: midnight(),
         changed_at: midnight(),
         changed_by: "model".to_owned(),
         reason: None,

@@ -220,6 +220,26 @@ impl App {
         answer
     }
 
+    /// Puts an override of `benefit` for a subject that needs no escapes.
+    pub async fn put_override(&self, subject: &str, body: Value) -> Answer {
+        let path = format!("/v1/policies/benefit/overrides/{subject}");
+        Answer::of(self.request(Method::PUT, &path).json(&body)).await
+    }
+
+    /// Gives a subject another `max` per day under `benefit`.
+    pub async fn override_day(&self, subject: &str, max: u64) {
+        let limits = json!([{ "max": max, "per": "day" }]);
+        let body = json!({ "limits": limits, "reason": "a test" });
+        let answer = self.put_override(subject, body).await;
+        assert!(answer.status.is_success(), "{answer:?}");
+    }
+
+    /// Deletes an override of `benefit`.
+    pub async fn delete_override(&self, subject: &str) -> Answer {
+        let path = format!("/v1/policies/benefit/overrides/{subject}?reason=a+test");
+        Answer::of(self.request(Method::DELETE, &path)).await
+    }
+
     /// Claims under `benefit`.
     pub async fn claim(&self, subject: &str, key: Option<&str>) -> Answer {
         self.claim_body(json!({ "subject": subject }), key).await

@@ -64,6 +64,22 @@ impl Fleet {
         answer.json()["version"].as_u64().expect("a version")
     }
 
+    /// Waits until every instance knows all changes up to now, by a change that comes after
+    /// them: changes are learned in their order.
+    pub async fn everybody_knows_all(&self) {
+        let name = format!("marker-{}", uuid::Uuid::new_v4());
+        let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+        let answer = self.apps[0].put_policy(&name, body).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        for app in &self.apps {
+            eventually("every change is known", || async {
+                let usage = format!("/v1/policies/{name}/subjects/nobody");
+                app.get(&usage).await.status == StatusCode::OK
+            })
+            .await;
+        }
+    }
+
     /// Waits until every instance decides under a version of `benefit`.
     pub async fn everybody_knows(&self, version: u64) {
         for app in &self.apps {

@@ -6,7 +6,7 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
-use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen};
+use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen, Standing};
 use uuid::Uuid;
 
 use super::app::{Ground, NOON, Stack, instant};
@@ -181,7 +181,7 @@ pub fn rule(time_zone: &str, limits: &[(u64, &str)]) -> Rule {
 /// Makes a new version of a policy.
 pub async fn put(ledger: &Ledger, name: &str, rule: Rule) -> Policy {
     let edited = try_put(ledger, name, rule).await.expect("an edit");
-    edited.expect("nobody refuses").after
+    edited.expect("nobody refuses").after.newest
 }
 
 pub async fn try_put(
@@ -190,10 +190,11 @@ pub async fn try_put(
     rule: Rule,
 ) -> Result<Result<perdiem::ledger::Edited, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
-    let decide = |_: Option<&Policy>| {
+    let decide = |_: Option<&Standing>| {
         Ok(Change::Version {
             rule: rule.clone(),
             archived: false,
+            effective_at: instant(NOON),
             reason: Some("a test".to_owned()),
         })
     };

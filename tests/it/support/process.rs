@@ -37,7 +37,8 @@ impl Process {
         log: File,
     ) -> Option<Self> {
         let mut command = command(database_url, settings);
-        Self::launch(command.env("PERDIEM_LOG", "info,sqlx=off").stderr(log))
+        command.env("PERDIEM_LOG", "info,sqlx=off");
+        Self::launch(command.envs(settings.iter().copied()).stderr(log))
     }
 
     fn launch(command: &mut Command) -> Option<Self> {

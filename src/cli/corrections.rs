@@ -1,0 +1,272 @@
+//! The commands that correct: reverse, confirm and adjust; and an account's entries.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ServerArgs;
+use super::client::{all_items, describe, print_limits, request, segment, send, text};
+
+#[derive(Debug, Args)]
+pub struct ReverseArgs {
+    /// The grant's id
+    grant: String,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfirmArgs {
+    /// The grant's id
+    grant: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AdjustArgs {
+    /// The policy's name
+    policy: String,
+
+    /// Whom to count; a file names its own subjects
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    subject: Option<String>,
+
+    /// How many more units are used, or with a minus sign how many fewer
+    #[arg(long, allow_negative_numbers = true, required_unless_present = "file")]
+    units: Option<i64>,
+
+    /// The instant in whose windows they count, such as 2026-11-03T00:00:00Z; now when absent
+    #[arg(long, conflicts_with = "file")]
+    at: Option<String>,
+
+    /// What makes a retry safe
+    #[arg(long, conflicts_with = "file")]
+    idempotency_key: Option<String>,
+
+    /// A CSV file with the columns subject and units, and perhaps at
+    #[arg(long, requires = "name", conflicts_with = "units")]
+    file: Option<PathBuf>,
+
+    /// A name for what the file enters: run again under the same name, it enters nothing twice
+    #[arg(long, requires = "file")]
+    name: Option<String>,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct EntriesArgs {
+    /// The policy's name
+    policy: String,
+
+    /// Whom it counts
+    subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// A line of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    subject: String,
+    units: i64,
+    #[serde(default)]
+    at: Option<String>,
+}
+
+/// Reverses a grant.
+pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
+    let body = json!({ "reason": args.reason });
+    let answer = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
+    show_correction(&args.server, answer, "reversed")
+}
+
+/// Confirms a hold.
+pub async fn confirm(args: ConfirmArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/grants/{}/confirmation", segment(&args.grant));
+    let answer = send(request(&args.server, Method::POST, &path)?).await?;
+    show_correction(&args.server, answer, "confirmed")
+}
+
+fn show_correction(
+    server: &ServerArgs,
+    (status, answer): (StatusCode, Value),
+    done: &str,
+) -> anyhow::Result<ExitCode> {
+    if !status.is_success() {
+        bail!(describe(&answer));
+    }
+    if server.json {
+        println!("{answer:#}");
+    } else {
+        match status {
+            StatusCode::OK => println!("{done} before"),
+            _ => println!("{done}"),
+        }
+        print_limits(&answer["limits"]);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Enters units by hand, for one subject or from a file.
+pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(file), Some(name)) = (&args.file, &args.name) {
+        return adjust_from_file(&args, file, name).await;
+    }
+    let subject = args.subject.as_deref().unwrap_or_default();
+    let body = json!({ "units": args.units, "at": args.at, "reason": args.reason });
+    let key = args.idempotency_key.as_deref();
+    let (status, answer) = enter(&args, subject, &body, key).await?;
+    if !status.is_success() {
+        bail!(describe(&answer));
+    }
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        match status {
+            StatusCode::OK => println!("entered before"),
+            _ => println!("entered"),
+        }
+        print_limits(&answer["limits"]);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn adjust_from_file(
+    args: &AdjustArgs,
+    file: &PathBuf,
+    name: &str,
+) -> anyhow::Result<ExitCode> {
+    let rows = read_rows(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let (mut entered, mut before) = (0, 0);
+    for (line, row) in &rows {
+        let body = json!({ "units": row.units, "at": row.at, "reason": args.reason });
+        let key = row.key(name);
+        let (status, answer) = enter(args, &row.subject, &body, Some(&key)).await?;
+        match status {
+            StatusCode::CREATED => entered += 1,
+            StatusCode::OK => before += 1,
+            _ => bail!(
+                "line {line} is refused: {}; the {} before it are entered. Mend the file and \
+                 run it again under the same name: nothing is entered twice",
+                describe(&answer),
+                entered + before,
+            ),
+        }
+    }
+    println!("entered {entered}, entered before {before}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every row with its line, once all of them can be read.
+fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, Row)>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_path(file)?;
+    let headers = reader.headers()?.clone();
+    let mut rows = Vec::new();
+    let mut seen = HashSet::new();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, |position| position.line());
+        let row: Row = record.deserialize(Some(&headers)).with_context(|| {
+            format!(
+                "line {line}: the columns are subject and units, a whole number, and perhaps at"
+            )
+        })?;
+        ensure!(row.units != 0, "line {line}: no units to enter");
+        ensure!(
+            seen.insert((row.subject.clone(), row.at.clone())),
+            "line {line}: the same subject and instant stand on another line: add them up",
+        );
+        rows.push((line, row));
+    }
+    Ok(rows)
+}
+
+impl Row {
+    /// What makes it safe to run the file again, in whatever order.
+    fn key(&self, name: &str) -> String {
+        let at = self.at.as_deref().unwrap_or_default();
+        let mut hasher = blake3::Hasher::new();
+        for part in [name, &self.subject, at] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        format!("adjustment-{}", &hasher.finalize().to_hex()[..32])
+    }
+}
+
+async fn enter(
+    args: &AdjustArgs,
+    subject: &str,
+    body: &Value,
+    key: Option<&str>,
+) -> anyhow::Result<(StatusCode, Value)> {
+    let (policy, subject) = (segment(&args.policy), segment(subject));
+    let path = format!("/v1/policies/{policy}/subjects/{subject}/adjustments");
+    let mut request = request(&args.server, Method::POST, &path)?.json(body);
+    if let Some(key) = key {
+        request = request.header("Idempotency-Key", key);
+    }
+    send(request).await
+}
+
+/// Shows an account's entries, the newest first.
+pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
+    let (policy, subject) = (segment(&args.policy), segment(&args.subject));
+    let path = format!("/v1/policies/{policy}/subjects/{subject}/entries?limit=1000");
+    let entries = all_items(&args.server, &path).await?;
+    if args.server.json {
+        println!("{:#}", Value::Array(entries));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for entry in &entries {
+        let limits = entry["limits"].as_array().into_iter().flatten();
+        let used: Vec<String> = limits
+            .map(|limit| {
+                format!(
+                    "{} of {} per {}",
+                    limit["used"],
+                    limit["max"],
+                    text(&limit["per"])
+                )
+            })
+            .collect();
+        println!(
+            "{:>6} {:<27} {:<12} {:>6}  {:<36} {}{}",
+            entry["number"].to_string(),
+            text(&entry["at"]),
+            text(&entry["kind"]),
+            entry["units"].to_string(),
+            text(&entry["id"]),
+            used.join(", "),
+            match entry["reason"].as_str() {
+                Some(reason) => format!("  ({reason})"),
+                None => String::new(),
+            },
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

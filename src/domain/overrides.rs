@@ -1,0 +1,136 @@
+//! Overrides: another `max` for one subject of a policy.
+
+use chrono::{DateTime, Utc};
+
+use super::claim::Subject;
+use super::identity::AccountId;
+use super::policy::{Fault, Limit, LimitDraft, Policy, PolicyId, check_limits};
+
+/// An override as one of its versions has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The account that it is for.
+    pub account: AccountId,
+    /// The account's policy.
+    pub policy: PolicyId,
+    /// The account's subject; `None` once it was erased.
+    pub subject: Option<Subject>,
+    /// 1, 2, 3 …: every change makes a new one.
+    pub version: u32,
+    /// The number of the change in the ledger's order of changes.
+    pub revision: u64,
+    /// What it says; `None` where this version deletes it.
+    pub terms: Option<OverrideTerms>,
+    /// When this version was made.
+    pub changed_at: DateTime<Utc>,
+    /// Who made it.
+    pub changed_by: String,
+    /// Why; a first version may leave it open.
+    pub reason: Option<String>,
+}
+
+/// What an override says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverrideTerms {
+    /// The `max` of some of the policy's limits, from 0 on. The others stay, and one that the
+    /// policy does not have does nothing.
+    pub limits: Vec<Limit>,
+    /// From this instant on the policy's own limits hold again.
+    pub until: Option<DateTime<Utc>>,
+}
+
+impl OverrideTerms {
+    /// Checks an override as somebody wrote it at `now`.
+    ///
+    /// # Errors
+    /// Every fault of it.
+    pub fn check(
+        limits: &[LimitDraft],
+        until: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let limits = check_limits(limits, 0, &mut faults);
+        if until.is_some_and(|until| until <= now) {
+            let detail = "it has passed: write a later instant, or null for no end";
+            faults.push(Fault::new("/until", detail));
+        }
+        match faults.is_empty() {
+            true => Ok(Self { limits, until }),
+            false => Err(faults),
+        }
+    }
+
+    /// Whether it holds at an instant.
+    pub fn hold(&self, at: DateTime<Utc>) -> bool {
+        self.until.is_none_or(|until| at < until)
+    }
+
+    /// The policy with these limits.
+    pub fn apply(&self, policy: &Policy) -> Policy {
+        policy.with_max(|per| {
+            let limit = self.limits.iter().find(|limit| limit.per == per);
+            limit.map(|limit| limit.max)
+        })
+    }
+
+    /// The limits that a policy does not have.
+    pub fn misfits(&self, policy: &Policy) -> Vec<Fault> {
+        let has = |limit: &Limit| policy.rule.limits.iter().any(|own| own.per == limit.per);
+        let limits = self.limits.iter().enumerate();
+        limits
+            .filter(|(_, limit)| !has(limit))
+            .map(|(index, limit)| {
+                let detail = format!("the policy {} has no limit per {}", policy.name, limit.per);
+                Fault::new(format!("/limits/{index}/per"), detail)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::claim::UNITS_MAX;
+
+    fn limit(max: i128, per: &str) -> LimitDraft {
+        LimitDraft {
+            max,
+            per: per.to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_fault_is_told() {
+        let now = DateTime::UNIX_EPOCH;
+        let limits = [
+            limit(-1, "day"),
+            limit(i128::from(UNITS_MAX) + 1, "eon"),
+            limit(0, "day"),
+        ];
+        let faults = OverrideTerms::check(&limits, Some(now), now).unwrap_err();
+        let pointers: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
+        let expected = [
+            "/limits/0/max",
+            "/limits/1/max",
+            "/limits/1/per",
+            "/limits/2/per",
+            "/until",
+        ];
+        assert_eq!(pointers, expected);
+        assert_eq!(
+            OverrideTerms::check(&[], None, now).unwrap_err()[0].pointer,
+            "/limits"
+        );
+        assert!(OverrideTerms::check(&[limit(0, "day")], None, now).is_ok());
+    }
+
+    #[test]
+    fn it_holds_until_its_end() {
+        let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+        let limits = [limit(0, "day")];
+        let terms = OverrideTerms::check(&limits, Some(at(10)), at(0)).unwrap();
+        assert!(terms.hold(at(9)));
+        assert!(!terms.hold(at(10)));
+    }
+}

@@ -1,0 +1,283 @@
+//! When a policy's versions are in force.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::policy::{Policy, Rule};
+use super::window::Per;
+
+/// When a change takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effective {
+    /// At once.
+    Now,
+    /// When the policy's next local day begins.
+    NextWindow,
+}
+
+impl Effective {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Now, Self::NextWindow];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::NextWindow => "next_window",
+        }
+    }
+}
+
+impl FromStr for Effective {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
+        found.ok_or("write now or next_window")
+    }
+}
+
+/// Why a change would never take effect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NeverEffective {
+    /// There is no version in force that could go on until then.
+    #[error("a new policy takes effect at once; use active_from to let it begin later")]
+    NewPolicy,
+    /// The policy ends before.
+    #[error(
+        "the next window, from {}, never comes: the policy ends at {}, its active_until; \
+         let the change take effect now",
+        .begins_at.to_rfc3339_opts(SecondsFormat::AutoSi, true),
+        .ends_at.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+    )]
+    EndsBefore {
+        /// When the next window begins.
+        begins_at: DateTime<Utc>,
+        /// When the policy ends, by the rule in force or by the new one.
+        ends_at: DateTime<Utc>,
+    },
+}
+
+impl Effective {
+    /// The instant from which on a change to `rule` is in force, while `in_force` is.
+    ///
+    /// # Errors
+    /// [`NeverEffective`].
+    pub fn instant(
+        self,
+        in_force: Option<&Policy>,
+        rule: &Rule,
+        now: DateTime<Utc>,
+    ) -> Result<DateTime<Utc>, NeverEffective> {
+        if self == Self::Now {
+            return Ok(now);
+        }
+        let current = &in_force.ok_or(NeverEffective::NewPolicy)?.rule;
+        let begins_at = current.calendar.window(Per::Day, now).end;
+        let ends = [current.active_until, rule.active_until];
+        match ends.into_iter().flatten().min() {
+            Some(ends_at) if ends_at <= begins_at => {
+                Err(NeverEffective::EndsBefore { begins_at, ends_at })
+            }
+            _ => Ok(begins_at),
+        }
+    }
+}
+
+impl Policy {
+    /// Whether this version waited for its time when it was made.
+    pub fn is_scheduled(&self) -> bool {
+        self.effective_at > self.changed_at
+    }
+
+    /// Whether this version has taken effect. One that takes effect at once has, also where a
+    /// clock lags behind the one that it was made by.
+    pub fn has_effect(&self, at: DateTime<Utc>) -> bool {
+        !self.is_scheduled() || self.effective_at <= at
+    }
+}
+
+/// The versions of a policy that are or may come into force: the highest one that took effect
+/// without waiting, and those scheduled after it.
+#[derive(Debug, Clone, Default)]
+pub struct Versions(Vec<Arc<Policy>>);
+
+impl Versions {
+    /// Takes a version in, in whatever order they come.
+    pub fn insert(&mut self, policy: Arc<Policy>) {
+        let is_known = |known: &Arc<Policy>| known.version == policy.version;
+        if self.0.iter().any(is_known) {
+            return;
+        }
+        self.0.push(policy);
+        self.0.sort_by_key(|policy| policy.version);
+        let all = self.0.clone();
+        self.0.retain(|policy| {
+            let supersedes = |later: &Arc<Policy>| {
+                later.version > policy.version
+                    && (!later.is_scheduled()
+                        || policy.is_scheduled() && later.effective_at <= policy.effective_at)
+            };
+            !all.iter().any(supersedes)
+        });
+    }
+
+    /// The highest version, in force or not.
+    pub fn newest(&self) -> Option<&Arc<Policy>> {
+        self.0.last()
+    }
+
+    /// The version in force at an instant: the highest one that has taken effect. In an account
+    /// whose last line was decided under version `since` it is no older than that, if one is
+    /// known.
+    pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&Arc<Policy>> {
+        let mut newest_first = self.0.iter().rev();
+        let has_effect = newest_first.find(|policy| policy.has_effect(at));
+        let least = self.0.iter().find(|policy| policy.version >= since);
+        let found = [has_effect, least].into_iter().flatten();
+        found.max_by_key(|policy| policy.version)
+    }
+
+    /// A certain version.
+    pub fn get(&self, version: u32) -> Option<&Arc<Policy>> {
+        self.0.iter().find(|policy| policy.version == version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
+    }
+
+    fn rule(active_until: Option<DateTime<Utc>>) -> Rule {
+        let draft = RuleDraft {
+            time_zone: "GMT+8".to_owned(),
+            limits: vec![LimitDraft {
+                max: 3,
+                per: "day".to_owned(),
+            }],
+            active_until,
+            ..RuleDraft::default()
+        };
+        draft.check().unwrap()
+    }
+
+    fn version(version: u32, changed_at: i64, effective_at: i64) -> Policy {
+        Policy {
+            id: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            version,
+            rule: rule(None),
+            archived: false,
+            effective_at: at(effective_at),
+            changed_at: at(changed_at),
+            changed_by: "test".to_owned(),
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn the_next_window_is_the_next_local_day() {
+        let noon: DateTime<Utc> = "2026-11-21T04:00:00Z".parse().unwrap();
+        let midnight: DateTime<Utc> = "2026-11-21T16:00:00Z".parse().unwrap();
+        let current = version(1, 0, 0);
+        let next = |in_force, rule: &Rule, now| Effective::NextWindow.instant(in_force, rule, now);
+        assert_eq!(next(Some(&current), &rule(None), noon), Ok(midnight));
+        let last = midnight - TimeDelta::microseconds(1);
+        assert_eq!(next(Some(&current), &rule(None), last), Ok(midnight));
+        let later = midnight + TimeDelta::days(1);
+        assert_eq!(next(Some(&current), &rule(None), midnight), Ok(later));
+        assert_eq!(Effective::Now.instant(None, &rule(None), noon), Ok(noon));
+        assert_eq!(
+            next(None, &rule(None), noon),
+            Err(NeverEffective::NewPolicy)
+        );
+        let never = Err(NeverEffective::EndsBefore {
+            begins_at: midnight,
+            ends_at: midnight,
+        });
+        assert_eq!(next(Some(&current), &rule(Some(midnight)), noon), never);
+        let ends = Policy {
+            rule: rule(Some(midnight)),
+            ..current.clone()
+        };
+        assert_eq!(next(Some(&ends), &rule(None), noon), never);
+        let just_felt = rule(Some(midnight + TimeDelta::microseconds(1)));
+        assert_eq!(next(Some(&current), &just_felt, noon), Ok(midnight));
+    }
+
+    #[test]
+    fn a_change_at_once_needs_no_clock_and_supersedes_what_waits() {
+        let mut versions = Versions::default();
+        for policy in [version(1, 100, 100), version(2, 100, 500)] {
+            versions.insert(Arc::new(policy));
+        }
+        let in_force = |versions: &Versions, seconds, since| {
+            versions.in_force(at(seconds), since).unwrap().version
+        };
+        assert_eq!(in_force(&versions, 0, 0), 1);
+        assert_eq!(in_force(&versions, 499, 1), 1);
+        assert_eq!(in_force(&versions, 499, 2), 2);
+        assert_eq!(in_force(&versions, 500, 0), 2);
+        versions.insert(Arc::new(version(3, 300, 300)));
+        assert_eq!(in_force(&versions, 0, 0), 3);
+        assert_eq!(in_force(&versions, 500, 0), 3);
+        assert!(versions.get(2).is_none());
+    }
+
+    /// A history: seconds between changes, and for how many seconds each one waits.
+    fn histories() -> impl Strategy<Value = Vec<(i64, i64)>> {
+        let waits = prop_oneof![Just(0), 1i64..40];
+        proptest::collection::vec((0i64..20, waits), 1..12)
+    }
+
+    proptest! {
+        /// In whatever order versions are learned, the one in force is that of the plain rule.
+        #[test]
+        fn the_version_in_force_is_the_highest_that_has_taken_effect(
+            history in histories(),
+            order in proptest::collection::vec(any::<u32>(), 12),
+            since in 0u32..12,
+        ) {
+            let mut now = 1000;
+            let mut all = Vec::new();
+            for (number, (pause, wait)) in (1..).zip(history) {
+                now += pause;
+                // A first version never waits.
+                let wait = if number == 1 { 0 } else { wait };
+                all.push(version(number, now, now + wait));
+            }
+            let mut shuffled: Vec<(u32, Policy)> =
+                order.iter().copied().zip(all.iter().cloned()).collect();
+            shuffled.sort_by_key(|(place, _)| *place);
+            let mut versions = Versions::default();
+            for (_, policy) in shuffled {
+                versions.insert(Arc::new(policy));
+            }
+            let since = since.min(all.len() as u32);
+            for seconds in (900..=now + 50).step_by(7).chain([now]) {
+                let has_effect = |policy: &&Policy| {
+                    policy.effective_at == policy.changed_at
+                        || policy.effective_at <= at(seconds)
+                        || policy.version <= since
+                };
+                let expected = all.iter().rev().find(has_effect).unwrap();
+                let found = versions.in_force(at(seconds), since).unwrap();
+                // A superseded version may be gone; no older one takes its place.
+                let holds = found.version == expected.version
+                    || found.version > expected.version && expected.version == since;
+                prop_assert!(holds, "{} for {}", found.version, expected.version);
+            }
+            prop_assert_eq!(versions.newest().unwrap().version, all.len() as u32);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Atomic batches: all of their claims are granted in one transaction of the ledger, or none is.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Engine;
+use super::claim::ClaimFailure;
+use super::drafting::{Decided, Drafting, Known};
+use super::pending::{Outcome, Undecided};
+use super::work::Work;
+use crate::counter::Ask;
+use crate::domain::account::Unknown;
+use crate::domain::claim::Claim;
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::AccountId;
+use crate::domain::policy::{Policy, PolicyName};
+use crate::faults::reach;
+use crate::ledger::{Draft, LedgerError, Look, Seen, Turn};
+
+/// After so many losses it waits for its turn at its accounts.
+const LOSSES_BEFORE_TURN: u32 = 2;
+const TURN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long it waits before it tries again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What became of a claim of an atomic batch; `None` for one that would have been granted.
+pub type Member = Option<Result<Outcome, ClaimFailure>>;
+
+/// A batch under way.
+struct Batch {
+    engine: Arc<Engine>,
+    /// Each claim, or why it cannot be decided.
+    claims: Vec<Result<Work, ClaimFailure>>,
+    /// Whether something stands in the way already.
+    is_doomed: bool,
+    /// Drafts that may or may not stand in the ledger, and what they make of the claims.
+    sent: Option<Decision>,
+    losses: u32,
+}
+
+/// What is to become of a batch.
+struct Decision {
+    members: Vec<Made>,
+    drafts: Vec<Draft>,
+}
+
+/// What is to become of a claim.
+enum Made {
+    /// This entry of this draft.
+    Entry(usize, usize),
+    /// What does not depend on the batch.
+    Ended(Result<Outcome, ClaimFailure>),
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Ended(Vec<Member>),
+    /// Another writer was there first.
+    Lost,
+    /// Grants of its accounts wait for the ledger.
+    Waits,
+}
+
+impl Engine {
+    /// Decides claims together: all are granted, or none is. `is_doomed` tells that something
+    /// that is not among the claims stands in the way: then it is only said what would be. It
+    /// ends the same way whether or not anybody waits for the answer.
+    ///
+    /// # Errors
+    /// [`Undecided`]: none is granted, unless a transaction whose outcome is unknown stands; the
+    /// same keys tell.
+    pub async fn claim_together(
+        self: &Arc<Self>,
+        claims: Vec<(PolicyName, Claim)>,
+        is_doomed: bool,
+    ) -> Result<Vec<Member>, Undecided> {
+        if self.watch.clock_is_off() {
+            return Err(Undecided::Clock);
+        }
+        let came = Instant::now();
+        let count = u32::try_from(claims.len()).unwrap_or(u32::MAX);
+        let under_way = self.claims_under_way.clone();
+        let places = under_way
+            .try_acquire_many_owned(count)
+            .map_err(|_| Undecided::Overloaded)?;
+        let mut turns = Vec::new();
+        let mut taken_on = Vec::with_capacity(claims.len());
+        for (policy, claim) in claims {
+            let work = self
+                .known_policy(&policy)
+                .map(|policy| self.work(policy, claim));
+            taken_on.push(work.and_then(|work| {
+                if let Some(key) = work.key {
+                    let turn = self.keys_in_progress.begin(key);
+                    turns.push(turn.ok_or(ClaimFailure::InProgress)?);
+                }
+                Ok(work)
+            }));
+        }
+        let mut batch = Batch {
+            engine: self.clone(),
+            is_doomed: is_doomed || taken_on.iter().any(Result::is_err),
+            claims: taken_on,
+            sent: None,
+            losses: 0,
+        };
+        let deadline = came + self.claim_deadline;
+        let engine = self.clone();
+        let work = async move {
+            let (_places, _turns) = (places, turns);
+            let result = batch.run(deadline).await;
+            let members = result.iter().flatten().flatten();
+            members.for_each(|result| engine.metrics.claim_ended(result, came));
+            result
+        };
+        match timeout_at(deadline, self.detached(work)).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Undecided::Ending),
+            Err(_) => Err(Undecided::Deadline),
+        }
+    }
+}
+
+impl Batch {
+    async fn run(&mut self, deadline: Instant) -> Result<Vec<Member>, Undecided> {
+        loop {
+            if Instant::now() >= deadline {
+                return Err(Undecided::Deadline);
+            }
+            match self.attempt().await {
+                Ok(Attempt::Ended(members)) => return Ok(members),
+                Ok(Attempt::Lost) | Err(LedgerError::Conflict) => self.losses += 1,
+                Ok(Attempt::Waits) | Err(LedgerError::Unavailable(_)) => sleep(PAUSE).await,
+                Err(error) => return Err(Undecided::Ledger(Arc::new(error))),
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Attempt, LedgerError> {
+        let engine = self.engine.clone();
+        if !engine.policies.are_fresh() {
+            engine.policies.refresh(&engine.ledger).await?;
+        }
+        if self.grants_wait().await {
+            return Ok(Attempt::Waits);
+        }
+        let _turn = self.turn().await;
+        let seen = engine.ledger.look(&self.look()).await?;
+        reach("atomic.looked");
+        let decision = match self.sent.take() {
+            Some(sent) if sent.stands(&seen) => return Ok(self.end(sent)),
+            // It may still be on its way in: the same drafts are sent again.
+            Some(sent) if sent.may_stand(&seen) => sent,
+            Some(_) | None => self.decide(&seen).await?,
+        };
+        if self.is_doomed || decision.is_refused() {
+            return Ok(Attempt::Ended(decision.refuse()));
+        }
+        if decision.drafts.is_empty() {
+            return Ok(self.end(decision));
+        }
+        match engine.ledger.append_all(&decision.drafts).await {
+            Ok(true) => {
+                reach("atomic.committed");
+                Ok(self.end(decision))
+            }
+            Ok(false) => Ok(Attempt::Lost),
+            Err(error @ LedgerError::Unavailable(_)) => {
+                self.sent = Some(decision);
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn works(&self) -> impl Iterator<Item = &Work> {
+        self.claims.iter().flatten()
+    }
+
+    fn accounts(&self) -> Vec<AccountId> {
+        let accounts: HashSet<AccountId> = self.works().map(|work| work.account).collect();
+        accounts.into_iter().collect()
+    }
+
+    /// Whether grants that Redis alone decided wait for the ledger: the batch comes after them.
+    async fn grants_wait(&self) -> bool {
+        let Some(counting) = &self.engine.counting else {
+            return false;
+        };
+        let counted = self
+            .works()
+            .filter(|work| work.policy.rule.may_be_counted());
+        let accounts: HashSet<AccountId> = counted.map(|work| work.account).collect();
+        let ask = |account: &AccountId| Ask {
+            account: *account,
+            key: None,
+            looks_at_queue: true,
+        };
+        let asks: Vec<Ask> = accounts.iter().map(ask).collect();
+        let answers = counting.counters.ask(&asks).await.unwrap_or_default();
+        let waiting = asks
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.grants_wait);
+        let waiting: Vec<AccountId> = waiting.map(|(ask, _)| ask.account).collect();
+        waiting
+            .iter()
+            .for_each(|account| counting.drain.grants_wait(*account));
+        !waiting.is_empty()
+    }
+
+    /// Without its turn it goes on: the guard is what makes it right.
+    async fn turn(&self) -> Option<Turn> {
+        if self.losses < LOSSES_BEFORE_TURN {
+            return None;
+        }
+        let accounts = self.accounts();
+        let turn = self.engine.ledger.turn(&accounts);
+        timeout_at(Instant::now() + TURN_TIMEOUT, turn)
+            .await
+            .ok()?
+            .ok()
+    }
+
+    fn look(&self) -> Look {
+        let sent = self.sent.iter().flat_map(Decision::entries);
+        Look {
+            accounts: self.accounts(),
+            keys: self.works().filter_map(|work| work.key).collect(),
+            entries: sent.map(|entry| entry.id).collect(),
+            ..Look::default()
+        }
+    }
+
+    /// Decides every claim on what the ledger says, those of an account one after the other.
+    async fn decide(&self, seen: &Seen) -> Result<Decision, LedgerError> {
+        let mut members: BTreeMap<usize, Made> = BTreeMap::new();
+        let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
+        for (index, claim) in self.claims.iter().enumerate() {
+            let work = match claim {
+                Ok(work) => work,
+                Err(failure) => {
+                    members.insert(index, Made::Ended(Err(failure.clone())));
+                    continue;
+                }
+            };
+            let mut entries = seen.entries.iter();
+            match entries.find(|entry| work.key.is_some() && entry.key == work.key) {
+                Some(entry) => {
+                    members.insert(index, Made::Ended(Ok(work.repeats(entry.clone()))));
+                }
+                None => accounts
+                    .entry(work.account)
+                    .or_default()
+                    .push((index, work)),
+            }
+        }
+        let mut drafts = Vec::new();
+        for (account, claims) in accounts {
+            let works: Vec<&Work> = claims.iter().map(|(_, work)| *work).collect();
+            let last = seen.lines.get(&account);
+            let (policy, decided, appended) = self.decide_account(account, &works, last).await?;
+            for ((index, _), decided) in claims.iter().zip(decided) {
+                let made = match decided {
+                    Decided::Entry(entry) | Decided::Repeated(entry) => {
+                        Made::Entry(drafts.len(), entry)
+                    }
+                    Decided::Stands(entry) => Made::Ended(Ok(Outcome::Repeated(*entry))),
+                    Decided::Refused(refusal) => {
+                        Made::Ended(Ok(Outcome::Refused(policy.clone(), refusal)))
+                    }
+                };
+                members.insert(*index, made);
+            }
+            if !appended.is_empty() {
+                drafts.push(Draft {
+                    account,
+                    policy: policy.id,
+                    subject: works.iter().find_map(|work| work.subject.clone()),
+                    after: last.cloned(),
+                    entries: appended,
+                });
+            }
+        }
+        Ok(Decision {
+            members: members.into_values().collect(),
+            drafts,
+        })
+    }
+
+    async fn decide_account(
+        &self,
+        account: AccountId,
+        works: &[&Work],
+        last: Option<&Line>,
+    ) -> Result<(Arc<Policy>, Vec<Decided>, Vec<Entry>), LedgerError> {
+        let (policies, ledger) = (&self.engine.policies, &self.engine.ledger);
+        let now = self.engine.clock.now();
+        let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
+        let policy = policy.await?;
+        let mut known = Known::default();
+        loop {
+            let decide = || {
+                let mut drafting = Drafting::begin(account, &policy, last.cloned(), &known, now)?;
+                let decided = works.iter().map(|work| drafting.decide(work));
+                let decided: Vec<Decided> = decided.collect::<Result<_, Unknown>>()?;
+                Ok((decided, drafting.entries))
+            };
+            match decide() {
+                Ok((decided, entries)) => return Ok((policy, decided, entries)),
+                Err(unknown) => known.learn(unknown, ledger, account, last, now).await?,
+            }
+        }
+    }
+
+    /// Settles the counters, and tells every claim what became of it: the drafts stand.
+    fn end(&self, decision: Decision) -> Attempt {
+        let now = self.engine.clock.now();
+        for draft in &decision.drafts {
+            self.engine.queues.settle.appended(draft, now);
+        }
+        let Decision { members, drafts } = decision;
+        let member = |made| match made {
+            Made::Entry(draft, entry) => {
+                let entry: Entry = drafts[draft].entries[entry].clone();
+                Some(Ok(Outcome::Entered(entry)))
+            }
+            Made::Ended(result) => Some(result),
+        };
+        Attempt::Ended(members.into_iter().map(member).collect())
+    }
+}
+
+impl Decision {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.drafts.iter().flat_map(|draft| &draft.entries)
+    }
+
+    /// Whether something stands in the way.
+    fn is_refused(&self) -> bool {
+        let is_refused = |made: &Made| match made {
+            Made::Entry(..) | Made::Ended(Ok(Outcome::Entered(_) | Outcome::Repeated(_))) => false,
+            Made::Ended(Ok(Outcome::KeyReused | Outcome::Refused(..)) | Err(_)) => true,
+        };
+        self.members.iter().any(is_refused)
+    }
+
+    fn refuse(self) -> Vec<Member> {
+        let member = |made| match made {
+            Made::Entry(..) => None,
+            Made::Ended(result) => Some(result),
+        };
+        self.members.into_iter().map(member).collect()
+    }
+
+    /// Whether its transaction was committed.
+    fn stands(&self, seen: &Seen) -> bool {
+        let stands = |entry: &Entry| seen.entries.iter().any(|seen| seen.id == entry.id);
+        self.entries().any(stands)
+    }
+
+    /// Whether its transaction may yet be committed: every account still has the last line that
+    /// was assumed, and no key is taken.
+    fn may_stand(&self, seen: &Seen) -> bool {
+        let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
+        let is_free = |entry: &Entry| {
+            entry.key.is_none() || seen.entries.iter().all(|seen| seen.key != entry.key)
+        };
+        self.drafts.iter().all(|draft| {
+            number(draft.after.as_ref()) == number(seen.lines.get(&draft.account))
+                && draft.entries.iter().all(is_free)
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Making, ending and revoking API keys, and reading them.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::access::{first_version, generate_secret, hash};
+use super::edit::cut_page;
+use super::{Engine, Failure, ListFailure, Precondition, cursor};
+use crate::domain::key::{Key, KeyRule};
+use crate::domain::policy::PolicyName;
+use crate::ledger::KeyChange;
+
+/// Why a key was not made or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// There is nothing to change.
+    #[error("no such key")]
+    UnknownKey,
+    /// The key stands at another version.
+    #[error("the key stands at version {0}")]
+    PreconditionFailed(u32),
+    /// A revoked key has no other end.
+    #[error("the key is revoked")]
+    Revoked,
+    /// Without it nobody could make keys any more.
+    #[error("it is the last admin key without an end")]
+    LastAdmin,
+    /// It would be confined to policies that do not exist or are archived: these, by their
+    /// places.
+    #[error("it names unknown policies")]
+    UnknownPolicies(Vec<(usize, PolicyName)>),
+}
+
+impl Engine {
+    /// Makes a key. Its secret is returned, and known to nobody else.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError::UnknownPolicies`] inside.
+    pub async fn create_key(
+        self: &Arc<Self>,
+        rule: KeyRule,
+        reason: Option<String>,
+        made_by: Arc<str>,
+    ) -> Result<Result<(Key, String), KeyError>, Failure> {
+        let engine = self.clone();
+        let work = async move {
+            // Another instance may have made or archived a policy just now.
+            engine.policies.refresh(&engine.ledger).await?;
+            let unknown = engine.unknown_policies(&rule);
+            if !unknown.is_empty() {
+                return Ok(Err(KeyError::UnknownPolicies(unknown)));
+            }
+            let key = first_version(rule, reason, &made_by, engine.clock.now());
+            let secret = generate_secret();
+            engine.ledger.add_key(&key, &hash(&secret)).await?;
+            engine.learn_keys().await;
+            Ok(Ok((key, secret)))
+        };
+        self.detached(work).await?
+    }
+
+    fn unknown_policies(&self, rule: &KeyRule) -> Vec<(usize, PolicyName)> {
+        let names = rule.policies.as_deref().unwrap_or_default();
+        let now = self.clock.now();
+        let is_known = |name: &PolicyName| {
+            let policy = self.policies.get(name, now);
+            policy.is_some_and(|policy| !policy.archived)
+        };
+        let unknown = names.iter().cloned().enumerate();
+        unknown.filter(|(_, name)| !is_known(name)).collect()
+    }
+
+    /// Gives a key an end, another one, or none any more.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn end_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        ends_at: Option<DateTime<Utc>>,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let change = move |key: &Key| match key.rule.revoked {
+            true => Err(KeyError::Revoked),
+            false => Ok(KeyRule {
+                ends_at,
+                ..key.rule.clone()
+            }),
+        };
+        self.change_key(id, reason, precondition, changed_by, change)
+            .await
+    }
+
+    /// Revokes a key for good. One that is revoked already is left as it is.
+    ///
+    /// # Errors
+    /// [`Failure`] outside, [`KeyError`] inside.
+    pub async fn revoke_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let change = |key: &Key| {
+            Ok(KeyRule {
+                revoked: true,
+                ..key.rule.clone()
+            })
+        };
+        self.change_key(id, reason, precondition, changed_by, change)
+            .await
+    }
+
+    /// What is so already is left as it is, whatever the precondition: a retry finds what it
+    /// wants (RFC 9110, section 13.1.1).
+    async fn change_key(
+        self: &Arc<Self>,
+        id: Uuid,
+        reason: String,
+        precondition: Precondition,
+        changed_by: Arc<str>,
+        change: impl Fn(&Key) -> Result<KeyRule, KeyError> + Send + Sync + 'static,
+    ) -> Result<Result<Key, KeyError>, Failure> {
+        let engine = self.clone();
+        let decide = move |key: Option<&Key>, another_admin_stays: bool| {
+            let key = key.ok_or(KeyError::UnknownKey)?;
+            let rule = change(key)?;
+            if rule == key.rule {
+                return Ok(KeyChange::Keep);
+            }
+            let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
+            if ends_an_admin && !another_admin_stays {
+                return Err(KeyError::LastAdmin);
+            }
+            if !precondition.holds(Some(key.version)) {
+                return Err(KeyError::PreconditionFailed(key.version));
+            }
+            let reason = Some(reason.clone());
+            Ok(KeyChange::Version { rule, reason })
+        };
+        let work = async move {
+            let now = engine.clock.now();
+            let changed = engine.ledger.edit_key(id, &changed_by, now, decide).await?;
+            engine.learn_keys().await;
+            Ok(changed)
+        };
+        self.detached(work).await?
+    }
+
+    /// Learns a change that this instance made at once. If it cannot just now, the next poll
+    /// does.
+    async fn learn_keys(&self) {
+        if let Err(error) = self.policies.refresh(&self.ledger).await {
+            tracing::warn!(
+                error = %crate::chain::Chain(&error),
+                "a change of a key is known here only with the next poll"
+            );
+        }
+    }
+
+    /// A key as it stands in the ledger.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn key(self: &Arc<Self>, id: Uuid) -> Result<Option<Key>, Failure> {
+        let engine = self.clone();
+        let work = async move { engine.ledger.key(id).await };
+        Ok(self.detached(work).await??)
+    }
+
+    /// A page of at most `limit` keys, newest first, and the cursor of the next.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn keys(
+        self: &Arc<Self>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Key>, Option<String>), ListFailure> {
+        const LIST: &str = "keys";
+        let identity = self.ledger.identity();
+        let before = match cursor {
+            Some(cursor) => Uuid::from_bytes(cursor::decode(identity, LIST, cursor)?),
+            None => Uuid::max(),
+        };
+        let engine = self.clone();
+        let work = async move { engine.ledger.keys(before, limit + 1).await };
+        let mut keys = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut keys, limit)
+            .map(|last| cursor::encode(identity, LIST, last.id.as_bytes()));
+        Ok((keys, next))
+    }
+}

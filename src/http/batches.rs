@@ -1,0 +1,219 @@
+//! Batches of claims.
+
+use std::collections::HashSet;
+
+use actix_web::{HttpResponse, ResponseError};
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::caller::{ByHandler, Caller, Claimer};
+use super::claims::{ClaimAnswer, ClaimBody, Claimed};
+use super::denial::DenialBody;
+use super::error::{ApiError, InvalidPart, Problem};
+use super::extract::{Body, EngineData, KeyHeader, Object, WholeNumber, engine};
+use super::openapi::{Faults4xx, Faults5xx, FaultsBody};
+use crate::chain::Chain;
+use crate::domain::claim::{Claim, IdempotencyKey};
+use crate::domain::policy::PolicyName;
+use crate::engine::Outcome;
+
+/// The most claims of a batch.
+const CLAIMS_MOST: usize = 1000;
+/// The largest body of a batch, in bytes: so many claims with all their metadata.
+pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Claims to be decided at once.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchBody {
+    /// 1 to 1000 claims.
+    #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
+    claims: Vec<Object<BatchClaim>>,
+    /// Whether all are to be granted, or none.
+    #[serde(default)]
+    atomic: bool,
+}
+
+/// A claim of a batch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchClaim {
+    /// The policy's name.
+    #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: String,
+    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    #[schema(example = "member-42", min_length = 1, max_length = 256)]
+    subject: String,
+    /// How many units; 1 when absent.
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    units: Option<WholeNumber>,
+    /// Makes the grant a hold, as in a single claim.
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    hold_seconds: Option<WholeNumber>,
+    /// Kept beside the grant.
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    metadata: Option<Map<String, Value>>,
+    /// What makes a retry safe; unique in its policy.
+    #[schema(example = "order-17", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// What became of each claim, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchAnswer {
+    items: Vec<BatchItem>,
+}
+
+/// What the claim alone would get, with its status.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum BatchItem {
+    /// Granted, now (201) or before (200).
+    Granted(GrantedItem),
+    /// Denied (429).
+    Denied(DenialBody),
+    /// Refused: the problem's status. 424, `failed-dependency`, for a claim of an atomic batch
+    /// that would have been granted.
+    Refused(Problem),
+}
+
+/// A claim that was granted.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GrantedItem {
+    /// 201 when it was granted now, 200 when it was before.
+    #[schema(example = 201)]
+    status: u16,
+    #[serde(flatten)]
+    answer: ClaimAnswer,
+}
+
+/// A claim as it can be decided, or why it cannot.
+type Checked = Result<(PolicyName, Claim), ApiError>;
+
+impl BatchClaim {
+    fn check(self, caller: &Caller<Claimer, ByHandler>) -> Checked {
+        let policy = PolicyName::new(&self.policy);
+        let policy = policy.map_err(|error| invalid("/policy", error))?;
+        caller.may_use(&policy)?;
+        let key = self.idempotency_key.as_deref().map(IdempotencyKey::parse);
+        let key = key.transpose();
+        let key = key.map_err(|error| invalid("/idempotency_key", error))?;
+        let body = ClaimBody {
+            subject: self.subject,
+            units: self.units,
+            hold_seconds: self.hold_seconds,
+            dry_run: false,
+            metadata: self.metadata,
+        };
+        let (claim, _) = body.check(KeyHeader(key))?;
+        Ok((policy, claim))
+    }
+}
+
+fn invalid(pointer: &str, detail: impl ToString) -> ApiError {
+    ApiError::Invalid(vec![InvalidPart::body(pointer, detail)])
+}
+
+/// Claim units of several policies and subjects at once.
+///
+/// Each item is what the claim alone would get, with its status; they are decided at the same
+/// time, so nothing says which of two gets the last unit. With `atomic` all are granted in one
+/// transaction, those of a subject in their order, or none is: then those that would have been show 424. Safe to retry with
+/// the same keys.
+///
+/// Roles: `claim`, `admin`.
+#[utoipa::path(
+    post, path = "/v1/claims", operation_id = "claim_batch", tag = "claims",
+    request_body = BatchBody,
+    responses(
+        (status = 200, description = "What became of each claim, in their order.", body = BatchAnswer),
+        FaultsBody, Faults4xx, Faults5xx,
+    ),
+)]
+pub async fn post(
+    caller: Caller<Claimer, ByHandler>,
+    body: Body<BatchBody>,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let BatchBody { claims, atomic } = body.0;
+    if !(1..=CLAIMS_MOST).contains(&claims.len()) {
+        let detail = format!("a batch has 1 to {CLAIMS_MOST} claims");
+        return Err(invalid("/claims", detail));
+    }
+    let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
+    let checked: Vec<Checked> = claims.into_iter().map(check).collect();
+    let items = match atomic {
+        true => claim_together(checked, &data).await?,
+        false => {
+            let alone = checked.into_iter().map(|claim| claim_alone(claim, &data));
+            join_all(alone).await
+        }
+    };
+    Ok(HttpResponse::Ok().json(BatchAnswer { items }))
+}
+
+async fn claim_alone(claim: Checked, data: &EngineData) -> BatchItem {
+    let (policy, claim) = match claim {
+        Ok(checked) => checked,
+        Err(error) => return refused(&error),
+    };
+    let claimed = Claimed::of(&policy, &claim);
+    match data.claim(&policy, claim).await {
+        Ok(outcome) => tell(claimed, outcome, data).await,
+        Err(failure) => refused(&failure.into()),
+    }
+}
+
+async fn claim_together(
+    checked: Vec<Checked>,
+    data: &EngineData,
+) -> Result<Vec<BatchItem>, ApiError> {
+    let mut keys = HashSet::new();
+    for (index, claim) in checked.iter().enumerate() {
+        let Ok((policy, claim)) = claim else { continue };
+        let key = claim.key.as_ref().map(IdempotencyKey::as_str);
+        if key.is_some_and(|key| !keys.insert((policy, key))) {
+            let pointer = format!("/claims/{index}/idempotency_key");
+            return Err(invalid(&pointer, "another claim of the batch has this key"));
+        }
+    }
+    let is_doomed = checked.iter().any(Result::is_err);
+    let valid = checked.iter().flatten().cloned().collect();
+    let members = engine(data).claim_together(valid, is_doomed).await;
+    let mut members = members.map_err(ApiError::Undecided)?.into_iter();
+    let mut items = Vec::with_capacity(checked.len());
+    for claim in checked {
+        items.push(match claim {
+            Err(error) => refused(&error),
+            Ok((policy, claim)) => match members.next().flatten() {
+                Some(Ok(outcome)) => tell(Claimed::of(&policy, &claim), outcome, data).await,
+                Some(Err(failure)) => refused(&failure.into()),
+                None => refused(&ApiError::FailedDependency),
+            },
+        });
+    }
+    Ok(items)
+}
+
+async fn tell(claimed: Claimed, outcome: Outcome, data: &EngineData) -> BatchItem {
+    match claimed.tell(outcome, data).await {
+        Ok(granted) => BatchItem::Granted(GrantedItem {
+            status: if granted.is_repeat { 200 } else { 201 },
+            answer: granted.answer,
+        }),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &ApiError) -> BatchItem {
+    if error.status_code().is_server_error() {
+        let cause = Chain(error).to_string();
+        tracing::error!(cause, "a claim of a batch failed");
+    }
+    match error {
+        ApiError::Denied(denial) => BatchItem::Denied(denial.body()),
+        error => BatchItem::Refused(error.problem()),
+    }
+}

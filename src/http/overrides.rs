@@ -1,0 +1,262 @@
+//! Overrides: another `max` for one subject of a policy.
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::caller::{Admin, Auditor, Caller};
+use super::error::{ApiError, etag};
+use super::extract::{
+    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, SubjectPath, Then,
+    WholeNumber, engine, parse_instant,
+};
+use super::openapi::{
+    Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
+};
+use super::policies::{LimitAnswer, PageQuery, page_limit};
+use super::words;
+use crate::domain::identity::to_micros;
+use crate::domain::overrides::{Override, OverrideTerms};
+use crate::domain::policy::{LimitDraft, check_reason};
+use crate::engine::Precondition;
+
+/// An override as an admin writes it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideBody {
+    /// The `max` of some of the policy's limits, no two with the same `per`; the others stay.
+    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 6)]
+    limits: Vec<Object<OverrideLimitBody>>,
+    /// From this instant on the policy's own limits hold again; null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    until: Option<String>,
+    /// Why; required when an override is replaced. 1 to 1000 characters.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window; 0 blocks the subject.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideLimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
+    max: WholeNumber,
+    /// One that the policy has a limit for.
+    #[schema(value_type = words::Per, example = "day")]
+    per: String,
+}
+
+/// A version of an override.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideAnswer {
+    #[schema(example = "benefit")]
+    policy: String,
+    /// Null once it was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// 1, 2, 3 …: every change makes a new one.
+    #[schema(example = 1)]
+    version: u32,
+    limits: Vec<LimitAnswer>,
+    until: Option<DateTime<Utc>>,
+    /// When this version was made.
+    changed_at: DateTime<Utc>,
+    /// Who made it: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// Why.
+    #[schema(example = "vip")]
+    reason: Option<String>,
+}
+
+/// A page of overrides.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideList {
+    items: Vec<OverrideAnswer>,
+    /// Where the next page begins; null on the last.
+    next_cursor: Option<String>,
+}
+
+impl OverrideAnswer {
+    fn new(policy: &PolicyPath, found: Override) -> Self {
+        let terms = found.terms.as_ref();
+        let limits = terms.iter().flat_map(|terms| &terms.limits);
+        Self {
+            policy: policy.0.to_string(),
+            subject: found.subject.map(|subject| subject.as_str().to_owned()),
+            version: found.version,
+            limits: limits.map(LimitAnswer::from).collect(),
+            until: terms.and_then(|terms| terms.until),
+            changed_at: found.changed_at,
+            changed_by: found.changed_by,
+            reason: found.reason,
+        }
+    }
+}
+
+impl OverrideBody {
+    fn check(self, now: DateTime<Utc>) -> Result<(OverrideTerms, Option<String>), ApiError> {
+        let mut faults = Faults::default();
+        let until = self.until.as_deref().map(parse_instant).transpose();
+        let until = faults.body("/until", until).flatten().map(to_micros);
+        let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
+        faults.body("/reason", reason);
+        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
+            max: limit.max.0,
+            per: limit.per,
+        });
+        let limits: Vec<LimitDraft> = limits.collect();
+        let terms = OverrideTerms::check(&limits, until, now);
+        let terms = terms.map_err(|wrong| {
+            for fault in wrong {
+                faults.add(fault.into());
+            }
+        });
+        Ok((faults.or(terms.ok())?, self.reason))
+    }
+}
+
+/// Create or replace a subject's override.
+///
+/// It holds for the very next claim at the instance that took it, and everywhere within a
+/// second. A lower `max` never takes back what was granted. An override of an archived policy
+/// does nothing, and is there again once the policy is revived.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        SubjectInPath, IfMatch, IfNoneMatch,
+    ),
+    request_body = OverrideBody,
+    responses(
+        (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the override stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
+        FaultsBody, Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn put(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, precondition)): Then<
+        Body<OverrideBody>,
+        (PolicyPath, SubjectPath, Precondition),
+    >,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let (terms, reason) = body.0.check(data.now())?;
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine(&data)
+        .put_override(name, subject.0, terms, reason, precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let before = edited.before;
+    let mut response = match before.is_some_and(|before| before.terms.is_some()) {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Created(),
+    };
+    response.insert_header((header::ETAG, etag(edited.after.version)));
+    Ok(response.json(OverrideAnswer::new(&policy, edited.after)))
+}
+
+/// A subject's override, with its version as ETag.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        SubjectInPath,
+    ),
+    responses(
+        (status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String))),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn get(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let found = engine(&data)
+        .override_of(policy.0.clone(), &subject.0)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    Ok(HttpResponse::Ok()
+        .insert_header((header::ETAG, etag(found.version)))
+        .json(OverrideAnswer::new(&policy, found)))
+}
+
+/// The overrides of a policy, in an order that stays, those whose `until` has passed too.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/overrides", operation_id = "list_overrides", tag = "overrides",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        PageQuery,
+    ),
+    responses((status = 200, description = "A page.", body = OverrideList), Faults4xx, Faults404, Faults5xx),
+)]
+pub async fn list(
+    _caller: Caller<Auditor>,
+    query: Query<PageQuery>,
+    policy: PolicyPath,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let limit = page_limit(&query.0)?;
+    let cursor = query.0.cursor.as_deref();
+    let (found, next_cursor) = engine(&data)
+        .overrides(policy.0.clone(), limit, cursor)
+        .await?;
+    let items = found.into_iter();
+    Ok(HttpResponse::Ok().json(OverrideList {
+        items: items
+            .map(|found| OverrideAnswer::new(&policy, found))
+            .collect(),
+        next_cursor,
+    }))
+}
+
+/// Delete a subject's override: the policy's own limits hold again.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
+    params(
+        ("policy" = String, Path, pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit"),
+        SubjectInPath,
+        IfMatch,
+        ReasonQuery,
+    ),
+    responses(
+        (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
+        (status = 412, description = "`precondition-failed`: the override stands at another version.", body = super::error::Problem, content_type = "application/problem+json"),
+        Faults4xx, Faults404, Faults5xx,
+    ),
+)]
+pub async fn delete(
+    caller: Caller<Admin>,
+    query: Query<ReasonQuery>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    precondition: Precondition,
+    data: EngineData,
+) -> Result<HttpResponse, ApiError> {
+    let reason = query.0.check()?;
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine(&data)
+        .delete_override(name, subject.0, reason, precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let deleted = Override {
+        terms: edited.before.and_then(|before| before.terms),
+        ..edited.after
+    };
+    Ok(HttpResponse::Ok().json(OverrideAnswer::new(&policy, deleted)))
+}

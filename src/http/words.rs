@@ -1,0 +1,68 @@
+//! Words that a field may take, as schemas: what the domain has a list of is made from
+//! it, so that it cannot drift. The fields themselves are texts, since a wrong word is told with its place.
+
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::domain::{grant, key, policy, reconciliation, schedule, window};
+use crate::ledger::Ledger;
+
+macro_rules! words {
+    ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
+        $(#[doc = $doc])+
+        pub enum $name {}
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .description(Some(concat!($($doc),+).trim()))
+                    .enum_values(Some($words))
+                    .into()
+            }
+        }
+
+        impl ToSchema for $name {}
+    )+};
+}
+
+words! {
+    /// The length of a limit's windows.
+    Per = window::Per::ALL.map(window::Per::as_str);
+    /// A weekday.
+    Weekday = policy::WEEKDAYS.map(|(_, name)| name);
+    /// Where a policy's grants must stand before they are answered.
+    Durability = policy::Durability::ALL.map(policy::Durability::as_str);
+    /// Who decides a policy's claims while the ledger cannot.
+    OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
+    /// When a change of a policy takes effect.
+    Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
+    /// Whether a policy denies what does not fit.
+    Mode = ["enforce"];
+    /// What became of a claim.
+    ClaimOutcome = ["granted", "denied"];
+    /// That a claim was denied.
+    Denied = ["denied"];
+    /// What became of a grant.
+    GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
+    /// What an entry is.
+    EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
+    /// How an export is written.
+    ExportFormat = ["csv", "ndjson"];
+    /// What a key may do.
+    Role = key::Role::ALL.map(key::Role::as_str);
+    /// Whatever there is.
+    Anything = ["*"];
+    /// A filter that is there or not.
+    OnlyTrue = ["true"];
+    /// What became of the counters in a reconciliation.
+    CountersCompared =
+        reconciliation::CountersCompared::ALL.map(reconciliation::CountersCompared::as_str);
+    /// What differs.
+    DifferenceKind =
+        reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
+    /// Where the ledger is.
+    Store = Ledger::STORE_NAMES;
+    /// Whether an instance decides claims.
+    ReadinessStatus = ["ready", "not ready"];
+}

@@ -1,0 +1,205 @@
+"""A backend's story, told by the client that openapi-python-client made from openapi.yaml.
+
+scripts/check-contract runs it against a fresh perdiem, PERDIEM_URL, with an admin's PERDIEM_KEY.
+"""
+
+import datetime as dt
+import os
+from uuid import UUID
+
+from perdiem_client import AuthenticatedClient
+from perdiem_client.api.claims import claim, get_usage
+from perdiem_client.api.entries import adjust, list_entries
+from perdiem_client.api.grants import confirm_grant, get_grant, list_grants, reverse_grant
+from perdiem_client.api.overrides import (
+    delete_override,
+    get_override,
+    list_overrides,
+    put_override,
+)
+from perdiem_client.api.policies import (
+    archive_policy,
+    backtest_policy,
+    get_policy,
+    list_policy_versions,
+    put_policy,
+)
+from perdiem_client.models import (
+    AdjustmentRequest,
+    Anything,
+    BacktestBody,
+    ClaimAnswer,
+    ClaimBody,
+    ClaimBodyMetadataType0,
+    ClaimOutcome,
+    DenialBody,
+    EntryKind,
+    GrantState,
+    LimitBody,
+    OnlyTrue,
+    OverrideBody,
+    OverrideLimitBody,
+    Per,
+    PolicyBody,
+    Problem,
+    ReversalRequest,
+)
+from perdiem_client.types import UNSET
+
+client = AuthenticatedClient(
+    base_url=os.environ["PERDIEM_URL"],
+    token=os.environ["PERDIEM_KEY"],
+    raise_on_unexpected_status=True,
+)
+
+
+def ask(operation, status, *arguments, **named):
+    """What an operation answers with; the status must be the one expected."""
+    response = operation.sync_detailed(*arguments, client=client, **named)
+    assert response.status_code == status, (operation.__name__, response.status_code, response.parsed)
+    return response.parsed
+
+
+def policies():
+    limits = [LimitBody(max_=3, per=Per.DAY), LimitBody(max_=30, per=Per.MONTH)]
+    made = ask(put_policy, 201, "benefit", body=PolicyBody(time_zone="GMT+8", limits=limits))
+    assert (made.name, made.version, made.time_zone) == ("benefit", 1, "+08:00")
+    assert [(limit.max_, limit.per) for limit in made.limits] == [(3, Per.DAY), (30, Per.MONTH)]
+
+    changed = PolicyBody(time_zone="GMT+8", limits=limits, description="3 a day", reason="words")
+    stale = ask(put_policy, 412, "benefit", body=changed, if_match='"9"')
+    assert isinstance(stale, Problem) and stale.type_ == "/docs#precondition-failed"
+    assert ask(put_policy, 200, "benefit", body=changed, if_match='"1"').version == 2
+    assert ask(get_policy, 200, "benefit").description == "3 a day"
+    versions = ask(list_policy_versions, 200, "benefit").items
+    assert [(version.version, version.reason) for version in versions] == [(2, "words"), (1, None)]
+
+    wrong = ask(put_policy, 422, "wrong", body=PolicyBody(time_zone="Mars/Base", limits=[]))
+    assert {part.pointer for part in wrong.errors} == {"#/time_zone", "#/limits"}
+
+
+def claims():
+    def order(number, **named):
+        metadata = ClaimBodyMetadataType0.from_dict({"order": f"A-{number}"})
+        return {
+            "policy": "benefit",
+            "idempotency_key": f"order-{number}",
+            "body": ClaimBody(subject="member-42", metadata=metadata, **named),
+        }
+
+    first = ask(claim, 201, **order(1))
+    assert isinstance(first, ClaimAnswer) and first.outcome is ClaimOutcome.GRANTED
+    assert isinstance(first.grant.id, UUID) and first.grant.state is GrantState.GRANTED
+    assert first.grant.metadata["order"] == "A-1"
+    assert [(limit.used, limit.remaining) for limit in first.limits] == [(1, 2), (1, 29)]
+    again = ask(claim, 200, **order(1))
+    assert again.grant == first.grant
+    reused = ask(claim, 422, **order(1, units=2))
+    assert reused.type_ == "/docs#idempotency-key-reused"
+
+    would = ask(claim, 200, "benefit", body=ClaimBody(subject="member-42", units=2, dry_run=True))
+    assert would.outcome is ClaimOutcome.GRANTED and would.grant is UNSET
+    ask(claim, 201, **order(2))
+    ask(claim, 201, **order(3))
+    denied = ask(claim, 429, **order(4))
+    assert isinstance(denied, DenialBody) and denied.violated_policies == [Per.DAY]
+    would = ask(claim, 200, "benefit", body=ClaimBody(subject="member-42", dry_run=True))
+    assert would.outcome is ClaimOutcome.DENIED
+
+    usage = ask(get_usage, 200, "benefit", "member-42")
+    assert [(limit.per, limit.used) for limit in usage.limits] == [(Per.DAY, 3), (Per.MONTH, 3)]
+    # A subject is percent-encoded, its slash too.
+    ask(claim, 201, "benefit", body=ClaimBody(subject="group/ö 1"))
+    assert ask(get_usage, 200, "benefit", "group/ö 1").limits[0].used == 1
+    return first.grant
+
+
+def grants(first):
+    assert ask(get_grant, 200, first.id) == first
+    seen, cursor = [], UNSET
+    while cursor is not None:
+        page = ask(list_grants, 200, policy="benefit", subject="member-42", limit=2, cursor=cursor)
+        seen += page.items
+        cursor = page.next_cursor
+    assert len(seen) == 3 and seen[-1] == first
+    found = ask(list_grants, 200, idempotency_key="order-1", state=GrantState.GRANTED)
+    assert found.items == [first]
+    ask(list_grants, 422, cursor="nobody-gave-this-one")
+
+
+def corrections(first):
+    """A grant is given back, once; units are entered by hand."""
+    reason = ReversalRequest(reason="SMS gateway refused")
+    reversed_ = ask(reverse_grant, 201, first.id, body=reason)
+    assert reversed_.grant.state is GrantState.REVERSED
+    assert reversed_.grant.reversal.reason == "SMS gateway refused"
+    assert reversed_.limits[0].used == 2
+    assert ask(reverse_grant, 200, first.id, body=reason).grant == reversed_.grant
+    assert ask(get_grant, 200, first.id) == reversed_.grant
+    conflict = ask(confirm_grant, 409, first.id)
+    assert isinstance(conflict, Problem)
+    nobody = UUID("0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")
+    assert ask(reverse_grant, 404, nobody, body=reason).type_ == "/docs#not-found"
+
+    opening = {
+        "body": AdjustmentRequest(units=2, reason="opening balance"),
+        "idempotency_key": "opening-7",
+    }
+    entered = ask(adjust, 201, "benefit", "member-7", **opening)
+    assert entered.kind is EntryKind.ADJUSTMENT and entered.limits[0].used == 2
+    assert ask(adjust, 200, "benefit", "member-7", **opening) == entered
+    ask(adjust, 422, "benefit", "member-7", body=AdjustmentRequest(units=-3, reason="too many"))
+    entries = ask(list_entries, 200, "benefit", "member-42").items
+    kinds = [entry.kind for entry in entries]
+    assert kinds == [EntryKind.REVERSAL, EntryKind.GRANT, EntryKind.GRANT, EntryKind.GRANT]
+    assert (entries[0].units, entries[0].grant) == (-1, first.id)
+
+
+def overrides():
+    """One customer gets more for a day."""
+    tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    more = OverrideBody(
+        limits=[OverrideLimitBody(max_=10, per=Per.DAY)], until=tomorrow, reason="vip"
+    )
+    made = ask(put_override, 201, "benefit", "member-42", body=more)
+    assert (made.subject, made.version, made.until) == ("member-42", 1, tomorrow)
+    limits = ask(get_usage, 200, "benefit", "member-42").limits
+    assert [limit.max_ for limit in limits] == [10, 30]
+    assert ask(get_override, 200, "benefit", "member-42") == made
+    assert ask(list_overrides, 200, "benefit").items == [made]
+    ask(put_override, 412, "benefit", "member-42", body=more, if_none_match=Anything.VALUE_0)
+    ask(delete_override, 200, "benefit", "member-42", reason="the day is over")
+    assert ask(get_usage, 200, "benefit", "member-42").limits[0].max_ == 3
+    hourly = OverrideBody(limits=[OverrideLimitBody(max_=1, per=Per.HOUR)])
+    wrong = ask(put_override, 422, "benefit", "member-42", body=hourly)
+    assert wrong.errors[0].pointer == "#/limits/0/per"
+
+
+def drafts():
+    """A draft of the policy meets today's grants."""
+    limits = [LimitBody(max_=1, per=Per.DAY)]
+    draft = PolicyBody(time_zone="GMT+8", limits=limits, reason="a try")
+    today = dt.datetime.now(dt.timezone(dt.timedelta(hours=8))).date()
+    days = {"from_": today - dt.timedelta(days=1), "to": today + dt.timedelta(days=1)}
+    tried = ask(backtest_policy, 200, "benefit", body=BacktestBody(policy=draft, **days))
+    assert (tried.total.denied_grants, tried.total.denied_subjects) == (2, 1)
+    assert tried.first_denied[0].subject == "member-42"
+    tried = ask(put_policy, 200, "benefit", body=draft, dry_run=OnlyTrue.TRUE)
+    assert tried.version == 3 and ask(get_policy, 200, "benefit").version == 2
+
+
+def farewell():
+    archived = ask(archive_policy, 200, "benefit", reason="the campaign is over")
+    assert archived.archived
+    gone = ask(claim, 404, "benefit", body=ClaimBody(subject="member-42"))
+    assert gone.type_ == "/docs#unknown-policy"
+
+
+policies()
+granted = claims()
+grants(granted)
+corrections(granted)
+overrides()
+drafts()
+farewell()
+print("a generated client did what openapi.yaml says")

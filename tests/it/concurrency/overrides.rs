@@ -1,0 +1,334 @@
+//! Overrides: another `max` for one subject holds at once, until its end, and never lets a
+//! subject over the `max` of the moment.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chrono::{SecondsFormat, TimeDelta};
+use perdiem::domain::grant::Provisional;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::app::{Answer, App, NOON, Stack, eventually, instant, on_every_stack};
+use crate::support::books::Books;
+use crate::support::crowd::{Fleet, all_at_once};
+use crate::support::dice::Dice;
+
+on_every_stack!(
+    an_override_holds_for_the_very_next_claim,
+    an_override_holds_everywhere_soon,
+    an_override_ends,
+    a_retry_gets_its_grant_whatever_the_override_says,
+    overrides_that_change_under_load,
+);
+
+/// The ways in which a stack decides.
+fn durabilities(stack: Stack) -> &'static [&'static str] {
+    match stack {
+        Stack::Sqlite | Stack::Postgres => &["recorded"],
+        Stack::RedisAndSqlite | Stack::RedisAndPostgres => &["recorded", "counted"],
+    }
+}
+
+fn policy(max: u64, durability: &str) -> Value {
+    json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": max, "per": "day" }, { "max": 1000, "per": "month" }],
+        "durability": durability,
+        "reason": "a test",
+    })
+}
+
+/// The day's `max` and units used, as an answer shows them.
+fn day(answer: &Answer) -> (u64, u64) {
+    let limit = answer.json()["limits"][0].clone();
+    let number = |name: &str| limit[name].as_u64().expect("a number");
+    (number("max"), number("used"))
+}
+
+/// A client that claims, with keys of its own or without.
+struct Client {
+    app: Arc<App>,
+    subject: String,
+    has_keys: bool,
+    claims: u32,
+}
+
+impl Client {
+    async fn claim(&mut self, units: u64) -> Answer {
+        self.claims += 1;
+        let key = format!("{}-{}", self.subject, self.claims);
+        let key = self.has_keys.then_some(key);
+        let body = json!({ "subject": self.subject, "units": units });
+        self.app.claim_body(body, key.as_deref()).await
+    }
+
+    #[track_caller]
+    fn is_granted(answer: &Answer, expected: (u64, u64)) {
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        assert_eq!(day(answer), expected, "{answer:?}");
+    }
+
+    #[track_caller]
+    fn is_denied(answer: &Answer, expected: (u64, u64)) {
+        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
+        assert_eq!(day(answer), expected, "{answer:?}");
+        assert_eq!(answer.json()["limits"][0]["remaining"], 0, "{answer:?}");
+    }
+
+    #[track_caller]
+    fn never_fits(answer: &Answer, max: u64) {
+        assert_eq!(
+            answer.status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{answer:?}"
+        );
+        let words = format!("max per day is {max}");
+        assert!(answer.text.contains(&words), "{answer:?}");
+    }
+}
+
+/// At the instance that took it, with a counter that was confirmed just now.
+async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    let app = fleet.app(0);
+    for durability in durabilities(stack) {
+        assert!(
+            app.put_policy("benefit", policy(3, durability))
+                .await
+                .status
+                .is_success()
+        );
+        fleet.everybody_knows_all().await;
+        for has_keys in [false, true] {
+            let subject = format!("{durability}-{has_keys}");
+            let mut client = Client {
+                app: app.clone(),
+                subject: subject.clone(),
+                has_keys,
+                claims: 0,
+            };
+            for used in 1..=3 {
+                Client::is_granted(&client.claim(1).await, (3, used));
+            }
+            Client::is_denied(&client.claim(1).await, (3, 3));
+            // Higher.
+            app.override_day(&subject, 5).await;
+            Client::is_granted(&client.claim(1).await, (5, 4));
+            Client::is_granted(&client.claim(1).await, (5, 5));
+            Client::is_denied(&client.claim(1).await, (5, 5));
+            Client::never_fits(&client.claim(6).await, 5);
+            // Lower: nothing is taken back.
+            app.override_day(&subject, 2).await;
+            Client::is_denied(&client.claim(1).await, (2, 5));
+            // Units that the policy alone would allow are denied, others never fit.
+            Client::is_denied(&client.claim(3).await, (2, 5));
+            Client::never_fits(&client.claim(4).await, 3);
+            // Higher, and units above the policy's own max.
+            app.override_day(&subject, 20).await;
+            Client::is_granted(&client.claim(12).await, (20, 17));
+            // Blocked.
+            app.override_day(&subject, 0).await;
+            Client::is_denied(&client.claim(1).await, (0, 17));
+            Client::is_denied(&client.claim(3).await, (0, 17));
+            Client::never_fits(&client.claim(4).await, 3);
+            // None, and the policy's own again.
+            app.override_day(&subject, 18).await;
+            Client::is_granted(&client.claim(1).await, (18, 18));
+            let deleted = app.delete_override(&subject).await;
+            assert_eq!(deleted.status, StatusCode::OK, "{deleted:?}");
+            Client::is_denied(&client.claim(1).await, (3, 18));
+            // A policy's change counts under an override too, where the override is silent.
+            app.override_day(&subject, 30).await;
+            Client::is_granted(&client.claim(1).await, (30, 19));
+        }
+        // Somebody else's limits are their own.
+        let other = app.claim(&format!("{durability}-other"), None).await;
+        Client::is_granted(&other, (3, 1));
+    }
+    let books = Books::open(&fleet.ground).await;
+    books.counters_follow().await;
+    books.audit().await;
+}
+
+async fn an_override_holds_everywhere_soon(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    for durability in durabilities(stack) {
+        let put = fleet.apps[0].put_policy("benefit", policy(1, durability));
+        assert!(put.await.status.is_success());
+        fleet.everybody_knows_all().await;
+        for app in &fleet.apps {
+            let claim = app.claim(durability, None).await;
+            assert!(
+                [StatusCode::CREATED, StatusCode::TOO_MANY_REQUESTS].contains(&claim.status),
+                "{claim:?}"
+            );
+        }
+        fleet.apps[0].override_day(durability, 1000).await;
+        for app in &fleet.apps {
+            eventually("the raise holds everywhere", || async {
+                app.claim(durability, None).await.status == StatusCode::CREATED
+            })
+            .await;
+        }
+        fleet.apps[0].override_day(durability, 0).await;
+        for app in &fleet.apps {
+            eventually("the block holds everywhere", || async {
+                app.claim(durability, None).await.status == StatusCode::TOO_MANY_REQUESTS
+            })
+            .await;
+            // And once it does, it goes on holding.
+            for _ in 0..3 {
+                Client::is_denied(
+                    &app.claim(durability, None).await,
+                    day(&app.claim(durability, None).await),
+                );
+            }
+        }
+    }
+}
+
+async fn an_override_ends(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    let app = fleet.app(0);
+    for durability in durabilities(stack) {
+        fleet.clock.set(instant(NOON));
+        assert!(
+            app.put_policy("benefit", policy(1, durability))
+                .await
+                .status
+                .is_success()
+        );
+        let until = instant(NOON) + TimeDelta::hours(1);
+        let body = json!({
+            "limits": [{ "max": 3, "per": "day" }],
+            "until": until.to_rfc3339_opts(SecondsFormat::Micros, true),
+        });
+        let put = app.put_override(durability, body).await;
+        assert_eq!(put.status, StatusCode::CREATED, "{put:?}");
+        let usage = format!("/v1/policies/benefit/subjects/{durability}");
+        Client::is_granted(&app.claim(durability, None).await, (3, 1));
+        fleet.clock.set(until - TimeDelta::microseconds(1));
+        Client::is_granted(&app.claim(durability, None).await, (3, 2));
+        let shown = app.get(&usage).await;
+        assert_eq!(day(&shown), (3, 2));
+        assert_eq!(
+            shown.json()["override"]["until"],
+            "2026-11-21T04:04:05.678901Z"
+        );
+        fleet.clock.set(until);
+        Client::is_denied(&app.claim(durability, None).await, (1, 2));
+        let shown = app.get(&usage).await;
+        assert_eq!(day(&shown), (1, 2));
+        assert_eq!(shown.json().get("override"), None);
+    }
+    let books = Books::open(&fleet.ground).await;
+    books.counters_follow().await;
+    books.audit().await;
+}
+
+async fn a_retry_gets_its_grant_whatever_the_override_says(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    for durability in durabilities(stack) {
+        let put = fleet.apps[0].put_policy("benefit", policy(2, durability));
+        assert!(put.await.status.is_success());
+        fleet.everybody_knows_all().await;
+        let key = format!("{durability}-1");
+        let first = fleet.apps[0].claim(durability, Some(&key)).await;
+        assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+        for max in [0, 9, 1] {
+            fleet.apps[0].override_day(durability, max).await;
+            fleet.everybody_knows_all().await;
+            for app in &fleet.apps {
+                let again = app.claim(durability, Some(&key)).await;
+                assert_eq!(again.status, StatusCode::OK, "{again:?}");
+                assert_eq!(day(&again), (2, 1), "{again:?}");
+                assert_eq!(again.json()["grant"]["id"], first.json()["grant"]["id"]);
+            }
+        }
+    }
+}
+
+/// Each grant fits under the `max` of its moment, which is one that somebody put; and in the
+/// end there is exactly as much as the last one says.
+async fn overrides_that_change_under_load(stack: Stack) {
+    const SUBJECTS: usize = 3;
+    const OWN: u64 = 7;
+    for durability in durabilities(stack) {
+        let fleet = Arc::new(Fleet::start(stack, instant(NOON)).await);
+        let put = fleet.apps[0].put_policy("benefit", policy(OWN, durability));
+        assert!(put.await.status.is_success());
+        fleet.everybody_knows_all().await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = all_at_once(12, |client| {
+            let (app, stop) = (fleet.app(client), stop.clone());
+            async move {
+                let mut dice = Dice::of(1, client);
+                let mut round = 0;
+                while !stop.load(Ordering::SeqCst) {
+                    round += 1;
+                    let subject = format!("member-{}", dice.below(SUBJECTS));
+                    let body = json!({ "subject": subject, "units": dice.between(1, 3) });
+                    let key = format!("{client}-{}", round / 2);
+                    let key = dice.percent(50).then_some(key);
+                    let answer = app.claim_body(body, key.as_deref()).await;
+                    let expected = [
+                        StatusCode::CREATED,
+                        StatusCode::TOO_MANY_REQUESTS,
+                        // A key of the round before, for the same claim or another.
+                        StatusCode::OK,
+                        StatusCode::UNPROCESSABLE_ENTITY,
+                    ];
+                    assert!(expected.contains(&answer.status), "{answer:?}");
+                }
+            }
+        });
+        let changes = async {
+            let mut dice = Dice::new(7);
+            let mut maxes = BTreeSet::from([OWN]);
+            for change in 0..60 {
+                let app = fleet.app(dice.below(2));
+                let subject = format!("member-{}", dice.below(SUBJECTS));
+                if dice.percent(15) {
+                    let deleted = app.delete_override(&subject).await.status;
+                    assert!([200, 404].contains(&deleted.as_u16()), "{deleted}");
+                    continue;
+                }
+                let max = dice.below(10 + change) as u64;
+                app.override_day(&subject, max).await;
+                maxes.insert(max);
+            }
+            stop.store(true, Ordering::SeqCst);
+            maxes
+        };
+        let (_, maxes) = tokio::join!(load, changes);
+
+        let books = Books::open(&fleet.ground).await;
+        books.counters_follow().await;
+        for grant in books.audit().await.values().flatten() {
+            let total = &grant.entry.line.totals[0];
+            assert!(maxes.contains(&total.max), "{grant:?}");
+            assert!(total.used <= total.max, "{grant:?}");
+            assert_ne!(
+                grant.entry.provisional,
+                Some(Provisional::Over),
+                "{grant:?}"
+            );
+        }
+        for subject in 0..SUBJECTS {
+            let subject = format!("member-{subject}");
+            fleet.apps[0].override_day(&subject, 90).await;
+            fleet.everybody_knows_all().await;
+            all_at_once(6, |client| {
+                let (app, subject) = (fleet.app(client), subject.clone());
+                async move { while app.claim(&subject, None).await.status == 201 {} }
+            })
+            .await;
+            let usage = format!("/v1/policies/benefit/subjects/{subject}");
+            assert_eq!(day(&fleet.apps[0].get(&usage).await), (90, 90));
+        }
+        books.counters_follow().await;
+        books.audit().await;
+    }
+}

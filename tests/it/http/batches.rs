@@ -1,0 +1,250 @@
+//! Batches of claims: one by one, and all or nothing.
+
+use chrono::TimeDelta;
+use futures_util::future::join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::problem;
+use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
+use crate::support::books::Books;
+use crate::support::crowd::Fleet;
+
+on_every_stack!(
+    each_item_is_what_the_claim_alone_would_get,
+    all_are_granted_or_none_is,
+    an_atomic_batch_is_safe_to_retry,
+    atomic_batches_race_for_the_last_units,
+);
+
+async fn send(app: &App, claims: Value, atomic: bool) -> Answer {
+    let body = json!({ "claims": claims, "atomic": atomic });
+    Answer::of(app.request(Method::POST, "/v1/claims").json(&body)).await
+}
+
+fn items(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["items"].as_array().expect("items").clone()
+}
+
+fn statuses(answer: &Answer) -> Vec<u64> {
+    items(answer)
+        .iter()
+        .map(|item| item["status"].as_u64().expect("a status"))
+        .collect()
+}
+
+async fn policies(app: &App) {
+    app.benefit(3, "GMT+8").await;
+    let sms = json!({ "time_zone": "UTC", "limits": [{ "max": 2, "per": "day" }] });
+    assert_eq!(app.put_policy("sms", sms).await.status, 201);
+}
+
+fn claim(policy: &str, subject: &str, units: u64) -> Value {
+    json!({ "policy": policy, "subject": subject, "units": units })
+}
+
+async fn used(app: &App, policy: &str, subject: &str) -> u64 {
+    let path = format!("/v1/policies/{policy}/subjects/{subject}");
+    let answer = app.get(&path).await;
+    answer.json()["limits"][0]["used"].as_u64().expect("units")
+}
+
+async fn each_item_is_what_the_claim_alone_would_get(stack: Stack) {
+    let (app, _clock) = App::with_clock(stack).await;
+    policies(&app).await;
+    let keyed = json!({ "policy": "sms", "subject": "a", "idempotency_key": "order-1" });
+    let alone = app
+        .claim_under("sms", json!({ "subject": "a" }), Some("order-1"))
+        .await;
+    for (subject, key) in [("full", "order-2"), ("other", "order-3")] {
+        let body = json!({ "subject": subject, "units": 2 });
+        app.claim_under("sms", body, Some(key)).await;
+    }
+    let claims = json!([
+        claim("benefit", "a", 3),
+        claim("sms", "full", 1),
+        claim("sms", "b", 2),
+        claim("sms", "b", 3),
+        claim("unknown", "a", 1),
+        claim("benefit", "", 1),
+        keyed,
+        { "policy": "sms", "subject": "b", "idempotency_key": "order-3" },
+        { "policy": "Sms", "subject": "b" },
+        { "policy": "sms", "subject": "c", "hold_seconds": 60, "metadata": { "order": "A-17" } },
+    ]);
+    let answer = send(&app, claims, false).await;
+    let expected = [201, 429, 201, 422, 404, 422, 200, 422, 422, 201];
+    assert_eq!(statuses(&answer), expected, "{answer:?}");
+    let items = items(&answer);
+    assert_eq!(items[0]["grant"]["units"], 3);
+    assert_eq!(items[1]["outcome"], "denied");
+    assert_eq!(items[1]["violated-policies"], json!(["day"]));
+    assert_eq!(items[3]["errors"][0]["pointer"], "#/units");
+    assert_eq!(items[5]["errors"][0]["pointer"], "#/subject");
+    assert_eq!(items[6]["grant"], alone.json()["grant"]);
+    assert_eq!(items[8]["errors"][0]["pointer"], "#/policy");
+    assert_eq!(items[9]["grant"]["state"], "held");
+    assert_eq!(items[9]["grant"]["metadata"]["order"], "A-17");
+    assert_eq!(used(&app, "benefit", "a").await, 3);
+}
+
+async fn all_are_granted_or_none_is(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    policies(&app).await;
+    let all = json!([
+        claim("benefit", "a", 2),
+        claim("benefit", "a", 1),
+        claim("sms", "a", 1),
+        claim("sms", "b", 2),
+    ]);
+    let answer = send(&app, all, true).await;
+    assert_eq!(statuses(&answer), [201; 4], "{answer:?}");
+    assert_eq!(items(&answer)[1]["limits"][0]["remaining"], 0);
+    assert_eq!(
+        items(&answer)[1]["grant"]["granted_at"],
+        "2026-11-21T03:04:05.678901Z"
+    );
+    // One that is denied keeps all others out, of whatever policy and subject.
+    let none = json!([
+        claim("benefit", "b", 1),
+        claim("sms", "a", 1),
+        claim("benefit", "a", 1),
+        claim("sms", "c", 1),
+    ]);
+    let answer = send(&app, none, true).await;
+    assert_eq!(statuses(&answer), [424, 424, 429, 424], "{answer:?}");
+    let kind = items(&answer)[0]["type"]
+        .as_str()
+        .expect("a type")
+        .to_owned();
+    assert!(kind.ends_with("#failed-dependency"), "{kind}");
+    // So does one that is wrong, or unknown.
+    for (wrong, status) in [
+        (claim("unknown", "b", 1), 404),
+        (claim("benefit", "", 1), 422),
+        (claim("benefit", "b", 4), 422),
+    ] {
+        let answer = send(&app, json!([claim("benefit", "b", 1), wrong]), true).await;
+        assert_eq!(statuses(&answer), [424, status], "{answer:?}");
+    }
+    for (policy, subject, units) in [("benefit", "b", 0), ("sms", "a", 1), ("sms", "c", 0)] {
+        assert_eq!(
+            used(&app, policy, subject).await,
+            units,
+            "{policy} {subject}"
+        );
+    }
+    // A subject that has no room for all of its own claims.
+    let twice = json!([claim("sms", "c", 1), claim("sms", "c", 2)]);
+    assert_eq!(statuses(&send(&app, twice, true).await), [424, 429]);
+    // The next day begins for both, at its own midnight.
+    clock.set(instant(NOON) + TimeDelta::days(1));
+    let again = json!([claim("benefit", "a", 3), claim("sms", "b", 2)]);
+    assert_eq!(statuses(&send(&app, again, true).await), [201, 201]);
+}
+
+async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    policies(&app).await;
+    let keyed = |subject: &str, key: &str| json!({ "policy": "sms", "subject": subject, "idempotency_key": key, "hold_seconds": 60 });
+    let batch = json!([keyed("a", "order-1"), keyed("b", "order-2")]);
+    let first = send(&app, batch.clone(), true).await;
+    assert_eq!(statuses(&first), [201, 201], "{first:?}");
+    let again = send(&app, batch, true).await;
+    assert_eq!(statuses(&again), [200, 200], "{again:?}");
+    for (first, again) in items(&first).iter().zip(items(&again)) {
+        assert_eq!(first["grant"], again["grant"]);
+    }
+    // What was granted before does not stand in the way of the rest, a reused key does.
+    let more = json!([keyed("a", "order-1"), keyed("c", "order-3")]);
+    assert_eq!(statuses(&send(&app, more, true).await), [200, 201]);
+    let reused = json!([keyed("d", "order-1"), keyed("d", "order-4")]);
+    assert_eq!(statuses(&send(&app, reused, true).await), [422, 424]);
+    assert_eq!(used(&app, "sms", "d").await, 0);
+    let twice = json!([keyed("d", "order-5"), keyed("d", "order-5")]);
+    let answer = send(&app, twice, true).await;
+    let told = problem(&answer, 422, "invalid");
+    assert_eq!(told["errors"][0]["pointer"], "#/claims/1/idempotency_key");
+    // Holds of a batch lapse like others.
+    clock.advance(TimeDelta::seconds(60));
+    let full = json!([claim("sms", "a", 2), claim("sms", "b", 2)]);
+    assert_eq!(statuses(&send(&app, full, true).await), [201, 201]);
+}
+
+async fn atomic_batches_race_for_the_last_units(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    fleet
+        .put("GMT+8", json!([{ "max": 10, "per": "day" }]))
+        .await;
+    // Each wants a unit of three subjects, in an order of its own, beside single claims.
+    let subjects = ["a", "b", "c"];
+    let race = (0..24).map(|client| {
+        let app = fleet.app(client);
+        async move {
+            let mut wanted = subjects.to_vec();
+            wanted.rotate_left(client % 3);
+            if client % 2 == 1 {
+                wanted.reverse();
+            }
+            let claims: Vec<Value> = wanted
+                .iter()
+                .map(|subject| claim("benefit", subject, 1))
+                .collect();
+            let answer = send(&app, json!(claims), true).await;
+            let single = app.claim(subjects[client % 3], None).await;
+            (answer, single)
+        }
+    });
+    let answers = join_all(race).await;
+    let mut granted = 0;
+    let mut singles = [0, 0, 0];
+    for (client, (answer, single)) in answers.iter().enumerate() {
+        let statuses = statuses(answer);
+        let all = statuses.iter().all(|status| *status == 201);
+        let none = statuses.iter().all(|status| matches!(status, 424 | 429));
+        assert!(all || none && statuses.contains(&429), "{statuses:?}");
+        granted += u64::from(all);
+        singles[client % 3] += u64::from(single.status == 201);
+    }
+    for (subject, singles) in subjects.iter().zip(singles) {
+        assert_eq!(
+            used(&fleet.app(0), "benefit", subject).await,
+            granted + singles
+        );
+        assert!(granted + singles <= 10);
+    }
+    let books = Books::open(&fleet.ground).await;
+    books.audit().await;
+    books.counters_follow().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_batches_are_told() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    for atomic in [false, true] {
+        problem(&send(&app, json!([]), atomic).await, 422, "invalid");
+        let many = vec![claim("benefit", "a", 1); 1001];
+        problem(&send(&app, json!(many), atomic).await, 422, "invalid");
+        for wrong in [
+            json!([{ "policy": "benefit" }]),
+            json!([{ "policy": "benefit", "subject": "a", "dry_run": true }]),
+            json!([["benefit", "a"]]),
+            json!({}),
+        ] {
+            problem(&send(&app, wrong, atomic).await, 400, "malformed");
+        }
+    }
+    assert_eq!(used(&app, "benefit", "a").await, 0);
+    // As many as may be, each with all that it may carry.
+    let metadata = json!({ "a": "x".repeat(4000) });
+    let claims: Vec<Value> = (0..1000)
+        .map(|number| {
+            let subject = format!("{number:0256}");
+            json!({ "policy": "benefit", "subject": subject, "metadata": metadata })
+        })
+        .collect();
+    let answer = send(&app, json!(claims), true).await;
+    assert_eq!(statuses(&answer), [201; 1000]);
+}

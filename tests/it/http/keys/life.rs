@@ -1,0 +1,197 @@
+//! A key's end: by the clock, by revocation, at every instance; and the last admin key's, which
+//! never comes.
+
+use chrono::TimeDelta;
+use perdiem::clock::Clock;
+use perdiem::clock::ManualClock;
+use reqwest::Method;
+use serde_json::json;
+
+use super::super::{all_items, problem};
+use super::{Made, end, make, make_role, revoke, status_of, with};
+use crate::support::app::{
+    Answer, App, Ground, KEY, NOON, Stack, eventually, instant, on_every_stack,
+};
+
+on_every_stack!(
+    a_key_ends_by_the_clock,
+    a_change_holds_for_the_very_next_request,
+    the_last_admin_key_stays,
+    of_two_admins_who_revoke_each_other_one_stays,
+);
+
+async fn a_key_ends_by_the_clock(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    let ends_at = "2026-11-21T04:00:00Z";
+    let body = json!({ "name": "a guest", "role": "audit", "ends_at": ends_at });
+    let key = make(&app, body).await;
+    assert_eq!(status_of(&app, &key.secret).await, 200);
+    clock.set(instant(ends_at) - TimeDelta::microseconds(1));
+    assert_eq!(status_of(&app, &key.secret).await, 200);
+    clock.set(instant(ends_at));
+    assert_eq!(status_of(&app, &key.secret).await, 401);
+    // It shows no sign of it, and can be given a later end.
+    let later = end(&app, KEY, &key.id, Some("2026-11-21T05:00:00Z")).await;
+    assert_eq!(later.status, 200, "{later:?}");
+    assert_eq!(status_of(&app, &key.secret).await, 200);
+    clock.advance(TimeDelta::hours(1));
+    assert_eq!(status_of(&app, &key.secret).await, 401);
+    assert_eq!(end(&app, KEY, &key.id, None).await.status, 200);
+    assert_eq!(status_of(&app, &key.secret).await, 200);
+}
+
+async fn a_change_holds_for_the_very_next_request(stack: Stack) {
+    let app = App::on(stack).await;
+    for _ in 0..10 {
+        let key = make_role(&app, "claim", None).await;
+        assert_eq!(status_of(&app, &key.secret).await, 200);
+        assert_eq!(revoke(&app, KEY, &key.id).await.status, 200);
+        assert_eq!(status_of(&app, &key.secret).await, 401);
+    }
+}
+
+/// Instances share a ledger on PostgreSQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_known_at_every_instance() {
+    for stack in [Stack::Postgres, Stack::RedisAndPostgres] {
+        let ground = Ground::new(stack);
+        let one = App::start(&ground).await;
+        let two = App::start(&ground).await;
+        one.benefit(3, "GMT+8").await;
+        let key = make_role(&one, "claim", Some("benefit")).await;
+        let is = async |status| {
+            eventually("the other instance knows", || async {
+                status_of(&two, &key.secret).await == status
+            })
+            .await;
+        };
+        is(200).await;
+        revoke(&one, KEY, &key.id).await;
+        is(401).await;
+        // One that starts afterwards knows it from the start.
+        let three = App::start(&ground).await;
+        assert_eq!(status_of(&three, &key.secret).await, 401);
+        let another = make_role(&two, "audit", None).await;
+        let four = App::start(&ground).await;
+        assert_eq!(status_of(&four, &another.secret).await, 200);
+        assert_eq!(all_items(&four, "/v1/keys").await.len(), 2);
+    }
+}
+
+async fn the_last_admin_key_stays(stack: Stack) {
+    let app = App::on(stack).await;
+    let far = Some("2100-01-01T00:00:00Z");
+    let first = make_role(&app, "admin", None).await;
+    // None of these counts.
+    make_role(&app, "claim", None).await;
+    make_role(&app, "audit", None).await;
+    let guest = json!({ "name": "a guest", "role": "admin", "ends_at": far });
+    let guest = make(&app, guest).await;
+    let refuses = async |key: &Made| {
+        for answer in [
+            revoke(&app, KEY, &key.id).await,
+            revoke(&app, &key.secret, &key.id).await,
+            end(&app, KEY, &key.id, far).await,
+            end(&app, &key.secret, &key.id, far).await,
+        ] {
+            let problem = problem(&answer, 409, "last-admin-key");
+            let detail = problem["detail"].as_str().expect("a detail");
+            assert!(detail.contains("make another one first"), "{detail}");
+        }
+        let found = app.get(&format!("/v1/keys/{}", key.id)).await.json();
+        assert_eq!(
+            (&found["revoked"], &found["ends_at"]),
+            (&json!(false), &json!(null))
+        );
+        assert_eq!(status_of(&app, &key.secret).await, 200);
+    };
+    refuses(&first).await;
+    let second = make_role(&app, "admin", None).await;
+    assert_eq!(end(&app, &second.secret, &first.id, far).await.status, 200);
+    refuses(&second).await;
+    // What has an end may be revoked, and what lost its end counts again.
+    assert_eq!(revoke(&app, KEY, &guest.id).await.status, 200);
+    assert_eq!(end(&app, KEY, &first.id, None).await.status, 200);
+    assert_eq!(revoke(&app, KEY, &second.id).await.status, 200);
+    refuses(&first).await;
+}
+
+async fn of_two_admins_who_revoke_each_other_one_stays(stack: Stack) {
+    let ground = Ground::new(stack);
+    let one = App::start(&ground).await;
+    let two = App::start(&ground).await;
+    let mut survivor = make_role(&one, "admin", None).await;
+    for round in 0..8 {
+        let rival = make_role(&one, "admin", None).await;
+        eventually("both instances know both keys", || async {
+            status_of(&two, &rival.secret).await == 200
+                && status_of(&two, &survivor.secret).await == 200
+        })
+        .await;
+        let strike = async |app: &App, by: &Made, of: &Made| match round % 2 {
+            0 => revoke(app, &by.secret, &of.id).await,
+            _ => end(app, &by.secret, &of.id, Some("2100-01-01T00:00:00Z")).await,
+        };
+        let (first, second) = tokio::join!(
+            strike(&one, &survivor, &rival),
+            strike(&two, &rival, &survivor)
+        );
+        let won = [&first, &second].map(|answer| answer.status == 200);
+        assert!(won[0] != won[1], "{first:?} {second:?}");
+        let loser = if won[0] { &second } else { &first };
+        // Too late, or by a key that was revoked already.
+        assert!([401, 409].contains(&loser.status.as_u16()), "{loser:?}");
+        if won[1] {
+            survivor = rival;
+        }
+        let found = one.get(&format!("/v1/keys/{}", survivor.id)).await.json();
+        assert_eq!(
+            (&found["revoked"], &found["ends_at"]),
+            (&json!(false), &json!(null))
+        );
+        assert_eq!(status_of(&one, &survivor.secret).await, 200);
+    }
+}
+
+/// The clock of the instance that checks, at each request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_instance_ends_keys_by_its_own_clock() {
+    let ground = Ground::new(Stack::Postgres);
+    let clock = ManualClock::at(instant(NOON));
+    let one = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(ManualClock::at(instant(NOON)));
+    })
+    .await;
+    let body = json!({ "name": "x", "role": "audit", "ends_at": "2026-11-21T04:00:00Z" });
+    let key = make(&one, body).await;
+    let two = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await;
+    assert_eq!(status_of(&two, &key.secret).await, 200);
+    clock.advance(TimeDelta::hours(1));
+    assert_eq!(status_of(&two, &key.secret).await, 401);
+    assert_eq!(status_of(&one, &key.secret).await, 200);
+}
+
+/// The key of the settings is an admin's, beside those of the ledger and not one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_the_settings_stays_an_admin() {
+    let ground = Ground::new(Stack::Sqlite);
+    // It may look like one of perdiem's, and be none.
+    let lookalike = "perdiem_not-a-checksum-at-all";
+    let app = App::start_with(&ground, |options| {
+        options.admin_key = Some(lookalike.to_owned());
+    })
+    .await;
+    let list = Answer::of(with(&app, lookalike, Method::GET, "/v1/keys")).await;
+    assert_eq!(list.json()["items"], json!([]));
+    let body = json!({ "name": "x", "role": "admin" });
+    let made = with(&app, lookalike, Method::POST, "/v1/keys").json(&body);
+    let made = Answer::of(made).await.json();
+    assert_eq!(made["changed_by"], "PERDIEM_ADMIN_KEY");
+    // A change by a key of the ledger bears its id.
+    let secret = made["secret"].as_str().expect("a secret");
+    let other = with(&app, secret, Method::POST, "/v1/keys").json(&body);
+    assert_eq!(Answer::of(other).await.json()["changed_by"], made["id"]);
+}

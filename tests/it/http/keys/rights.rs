@@ -1,0 +1,384 @@
+//! Every route × every role, and what confined keys reach.
+
+use std::collections::BTreeMap;
+
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+
+use super::super::{column, problem};
+use super::{client_from, make, make_role, with};
+use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
+
+on_every_stack!(
+    each_route_takes_its_roles_and_no_others,
+    confined_keys_reach_their_policies_and_no_others,
+    a_confined_key_claims_and_corrects_only_its_own,
+);
+
+/// How a confined key is kept to its policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It is open to all, or to any key.
+    Anything,
+    /// By the policy in the path.
+    Path,
+    /// By `policy=` in the query, which must be there.
+    Query,
+    /// By what is found there, or shown.
+    Found,
+    /// It is for keys that are not confined.
+    Nothing,
+}
+
+const EVERYBODY: &[&str] = &["no key", "claim", "audit", "admin"];
+const ANY: &[&str] = &["claim", "audit", "admin"];
+const CLAIMERS: &[&str] = &["claim", "admin"];
+const AUDITORS: &[&str] = &["audit", "admin"];
+const ADMINS: &[&str] = &["admin"];
+
+/// Every route: a new one fails the tests until it stands here.
+#[rustfmt::skip]
+const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
+    ("get", "/docs", EVERYBODY, Reach::Anything),
+    ("get", "/livez", EVERYBODY, Reach::Anything),
+    ("get", "/metrics", ANY, Reach::Anything),
+    ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
+    ("get", "/readyz", EVERYBODY, Reach::Anything),
+    ("post", "/v1/claims", CLAIMERS, Reach::Found),
+    ("get", "/v1/grants", AUDITORS, Reach::Query),
+    ("get", "/v1/grants/export", AUDITORS, Reach::Query),
+    ("get", "/v1/grants/{id}", AUDITORS, Reach::Found),
+    ("post", "/v1/grants/{id}/confirmation", CLAIMERS, Reach::Found),
+    ("post", "/v1/grants/{id}/reversal", CLAIMERS, Reach::Found),
+    ("get", "/v1/keys", AUDITORS, Reach::Nothing),
+    ("post", "/v1/keys", ADMINS, Reach::Nothing),
+    ("get", "/v1/keys/{id}", AUDITORS, Reach::Nothing),
+    ("patch", "/v1/keys/{id}", ADMINS, Reach::Nothing),
+    ("delete", "/v1/keys/{id}", ADMINS, Reach::Nothing),
+    ("get", "/v1/policies", AUDITORS, Reach::Found),
+    ("get", "/v1/policies/{policy}", AUDITORS, Reach::Path),
+    ("put", "/v1/policies/{policy}", ADMINS, Reach::Path),
+    ("delete", "/v1/policies/{policy}", ADMINS, Reach::Path),
+    ("post", "/v1/policies/{policy}/backtest", AUDITORS, Reach::Path),
+    ("post", "/v1/policies/{policy}/claims", CLAIMERS, Reach::Path),
+    ("get", "/v1/policies/{policy}/overrides", AUDITORS, Reach::Path),
+    ("get", "/v1/policies/{policy}/overrides/{subject}", AUDITORS, Reach::Path),
+    ("put", "/v1/policies/{policy}/overrides/{subject}", ADMINS, Reach::Path),
+    ("delete", "/v1/policies/{policy}/overrides/{subject}", ADMINS, Reach::Path),
+    ("get", "/v1/policies/{policy}/subjects/{subject}", ANY, Reach::Path),
+    ("post", "/v1/policies/{policy}/subjects/{subject}/adjustments", ADMINS, Reach::Path),
+    ("get", "/v1/policies/{policy}/subjects/{subject}/entries", AUDITORS, Reach::Path),
+    ("get", "/v1/policies/{policy}/versions", AUDITORS, Reach::Path),
+    ("get", "/v1/policies/{policy}/windows", AUDITORS, Reach::Path),
+    ("get", "/v1/reconciliations", AUDITORS, Reach::Nothing),
+    ("post", "/v1/reconciliations", ADMINS, Reach::Nothing),
+    ("get", "/v1/reconciliations/{id}", AUDITORS, Reach::Nothing),
+];
+
+/// Every operation of the specification, and its description.
+fn operations() -> BTreeMap<(String, String), String> {
+    let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
+    let paths = specification["paths"].as_object().expect("paths");
+    let of_path = |(path, item): (&String, &Value)| {
+        let operations = item.as_object().expect("operations").iter();
+        let described = operations.map(|(method, operation)| {
+            let description = operation["description"].as_str().unwrap_or_default();
+            ((method.clone(), path.clone()), description.to_owned())
+        });
+        described.collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of_path).collect()
+}
+
+/// A path with its templates filled in, under `benefit`.
+fn filled(path: &str) -> String {
+    let path = path
+        .replace("{policy}", "benefit")
+        .replace("{subject}", "member-42")
+        .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
+    assert!(!path.contains('{'), "fill in {path}");
+    path
+}
+
+fn method(name: &str) -> Method {
+    name.to_uppercase().parse().expect("a method")
+}
+
+#[test]
+fn every_route_has_its_rights_and_tells_them() {
+    let operations = operations();
+    let mut rights = BTreeMap::new();
+    for (method, path, roles, reach) in RIGHTS {
+        let route = ((*method).to_owned(), (*path).to_owned());
+        assert!(
+            rights.insert(route.clone(), ()).is_none(),
+            "{route:?} twice"
+        );
+        assert_eq!(*reach == Reach::Path, path.contains("{policy}"), "{path}");
+        let Some(description) = operations.get(&route) else {
+            panic!("there is no route {route:?}");
+        };
+        let told = description.split("Roles: ").nth(1);
+        let names: Vec<String> = roles.iter().map(|role| format!("`{role}`")).collect();
+        let expected = (!roles.contains(&"no key")).then(|| format!("{}.", names.join(", ")));
+        assert_eq!(told, expected.as_deref(), "{route:?}");
+    }
+    let missing = operations
+        .keys()
+        .filter(|route| !rights.contains_key(*route));
+    assert_eq!(
+        missing.count(),
+        0,
+        "write the rights of {operations:?} down"
+    );
+}
+
+/// Neither body nor query of these requests can be read: 401 and 403 come before that, and
+/// nothing is changed.
+async fn each_route_takes_its_roles_and_no_others(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "GMT+8").await;
+    let mut keys = vec![("no key", None), ("admin", Some(KEY.to_owned()))];
+    for role in ANY {
+        keys.push((role, Some(make_role(&app, role, None).await.secret)));
+    }
+    for (name, path, roles, _) in RIGHTS {
+        for (role, secret) in &keys {
+            let path = format!("{}?no-such-parameter=1", filled(path));
+            let mut request = app.bare_request(method(name), &path).body("{");
+            if let Some(secret) = secret {
+                request = request.bearer_auth(secret);
+            }
+            let answer = Answer::of(request).await;
+            let place = format!("{name} {path} with {role}: {answer:?}");
+            if roles.contains(role) {
+                let status = answer.status.as_u16();
+                assert!(![401, 403].contains(&status) && status < 500, "{place}");
+            } else if secret.is_none() {
+                problem(&answer, 401, "unauthorized");
+            } else {
+                let problem = problem(&answer, 403, "forbidden");
+                let detail = problem["detail"].as_str().expect("a detail");
+                assert!(
+                    detail.contains(role) && detail.contains("take one"),
+                    "{place}"
+                );
+            }
+        }
+    }
+}
+
+async fn confined_keys_reach_their_policies_and_no_others(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "GMT+8").await;
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    for name in ["other", "third"] {
+        app.put_policy(name, body.clone()).await;
+    }
+    for role in ["claim", "audit"] {
+        let theirs = make_role(&app, role, Some("benefit")).await.secret;
+        let others = json!({ "name": "x", "role": role, "policies": ["other", "third"] });
+        let others = make(&app, others).await.secret;
+        for (name, path, roles, reach) in RIGHTS {
+            if !roles.contains(&role) {
+                continue;
+            }
+            let status = async |secret: &str, path: String| {
+                let request = with(&app, secret, method(name), &path).body("{");
+                let answer = Answer::of(request).await;
+                if answer.status == 403 {
+                    problem(&answer, 403, "forbidden");
+                }
+                answer.status.as_u16()
+            };
+            let path = filled(path);
+            let place = format!("{name} {path} with {role}");
+            let bare = (
+                status(&theirs, path.clone()).await,
+                status(&others, path.clone()).await,
+            );
+            match reach {
+                Reach::Anything | Reach::Found => {
+                    assert!(bare.0 != 403 && bare.1 != 403, "{place}: {bare:?}");
+                }
+                Reach::Path => assert!(bare.0 != 403 && bare.1 == 403, "{place}: {bare:?}"),
+                Reach::Nothing => assert_eq!(bare, (403, 403), "{place}"),
+                Reach::Query => {
+                    assert_eq!(bare, (403, 403), "{place}");
+                    for (query, expected) in [
+                        ("policy=benefit", (false, true)),
+                        ("policy=other", (true, false)),
+                        ("policy=nothing", (true, true)),
+                        ("policy=NOTHING", (true, true)),
+                        ("policy=", (true, true)),
+                        ("policy=benefit&policy=other", (true, true)),
+                        ("no-such=1&policy=benefit", (false, true)),
+                        ("policy=%62enefit", (false, true)),
+                        ("subject=policy%3Dbenefit", (true, true)),
+                    ] {
+                        let path = format!("{path}?{query}");
+                        let theirs = status(&theirs, path.clone()).await == 403;
+                        let others = status(&others, path.clone()).await == 403;
+                        assert_eq!((theirs, others), expected, "{place} {query}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confined_key_sees_its_policies_and_grants_only() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    for name in ["a", "b", "c"] {
+        app.put_policy(name, body.clone()).await;
+    }
+    let grant = app.claim("member-42", None).await.json();
+    let other = app
+        .claim_under("a", json!({ "subject": "member-42" }), None)
+        .await;
+    let other = other.json();
+    let body = json!({ "name": "x", "role": "audit", "policies": ["c", "benefit", "b"] });
+    let key = make(&app, body).await.secret;
+    let get = async |path: &str| Answer::of(with(&app, &key, Method::GET, path)).await;
+
+    let first = get("/v1/policies?limit=2").await.json();
+    assert_eq!(
+        column(first["items"].as_array().expect("items"), "name"),
+        ["b", "benefit"]
+    );
+    let cursor = first["next_cursor"].as_str().expect("a cursor");
+    let second = get(&format!("/v1/policies?limit=2&cursor={cursor}"))
+        .await
+        .json();
+    assert_eq!(
+        column(second["items"].as_array().expect("items"), "name"),
+        ["c"]
+    );
+    assert_eq!(second["next_cursor"], Value::Null);
+
+    let path = |grant: &Value| {
+        format!(
+            "/v1/grants/{}",
+            grant["grant"]["id"].as_str().expect("an id")
+        )
+    };
+    assert_eq!(get(&path(&grant)).await.status, 200);
+    let refused = get(&path(&other)).await;
+    problem(&refused, 403, "forbidden");
+    assert!(!refused.text.contains("member-42"), "{refused:?}");
+    let grants = get("/v1/grants?policy=benefit&subject=member-42")
+        .await
+        .json();
+    assert_eq!(grants["items"].as_array().map(Vec::len), Some(1));
+    let refused = get("/v1/grants").await;
+    let detail = problem(&refused, 403, "forbidden")["detail"].clone();
+    assert!(
+        detail.as_str().is_some_and(|text| text.contains("policy=")),
+        "{detail}"
+    );
+    let refused = get("/v1/reconciliations").await;
+    let detail = problem(&refused, 403, "forbidden")["detail"].clone();
+    assert!(
+        detail
+            .as_str()
+            .is_some_and(|text| text.contains("not confined")),
+        "{detail}"
+    );
+}
+
+async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(9, "GMT+8").await;
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
+    app.put_policy("other", body).await;
+    let key = make_role(&app, "claim", Some("benefit")).await.secret;
+    let post = async |path: &str, body: Value| {
+        Answer::of(with(&app, &key, Method::POST, path).json(&body)).await
+    };
+    let used = async || {
+        let usage = app.get("/v1/policies/other/subjects/member-42").await;
+        usage.json()["limits"][0]["used"].as_u64()
+    };
+    let both = |atomic: bool| {
+        json!({ "atomic": atomic, "claims": [
+            { "policy": "benefit", "subject": "member-42" },
+            { "policy": "other", "subject": "member-42" },
+        ] })
+    };
+    let statuses = async |atomic| {
+        let answer = post("/v1/claims", both(atomic)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let items = answer.json()["items"].as_array().expect("items").clone();
+        let status = |item: &Value| item["status"].as_u64().expect("a status");
+        items.iter().map(status).collect::<Vec<u64>>()
+    };
+    assert_eq!(statuses(true).await, [424, 403]);
+    assert_eq!(statuses(false).await, [201, 403]);
+    assert_eq!(used().await, Some(0));
+
+    let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
+    let id = |granted: Answer| {
+        assert_eq!(granted.status, 201, "{granted:?}");
+        let grant = granted.json()["grant"]["id"].clone();
+        grant.as_str().expect("an id").to_owned()
+    };
+    let theirs = id(app.claim_body(hold.clone(), None).await);
+    let others = id(app.claim_under("other", hold, None).await);
+    for (correction, body) in [
+        ("confirmation", json!({})),
+        ("reversal", json!({ "reason": "a test" })),
+    ] {
+        let refused = post(&format!("/v1/grants/{others}/{correction}"), body.clone()).await;
+        problem(&refused, 403, "forbidden");
+        assert!(!refused.text.contains("member-42"), "{refused:?}");
+        let corrected = post(&format!("/v1/grants/{theirs}/{correction}"), body).await;
+        assert_eq!(corrected.status, 201, "{corrected:?}");
+    }
+    assert_eq!(used().await, Some(1));
+    let held = app.get(&format!("/v1/grants/{others}")).await.json();
+    assert_eq!(held["state"], "held");
+}
+
+/// What is written in a path in another way is no other policy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_means_the_same_to_the_check_and_to_the_handler() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let key = make_role(&app, "claim", Some("benefit")).await.secret;
+    for (path, status) in [
+        ("/v1/policies/benefit/subjects/a", 200),
+        ("/v1/policies/%62enefit/subjects/a", 200),
+        ("/v1/policies/benefi%74/subjects/a", 200),
+        ("/v1/policies/BENEFIT/subjects/a", 403),
+        ("/v1/policies/benefit%00/subjects/a", 403),
+        ("/v1/policies/%2562enefit/subjects/a", 403),
+        ("/v1/policies/other/subjects/a", 403),
+    ] {
+        let answer = Answer::of(with(&app, &key, Method::GET, path)).await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
+}
+
+/// Keys in other places than the header are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_taken_from_its_header_alone() {
+    let app = App::on(Stack::Sqlite).await;
+    let client = client_from([1, 1]);
+    let url = format!("{}/v1/policies", app.url);
+    for request in [
+        client.get(format!("{url}?key={KEY}&access_token={KEY}")),
+        client.get(&url).header("X-Api-Key", KEY),
+        client
+            .get(&url)
+            .header(header::COOKIE, format!("key={KEY}")),
+        client.get(&url).basic_auth(KEY, Some(KEY)),
+        client
+            .get(&url)
+            .header(header::PROXY_AUTHORIZATION, format!("Bearer {KEY}")),
+    ] {
+        problem(&Answer::of(request).await, 401, "unauthorized");
+    }
+}
