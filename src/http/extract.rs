@@ -249,11 +249,7 @@ impl FromRequest for IdPath {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let id = Uuid::parse_str(&decoded(request, "id"));
-        ready(
-            id.map(IdPath)
-                .map_err(|_| ApiError::invalid("id", "an id is a UUID")),
-        )
+        ready(path_id(request, "an id").map(IdPath))
     }
 }
 

@@ -53,15 +53,31 @@ struct Client {
     subject: String,
     has_keys: bool,
     claims: u32,
+    grants: usize,
+    books: Arc<Books>,
 }
 
 impl Client {
+    fn new(app: &Arc<App>, books: &Arc<Books>, subject: &str, has_keys: bool) -> Self {
+        Self {
+            app: app.clone(),
+            subject: subject.to_owned(),
+            has_keys,
+            claims: 0,
+            grants: 0,
+            books: books.clone(),
+        }
+    }
+
     async fn claim(&mut self, units: u64) -> Answer {
+        self.books.has_recorded(&self.subject, self.grants).await;
         self.claims += 1;
         let key = format!("{}-{}", self.subject, self.claims);
         let key = self.has_keys.then_some(key);
         let body = json!({ "subject": self.subject, "units": units });
-        self.app.claim_body(body, key.as_deref()).await
+        let answer = self.app.claim_body(body, key.as_deref()).await;
+        self.grants += usize::from(answer.status == StatusCode::CREATED);
+        answer
     }
 
     #[track_caller]
@@ -92,6 +108,7 @@ impl Client {
 /// At the instance that took it, with a counter that was confirmed just now.
 async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
+    let books = Arc::new(Books::open(&fleet.ground).await);
     let app = fleet.app(0);
     for durability in durabilities(stack) {
         assert!(
@@ -103,12 +120,7 @@ async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
         fleet.everybody_knows_all().await;
         for has_keys in [false, true] {
             let subject = format!("{durability}-{has_keys}");
-            let mut client = Client {
-                app: app.clone(),
-                subject: subject.clone(),
-                has_keys,
-                claims: 0,
-            };
+            let mut client = Client::new(&app, &books, &subject, has_keys);
             for used in 1..=3 {
                 Client::is_granted(&client.claim(1).await, (3, used));
             }
@@ -147,7 +159,6 @@ async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
         let other = app.claim(&format!("{durability}-other"), None).await;
         Client::is_granted(&other, (3, 1));
     }
-    let books = Books::open(&fleet.ground).await;
     books.counters_follow().await;
     books.audit().await;
 }
@@ -180,10 +191,9 @@ async fn an_override_holds_everywhere_soon(stack: Stack) {
             .await;
             // And once it does, it goes on holding.
             for _ in 0..3 {
-                Client::is_denied(
-                    &app.claim(durability, None).await,
-                    day(&app.claim(durability, None).await),
-                );
+                let denied = app.claim(durability, None).await;
+                assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+                assert_eq!(day(&denied).0, 0);
             }
         }
     }
@@ -191,6 +201,7 @@ async fn an_override_holds_everywhere_soon(stack: Stack) {
 
 async fn an_override_ends(stack: Stack) {
     let fleet = Fleet::start(stack, instant(NOON)).await;
+    let books = Arc::new(Books::open(&fleet.ground).await);
     let app = fleet.app(0);
     for durability in durabilities(stack) {
         fleet.clock.set(instant(NOON));
@@ -208,9 +219,11 @@ async fn an_override_ends(stack: Stack) {
         let put = app.put_override(durability, body).await;
         assert_eq!(put.status, StatusCode::CREATED, "{put:?}");
         let usage = format!("/v1/policies/benefit/subjects/{durability}");
-        Client::is_granted(&app.claim(durability, None).await, (3, 1));
+        let mut client = Client::new(&app, &books, durability, false);
+        Client::is_granted(&client.claim(1).await, (3, 1));
         fleet.clock.set(until - TimeDelta::microseconds(1));
-        Client::is_granted(&app.claim(durability, None).await, (3, 2));
+        Client::is_granted(&client.claim(1).await, (3, 2));
+        books.has_recorded(durability, 2).await;
         let shown = app.get(&usage).await;
         assert_eq!(day(&shown), (3, 2));
         assert_eq!(
@@ -218,13 +231,11 @@ async fn an_override_ends(stack: Stack) {
             "2026-11-21T04:04:05.678901Z"
         );
         fleet.clock.set(until);
-        Client::is_denied(&app.claim(durability, None).await, (1, 2));
+        Client::is_denied(&client.claim(1).await, (1, 2));
         let shown = app.get(&usage).await;
         assert_eq!(day(&shown), (1, 2));
         assert_eq!(shown.json().get("override"), None);
     }
-    let books = Books::open(&fleet.ground).await;
-    books.counters_follow().await;
     books.audit().await;
 }
 

@@ -61,6 +61,7 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
     };
     for durability in durabilities {
         let fleet = Fleet::start(stack, instant(NOON)).await;
+        let books = Books::open(&fleet.ground).await;
         let mut body = policy(2, "now");
         body["durability"] = json!(durability);
         assert_eq!(put(&fleet.apps[0], body.clone()).await["version"], 1);
@@ -73,9 +74,10 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
         fleet.clock.set(just_before());
         for (number, app) in fleet.apps.iter().enumerate() {
             let subject = format!("member-{number}");
-            for _ in 0..2 {
+            for grants in 1..=2 {
                 let granted = app.claim(&subject, None).await;
                 assert_eq!(granted_by(&granted), (1, 2));
+                books.has_recorded(&subject, grants).await;
             }
             let denied = app.claim(&subject, None).await;
             assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
@@ -90,6 +92,7 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
             let subject = format!("member-{number}");
             let units = app.claim_body(json!({ "subject": subject, "units": 3 }), None);
             assert_eq!(granted_by(&units.await), (2, 5));
+            books.has_recorded(&subject, 3).await;
             let keyed = app.claim(&subject, Some(&format!("key-{number}"))).await;
             assert_eq!(granted_by(&keyed), (2, 5));
             let usage = app.get("/v1/policies/benefit/subjects/nobody").await.json();
@@ -98,7 +101,6 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
             let policy = app.get("/v1/policies/benefit").await.json();
             assert_eq!(policy["in_force_version"], 2);
         }
-        let books = Books::open(&fleet.ground).await;
         books.counters_follow().await;
         books.audit().await;
     }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use perdiem::counter::{Ask, Counters};
+use perdiem::domain::claim::Subject;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::policy::PolicyName;
 use perdiem::ledger::{GrantFilter, GrantScope, Ledger, LedgerOptions};
 
 use super::app::{Ground, eventually, instant};
@@ -78,26 +80,40 @@ impl Books {
         self.accounts().await
     }
 
+    /// Waits until so many grants of a subject under `benefit` stand in the ledger, and no more
+    /// wait: on their way there they may be seen twice for a moment.
+    pub async fn has_recorded(&self, subject: &str, grants: usize) {
+        let policy = PolicyName::new("benefit").expect("a name");
+        let subject = Subject::new(subject).expect("a subject");
+        let account = self.ledger.identity().account(&policy, &subject);
+        eventually("every grant is recorded", || async {
+            let accounts = self.accounts().await;
+            accounts.get(&account).map_or(0, Vec::len) == grants
+        })
+        .await;
+        self.counters_follow().await;
+    }
+
     /// Waits until every account's counter bears its last line, where there are counters.
     pub async fn counters_follow(&self) {
         let Some(url) = &self.redis_url else { return };
-        let accounts = self.entries().await;
         let counters = Counters::open(url, self.ledger.identity().id, Duration::from_secs(10))
             .await
             .expect("counters");
-        let asks: Vec<Ask> = accounts
-            .keys()
-            .map(|account| Ask {
-                account: *account,
-                key: None,
-                looks_at_queue: true,
-            })
-            .collect();
-        let lines: Vec<Option<&Line>> = accounts
-            .values()
-            .map(|entries| entries.last().map(|entry| &entry.line))
-            .collect();
         eventually("every counter bears its account's last line", || async {
+            let accounts = self.entries().await;
+            let asks: Vec<Ask> = accounts
+                .keys()
+                .map(|account| Ask {
+                    account: *account,
+                    key: None,
+                    looks_at_queue: true,
+                })
+                .collect();
+            let lines: Vec<Option<&Line>> = accounts
+                .values()
+                .map(|entries| entries.last().map(|entry| &entry.line))
+                .collect();
             let found = counters.ask(&asks).await.expect("counters");
             let is_drained = found.iter().all(|answer| !answer.grants_wait);
             let found: Vec<Option<&Line>> = found
