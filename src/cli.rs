@@ -2,8 +2,10 @@
 
 mod apply;
 mod backtest;
+mod changes;
 mod client;
 mod corrections;
+mod difference;
 mod keys;
 mod overrides;
 mod pause;
@@ -56,6 +58,8 @@ enum Command {
     /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
     /// wrong
     Reconcile(ReconcileArgs),
+    /// Show what was changed, by whom, when and why, newest first
+    Changes(changes::ChangesArgs),
     /// List, show, put, pause, archive, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -343,6 +347,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Confirm(args) => corrections::confirm(args).await,
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
+        Command::Changes(args) => changes::changes(args).await,
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,

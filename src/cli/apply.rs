@@ -11,23 +11,12 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::client::{all_items, describe, request, segment, send, text};
+use super::difference::{Difference, differences, words};
 use super::{ServerArgs, yaml};
 use crate::domain::policy::PolicyName;
 
 /// What a rehearsal exits with when something would change.
 const WOULD_CHANGE: u8 = 5;
-
-/// What the server says of a version beside the policy itself.
-const ABOUT_A_VERSION: [&str; 8] = [
-    "name",
-    "version",
-    "archived",
-    "effective_at",
-    "in_force_version",
-    "changed_at",
-    "changed_by",
-    "reason",
-];
 
 /// A reason for a rehearsal, which keeps none.
 const REHEARSED: &str = "a dry run";
@@ -321,33 +310,28 @@ impl Step {
         })
     }
 
-    /// What differs, field by field: its name, what stands and what would stand.
-    fn differences(&self) -> Vec<(&str, String, String)> {
-        let after = self.after.as_ref().and_then(Value::as_object);
-        let fields = after.into_iter().flatten();
-        let fields = fields.filter(|(field, _)| !ABOUT_A_VERSION.contains(&field.as_str()));
-        match &self.before {
-            Some(before) => fields
-                .map(|(field, after)| (field.as_str(), words(&before[field]), words(after)))
-                .chain(self.effect())
-                .filter(|(_, before, after)| before != after)
-                .collect(),
-            // Of a new one, what the file says.
-            None => fields
-                .filter(|(field, _)| self.body.contains_key(*field))
-                .map(|(field, after)| (field.as_str(), String::new(), words(after)))
+    /// What differs; of a new one, what the file says.
+    fn differences(&self) -> Vec<Difference<'_>> {
+        let (before, after) = (self.before.as_ref(), self.after.as_ref());
+        let differences = differences(before, after);
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                let (before, after) = (effect(before), effect(after));
+                let effect = (before != after).then_some(("effective", before, after));
+                differences.chain(effect).collect()
+            }
+            _ => differences
+                .filter(|(field, ..)| self.body.contains_key(*field))
                 .collect(),
         }
     }
+}
 
-    /// Since when what stands is in force, and from when on what would stand is.
-    fn effect(&self) -> Option<(&'static str, String, String)> {
-        let effect = |version: &Value| match version["in_force_version"] == version["version"] {
-            true => "now".to_owned(),
-            false => words(&version["effective_at"]),
-        };
-        let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
-        Some(("effective", effect(before), effect(after)))
+/// Since when a version is in force, or from when on it will be.
+fn effect(version: &Value) -> String {
+    match version["in_force_version"] == version["version"] {
+        true => "now".to_owned(),
+        false => words(&version["effective_at"]),
     }
 }
 
@@ -371,24 +355,6 @@ impl fmt::Display for Step {
             ),
             Action::Leave => writeln!(formatter, "! {name}: not in the file; --prune archives it"),
         }
-    }
-}
-
-/// A field's value in one line.
-fn words(value: &Value) -> String {
-    match value {
-        Value::Null => "none".to_owned(),
-        Value::String(text) if text.is_empty() => "none".to_owned(),
-        Value::String(text) if text.contains(char::is_control) => value.to_string(),
-        Value::String(text) => text.clone(),
-        Value::Array(limits) if limits.iter().all(|limit| limit["per"].is_string()) => {
-            let limits = limits.iter();
-            let limits: Vec<String> = limits
-                .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
-                .collect();
-            limits.join(", ")
-        }
-        other => other.to_string(),
     }
 }
 

@@ -34,6 +34,21 @@ pub enum KeyError {
 }
 
 impl Engine {
+    /// Sees to it that a key that was revoked a second ago is known to be, also at an instance
+    /// that was held up. While the ledger does not answer, what is known stands.
+    pub async fn know_keys(self: &Arc<Self>) {
+        if self.policies.are_fresh() || self.watch.ledger_is_silent() {
+            return;
+        }
+        let engine = self.clone();
+        let work = async move {
+            let is_silent = || engine.watch.ledger_is_silent();
+            engine.policies.freshen(&engine.ledger, is_silent).await
+        };
+        // Whoever polls says what is wrong with the ledger, and claims find out by themselves.
+        drop(self.detached(work).await);
+    }
+
     /// Makes a key. Its secret is returned, and known to nobody else.
     ///
     /// # Errors

@@ -179,6 +179,27 @@ impl Policies {
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn refresh(&self, ledger: &Ledger) -> Result<(), LedgerError> {
         let _one_at_a_time = self.refreshing.lock().await;
+        self.read(ledger).await
+    }
+
+    /// As [`Policies::refresh`], unless all is fresh, or the ledger found silent, when it is its
+    /// turn: of many who wait one reads for all.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn freshen(
+        &self,
+        ledger: &Ledger,
+        is_silent: impl Fn() -> bool,
+    ) -> Result<(), LedgerError> {
+        let _one_at_a_time = self.refreshing.lock().await;
+        match self.are_fresh() || is_silent() {
+            true => Ok(()),
+            false => self.read(ledger).await,
+        }
+    }
+
+    async fn read(&self, ledger: &Ledger) -> Result<(), LedgerError> {
         let as_of = Instant::now();
         let known = self.progress().revision;
         let revision = ledger.revision().await?;

@@ -10,7 +10,7 @@ use actix_web::{App, HttpServer};
 use tokio::time::Instant;
 
 use super::extract::BODY_MAX_BYTES;
-use super::{request_id, routes, wrong_key};
+use super::{credentials, request_id, routes};
 use crate::engine::{BuildError, Engine, EngineOptions};
 
 /// Why the application could not be built. Each text says what to do.
@@ -103,7 +103,7 @@ impl Application {
                 .app_data(data.clone())
                 .app_data(options.clone())
                 .app_data(PayloadConfig::new(BODY_MAX_BYTES))
-                .wrap(from_fn(wrong_key::slow_down))
+                .wrap(from_fn(credentials::oversee))
                 .wrap(from_fn(request_id::identify))
                 .configure(routes)
         })

@@ -192,6 +192,7 @@ impl DeniedSubject {
 ///
 /// Meets the grants of the policy, archived or not, with the draft: each takes units in the
 /// windows that contain it if it fits into all of them, and would have been denied otherwise.
+/// What was given back or adjusted counts as it did.
 /// Reading begins with the earliest window that the first day lies in, so that a month is known
 /// from its beginning. Overrides are not applied, and claims that were denied are not known.
 /// Nothing is changed.

@@ -6,14 +6,19 @@ use actix_web::{HttpResponse, ResponseError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::caller::{ByHandler, Caller, Claimer};
 use super::claims::{ClaimAnswer, ClaimBody, Claimed};
 use super::denial::DenialBody;
 use super::error::{ApiError, InvalidPart, Problem};
 use super::extract::{Body, EngineData, KeyHeader, Object, WholeNumber, engine};
+use super::grants::GrantBody;
+use super::limits::LimitUsage;
 use super::openapi::{Faults4xx, Faults5xx, FaultsBody};
+use super::words;
 use crate::chain::Chain;
 use crate::domain::claim::{Claim, IdempotencyKey};
 use crate::domain::policy::PolicyName;
@@ -44,7 +49,12 @@ pub struct BatchClaim {
     #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: String,
     /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
-    #[schema(example = "member-42", min_length = 1, max_length = 256)]
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
     subject: String,
     /// How many units; 1 when absent.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
@@ -56,7 +66,10 @@ pub struct BatchClaim {
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     metadata: Option<Map<String, Value>>,
     /// What makes a retry safe; unique in its policy.
-    #[schema(example = "order-17", min_length = 1, max_length = 255)]
+    #[schema(
+        example = "order-17",
+        pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#
+    )]
     idempotency_key: Option<String>,
 }
 
@@ -67,7 +80,7 @@ pub struct BatchAnswer {
 }
 
 /// What the claim alone would get, with its status.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum BatchItem {
     /// Granted, now (201) or before (200).
@@ -86,7 +99,50 @@ pub struct GrantedItem {
     #[schema(example = 201)]
     status: u16,
     #[serde(flatten)]
+    #[schema(value_type = GrantedAnswer)]
     answer: ClaimAnswer,
+}
+
+/// What a claim that was granted is told.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "read by the derive")]
+struct GrantedAnswer {
+    #[schema(value_type = words::Granted, example = "granted")]
+    outcome: &'static str,
+    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// afterwards. Absent otherwise.
+    #[schema(required = false, example = false)]
+    provisional: bool,
+    grant: GrantBody,
+    /// The policy's limits as they were at the grant, in the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+// A denial is a problem, too: so one of them or more, where the derive says exactly one.
+impl PartialSchema for BatchItem {
+    fn schema() -> RefOr<Schema> {
+        AnyOfBuilder::new()
+            .description(Some(
+                "What the claim alone would get, with its status: granted; \
+                 denied (429); or the problem, 424 for a claim of an atomic batch that would \
+                 have been granted.",
+            ))
+            .item(Ref::from_schema_name(GrantedItem::name()))
+            .item(Ref::from_schema_name(DenialBody::name()))
+            .item(Ref::from_schema_name(Problem::name()))
+            .into()
+    }
+}
+
+impl ToSchema for BatchItem {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((GrantedItem::name().into(), GrantedItem::schema()));
+        schemas.push((DenialBody::name().into(), DenialBody::schema()));
+        schemas.push((Problem::name().into(), Problem::schema()));
+        GrantedItem::schemas(schemas);
+        DenialBody::schemas(schemas);
+        Problem::schemas(schemas);
+    }
 }
 
 /// A claim as it can be decided, or why it cannot.

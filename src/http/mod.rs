@@ -4,8 +4,10 @@ mod application;
 mod backtest;
 mod batches;
 mod caller;
+mod changes;
 mod claims;
 mod corrections;
+mod credentials;
 mod denial;
 mod docs;
 mod entries;
@@ -24,7 +26,6 @@ mod reconciliations;
 mod request_id;
 mod windows;
 mod words;
-mod wrong_key;
 
 use std::future::ready;
 
@@ -105,6 +106,7 @@ fn routes(service: &mut ServiceConfig) {
     at("/v1/grants/{id}/confirmation", "POST", |r| {
         r.post(corrections::confirm)
     });
+    at("/v1/changes", "GET, HEAD", |r| read(r, changes::list));
     at("/v1/reconciliations", "GET, HEAD, POST", |r| {
         read(r, reconciliations::list).post(reconciliations::post)
     });

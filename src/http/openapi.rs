@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::links::Links;
 use super::words;
 use super::{
-    backtest, batches, claims, corrections, entries, exports, grants, health, keys, overrides,
-    policies, reconciliations, windows,
+    backtest, batches, changes, claims, corrections, entries, exports, grants, health, keys,
+    overrides, policies, reconciliations, windows,
 };
 
 /// What any request with a key may be answered with.
@@ -31,7 +31,9 @@ pub enum Faults4xx {
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(Problem),
     /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
-    #[response(status = 429, content_type = "application/problem+json")]
+    #[response(status = 429, content_type = "application/problem+json", headers(
+        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+    ))]
     TooManyWrongKeys(Problem),
 }
 
@@ -42,7 +44,7 @@ pub enum FaultsBody {
     /// `slow-request`: the body did not arrive in time.
     #[response(status = 408, content_type = "application/problem+json")]
     SlowRequest(Problem),
-    /// `too-large`: the body is over 64 KiB.
+    /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
 }
@@ -156,6 +158,7 @@ pub struct IdempotencyKeyField {
         corrections::confirm,
         grants::list,
         exports::export,
+        changes::list,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
@@ -179,6 +182,7 @@ pub struct IdempotencyKeyField {
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "changes", description = "What was changed, by whom, when and why."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),

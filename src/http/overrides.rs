@@ -19,7 +19,7 @@ use super::policies::{LimitAnswer, PageQuery, page_limit};
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{LimitDraft, check_reason};
+use crate::domain::policy::{LimitDraft, PolicyName, check_reason};
 use crate::engine::Precondition;
 
 /// An override as an admin writes it.
@@ -81,11 +81,12 @@ pub struct OverrideList {
 }
 
 impl OverrideAnswer {
-    fn new(policy: &PolicyPath, found: Override) -> Self {
+    /// A version of an override of a policy.
+    pub fn new(policy: &PolicyName, found: Override) -> Self {
         let terms = found.terms.as_ref();
         let limits = terms.iter().flat_map(|terms| &terms.limits);
         Self {
-            policy: policy.0.to_string(),
+            policy: policy.to_string(),
             subject: found.subject.map(|subject| subject.as_str().to_owned()),
             version: found.version,
             limits: limits.map(LimitAnswer::from).collect(),
@@ -160,7 +161,7 @@ pub async fn put(
         false => HttpResponse::Created(),
     };
     response.insert_header((header::ETAG, etag(edited.after.version)));
-    Ok(response.json(OverrideAnswer::new(&policy, edited.after)))
+    Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
 }
 
 /// A subject's override, with its version as ETag.
@@ -189,7 +190,7 @@ pub async fn get(
         .map_err(|error| (policy.0.clone(), error))?;
     Ok(HttpResponse::Ok()
         .insert_header((header::ETAG, etag(found.version)))
-        .json(OverrideAnswer::new(&policy, found)))
+        .json(OverrideAnswer::new(&policy.0, found)))
 }
 
 /// The overrides of a policy, in an order that stays, those whose `until` has passed too.
@@ -217,7 +218,7 @@ pub async fn list(
     let items = found.into_iter();
     Ok(HttpResponse::Ok().json(OverrideList {
         items: items
-            .map(|found| OverrideAnswer::new(&policy, found))
+            .map(|found| OverrideAnswer::new(&policy.0, found))
             .collect(),
         next_cursor,
     }))
@@ -258,5 +259,5 @@ pub async fn delete(
         terms: edited.before.and_then(|before| before.terms),
         ..edited.after
     };
-    Ok(HttpResponse::Ok().json(OverrideAnswer::new(&policy, deleted)))
+    Ok(HttpResponse::Ok().json(OverrideAnswer::new(&policy.0, deleted)))
 }

@@ -41,6 +41,8 @@ words! {
     Mode = policy::Mode::ALL.map(policy::Mode::as_str);
     /// What became of a claim.
     ClaimOutcome = ["granted", "denied"];
+    /// That a claim was granted.
+    Granted = ["granted"];
     /// That a claim was denied.
     Denied = ["denied"];
     /// What became of a grant.
@@ -49,6 +51,8 @@ words! {
     EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
     /// How an export is written.
     ExportFormat = ["csv", "ndjson"];
+    /// What was changed.
+    ChangeKind = ["policy", "override", "key"];
     /// What a key may do.
     Role = key::Role::ALL.map(key::Role::as_str);
     /// Whatever there is.

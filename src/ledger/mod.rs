@@ -5,6 +5,7 @@
 
 mod changes;
 mod error;
+mod history;
 mod keys;
 mod postgres;
 mod record;
@@ -32,6 +33,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
+pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
 

@@ -8,9 +8,10 @@ import os
 from uuid import UUID
 
 from perdiem_client import AuthenticatedClient
-from perdiem_client.api.claims import claim, get_usage
+from perdiem_client.api.claims import claim, claim_batch, get_usage
 from perdiem_client.api.entries import adjust, list_entries
 from perdiem_client.api.grants import confirm_grant, get_grant, list_grants, reverse_grant
+from perdiem_client.api.keys import create_key, get_key, list_keys, revoke_key
 from perdiem_client.api.overrides import (
     delete_override,
     get_override,
@@ -28,13 +29,17 @@ from perdiem_client.models import (
     AdjustmentRequest,
     Anything,
     BacktestBody,
+    BatchBody,
+    BatchClaim,
     ClaimAnswer,
     ClaimBody,
     ClaimBodyMetadataType0,
     ClaimOutcome,
     DenialBody,
     EntryKind,
+    GrantedItem,
     GrantState,
+    KeyBody,
     LimitBody,
     OnlyTrue,
     OverrideBody,
@@ -43,6 +48,7 @@ from perdiem_client.models import (
     PolicyBody,
     Problem,
     ReversalRequest,
+    Role,
 )
 from perdiem_client.types import UNSET
 
@@ -155,6 +161,36 @@ def corrections(first):
     assert (entries[0].units, entries[0].grant) == (-1, first.id)
 
 
+def batches():
+    """Several claims at once, and all or nothing; a hold that is confirmed."""
+    body = BatchBody(
+        claims=[
+            BatchClaim(policy="benefit", subject="member-8", idempotency_key="batch-1"),
+            BatchClaim(policy="benefit", subject="member-9", units=4),
+            BatchClaim(policy="nowhere", subject="member-9"),
+        ]
+    )
+    granted, refused, unknown = ask(claim_batch, 200, body=body).items
+    assert isinstance(granted, GrantedItem) and granted.status == 201
+    assert isinstance(refused, Problem) and refused.status == 422
+    assert isinstance(unknown, Problem) and unknown.status == 404
+    body.claims = [
+        BatchClaim(policy="benefit", subject="member-10"),
+        BatchClaim(policy="benefit", subject="member-8", units=3),
+    ]
+    body.atomic = True
+    spared, denied = ask(claim_batch, 200, body=body).items
+    assert isinstance(spared, Problem) and spared.status == 424
+    assert isinstance(denied, DenialBody) and denied.status == 429
+    assert ask(get_usage, 200, "benefit", "member-10").limits[0].used == 0
+
+    hold = ask(claim, 201, "benefit", body=ClaimBody(subject="member-11", hold_seconds=600)).grant
+    assert hold.state is GrantState.HELD
+    confirmed = ask(confirm_grant, 201, hold.id).grant
+    assert confirmed.state is GrantState.GRANTED
+    assert ask(confirm_grant, 200, hold.id).grant == confirmed
+
+
 def overrides():
     """One customer gets more for a day."""
     tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
@@ -188,6 +224,21 @@ def drafts():
     assert tried.version == 3 and ask(get_policy, 200, "benefit").version == 2
 
 
+def keys():
+    """A backend gets a key of its own, for one policy, and loses it."""
+    shop = KeyBody(name="shop", role=Role.CLAIM, policies=["benefit"], reason="the shop's backend")
+    made = ask(create_key, 201, body=shop)
+    assert made.role is Role.CLAIM and made.secret.startswith("perdiem_")
+    backend = AuthenticatedClient(base_url=os.environ["PERDIEM_URL"], token=made.secret)
+    order = ClaimBody(subject="member-77")
+    assert claim.sync_detailed("benefit", client=backend, body=order).status_code == 201
+    assert list_keys.sync_detailed(client=backend).status_code == 403
+    revoked = ask(revoke_key, 200, made.id, reason="the shop moved")
+    assert revoked.revoked and ask(get_key, 200, made.id) == revoked
+    assert claim.sync_detailed("benefit", client=backend, body=order).status_code == 401
+    assert [key.id for key in ask(list_keys, 200).items][0] == made.id
+
+
 def farewell():
     archived = ask(archive_policy, 200, "benefit", reason="the campaign is over")
     assert archived.archived
@@ -199,7 +250,9 @@ policies()
 granted = claims()
 grants(granted)
 corrections(granted)
+batches()
 overrides()
 drafts()
+keys()
 farewell()
 print("a generated client did what openapi.yaml says")

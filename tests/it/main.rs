@@ -8,6 +8,7 @@
 
 mod cli;
 mod cli_apply;
+mod cli_changes;
 mod cli_corrections;
 mod cli_overrides;
 mod concurrency;

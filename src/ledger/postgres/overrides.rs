@@ -10,8 +10,11 @@ use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::ledger::history::pair;
 use crate::ledger::record::{decode_limits, encode_limits, signed, unsigned};
-use crate::ledger::{EditedOverride, LedgerError, OverrideChange};
+use crate::ledger::{
+    Changed, EditedOverride, HistoryFilter, LedgerError, OverrideChange, decode_name,
+};
 
 #[derive(sqlx::FromRow)]
 struct OverrideRow {
@@ -46,18 +49,53 @@ impl OverrideRow {
     }
 }
 
+/// A row of a list of changes.
+#[derive(sqlx::FromRow)]
+struct ListedRow {
+    listed: i64,
+    name: String,
+    #[sqlx(flatten)]
+    version: OverrideRow,
+}
+
+macro_rules! version_columns {
+    () => {
+        "v.account, o.policy, o.subject, v.version, v.revision, v.limits, v.until, v.changed_at,
+            v.changed_by, v.reason"
+    };
+}
+
 /// A query for versions of overrides.
 macro_rules! overrides_where {
     ($condition:literal) => {
         concat!(
-            "SELECT v.account, o.policy, o.subject, v.version, v.revision, v.limits, v.until,
-                v.changed_at, v.changed_by, v.reason
-             FROM override_versions AS v JOIN overrides AS o ON o.account = v.account
-             WHERE ",
+            "SELECT ",
+            version_columns!(),
+            " FROM override_versions AS v JOIN overrides AS o ON o.account = v.account WHERE ",
             $condition
         )
     };
 }
+
+/// Changes, each with the version that it made and the one before.
+const HISTORY: &str = concat!(
+    "WITH listed AS (
+         SELECT v.account, v.version, v.revision
+         FROM override_versions AS v JOIN overrides AS o ON o.account = v.account
+         WHERE v.revision < $1 AND ($2::timestamptz IS NULL OR v.changed_at >= $2)
+            AND ($3::timestamptz IS NULL OR v.changed_at < $3)
+            AND ($5::integer IS NULL OR o.policy = $5)
+         ORDER BY v.revision DESC LIMIT $4
+     )
+     SELECT listed.revision AS listed, p.name, ",
+    version_columns!(),
+    " FROM listed
+     JOIN override_versions AS v ON v.account = listed.account
+        AND v.version IN (listed.version, listed.version - 1)
+     JOIN overrides AS o ON o.account = v.account
+     JOIN policies AS p ON p.id = o.policy
+     ORDER BY listed.revision DESC, v.version DESC"
+);
 
 impl Store {
     /// See [`crate::ledger::Ledger::overrides_between`].
@@ -78,6 +116,27 @@ impl Store {
             .in_time(async |connection| versions.fetch_all(connection).await)
             .await?;
         rows.into_iter().map(OverrideRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::changes`].
+    pub async fn override_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
+        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+            .bind(signed(filter.below))
+            .bind(filter.from)
+            .bind(filter.to)
+            .bind(i64::from(limit))
+            .bind(filter.policy.map(|policy| policy.0))
+            .fetch_all(&self.queries)
+            .await?;
+        let decode = |row: ListedRow| {
+            let version = (decode_name(&row.name)?, row.version.decode()?);
+            Ok((unsigned(row.listed)?, version))
+        };
+        pair(rows.into_iter().map(decode))
     }
 
     /// See [`crate::ledger::Ledger::override_of`].

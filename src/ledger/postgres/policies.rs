@@ -5,8 +5,9 @@ use sqlx::PgConnection;
 
 use super::Store;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::ledger::history::pair;
 use crate::ledger::record::{decode_rule, encode_rule, signed, unsigned};
-use crate::ledger::{Change, Edited, LedgerError, Standing, decode_name};
+use crate::ledger::{Change, Changed, Edited, HistoryFilter, LedgerError, Standing, decode_name};
 
 #[derive(sqlx::FromRow)]
 struct PolicyRow {
@@ -37,18 +38,50 @@ impl PolicyRow {
     }
 }
 
+/// A row of a list of changes.
+#[derive(sqlx::FromRow)]
+struct ListedRow {
+    listed: i64,
+    #[sqlx(flatten)]
+    version: PolicyRow,
+}
+
+macro_rules! version_columns {
+    () => {
+        "v.policy, p.name, v.version, v.rule, v.archived, v.effective_at, v.changed_at,
+            v.changed_by, v.reason"
+    };
+}
+
 /// A query for versions of policies.
 macro_rules! versions_where {
     ($condition:literal) => {
         concat!(
-            "SELECT v.policy, p.name, v.version, v.rule, v.archived, v.effective_at, v.changed_at,
-                v.changed_by, v.reason
-             FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy
-             WHERE ",
+            "SELECT ",
+            version_columns!(),
+            " FROM policy_versions AS v JOIN policies AS p ON p.id = v.policy WHERE ",
             $condition
         )
     };
 }
+
+/// Changes, each with the version that it made and the one before.
+const HISTORY: &str = concat!(
+    "WITH listed AS (
+         SELECT v.policy, v.version, v.revision FROM policy_versions AS v
+         WHERE v.revision < $1 AND ($2::timestamptz IS NULL OR v.changed_at >= $2)
+            AND ($3::timestamptz IS NULL OR v.changed_at < $3)
+            AND ($5::integer IS NULL OR v.policy = $5)
+         ORDER BY v.revision DESC LIMIT $4
+     )
+     SELECT listed.revision AS listed, ",
+    version_columns!(),
+    " FROM listed
+     JOIN policy_versions AS v ON v.policy = listed.policy
+        AND v.version IN (listed.version, listed.version - 1)
+     JOIN policies AS p ON p.id = v.policy
+     ORDER BY listed.revision DESC, v.version DESC"
+);
 
 const LAST_OF_NAME: &str = versions_where!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
 /// The version in force: see [`Policy::has_effect`].
@@ -82,6 +115,24 @@ impl Store {
             .in_time(async |connection| versions.fetch_all(connection).await)
             .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::changes`].
+    pub async fn policy_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<Policy>>, LedgerError> {
+        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+            .bind(signed(filter.below))
+            .bind(filter.from)
+            .bind(filter.to)
+            .bind(i64::from(limit))
+            .bind(filter.policy.map(|policy| policy.0))
+            .fetch_all(&self.queries)
+            .await?;
+        let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
+        pair(rows.into_iter().map(decode))
     }
 
     /// See [`crate::ledger::Ledger::policy`].

@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 use super::{Store, decode_instant};
 use crate::domain::key::{Key, KeyRule};
+use crate::ledger::history::pair;
 use crate::ledger::keys::{KeyChange, SecretHash};
 use crate::ledger::record::{decode_names, decode_role, encode_names, signed, unsigned};
-use crate::ledger::{LedgerError, decode_hash};
+use crate::ledger::{Changed, HistoryFilter, LedgerError, decode_hash};
 
 #[derive(sqlx::FromRow)]
 struct KeyRow {
@@ -46,18 +47,49 @@ impl KeyRow {
     }
 }
 
+/// A row of a list of changes.
+#[derive(sqlx::FromRow)]
+struct ListedRow {
+    listed: i64,
+    #[sqlx(flatten)]
+    version: KeyRow,
+}
+
+macro_rules! version_columns {
+    () => {
+        "k.id, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at,
+            v.revoked, v.changed_at, v.changed_by, v.reason"
+    };
+}
+
 /// A query for versions of keys.
 macro_rules! versions_where {
     ($condition:literal) => {
         concat!(
-            "SELECT k.id, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies,
-                v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
-             FROM key_versions AS v JOIN keys AS k ON k.id = v.key
-             WHERE ",
+            "SELECT ",
+            version_columns!(),
+            " FROM key_versions AS v JOIN keys AS k ON k.id = v.key WHERE ",
             $condition
         )
     };
 }
+
+/// Changes, each with the version that it made and the one before.
+const HISTORY: &str = concat!(
+    "WITH listed AS (
+         SELECT v.key, v.version, v.revision FROM key_versions AS v
+         WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+            AND ($3 IS NULL OR v.changed_at < $3)
+         ORDER BY v.revision DESC LIMIT $4
+     )
+     SELECT listed.revision AS listed, ",
+    version_columns!(),
+    " FROM listed
+     JOIN key_versions AS v ON v.key = listed.key
+        AND v.version IN (listed.version, listed.version - 1)
+     JOIN keys AS k ON k.id = v.key
+     ORDER BY listed.revision DESC, v.version DESC"
+);
 
 impl Store {
     /// See [`crate::ledger::Ledger::add_key`].
@@ -154,6 +186,23 @@ impl Store {
             Ok((row.decode()?, secret_hash))
         };
         rows.into_iter().map(decode).collect()
+    }
+
+    /// See [`crate::ledger::Ledger::changes`].
+    pub async fn key_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<Key>>, LedgerError> {
+        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+            .bind(signed(filter.below))
+            .bind(filter.from.map(|at| at.timestamp_micros()))
+            .bind(filter.to.map(|at| at.timestamp_micros()))
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await?;
+        let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
+        pair(rows.into_iter().map(decode))
     }
 
     /// See [`crate::ledger::Ledger::key`].

@@ -2,6 +2,7 @@
 
 mod backtests;
 mod batches;
+mod changes;
 mod claims;
 mod corrections;
 mod denials;

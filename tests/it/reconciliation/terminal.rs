@@ -1,33 +1,18 @@
 //! `perdiem reconcile`, as somebody at a terminal meets it.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 use super::Scene;
 use crate::support::app::{App, Ground, KEY, Stack, eventually};
 use crate::support::servers::Redis;
+use crate::support::terminal::Said;
 
 /// Runs the command against a server.
 async fn perdiem(app: &App, args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
-    command
-        .arg("reconcile")
-        .args(args)
-        .env("PERDIEM_URL", &app.url)
-        .env("PERDIEM_KEY", KEY);
-    let run = tokio::task::spawn_blocking(move || command.output());
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = run.await.expect("a thread").expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (
-        status.code().expect("an exit code"),
-        text(stdout),
-        text(stderr),
-    )
+    let said = Said::by(app, &[&["reconcile"], args].concat()).await;
+    (said.code, said.stdout, said.stderr)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

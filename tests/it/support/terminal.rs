@@ -17,11 +17,16 @@ pub struct Said {
 impl Said {
     /// Runs the binary with the admin key of an application.
     pub async fn by(app: &App, args: &[&str]) -> Self {
+        Self::with_key(&app.url, KEY, args).await
+    }
+
+    /// Runs the binary with a key for a server.
+    pub async fn with_key(url: &str, key: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
         command
             .args(args)
-            .env("PERDIEM_URL", &app.url)
-            .env("PERDIEM_KEY", KEY);
+            .env("PERDIEM_URL", url)
+            .env("PERDIEM_KEY", key);
         let run = tokio::task::spawn_blocking(move || command.output());
         let Output {
             status,

@@ -1,6 +1,8 @@
 //! A key's end: by the clock, by revocation, at every instance; and the last admin key's, which
 //! never comes.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use perdiem::clock::Clock;
 use perdiem::clock::ManualClock;
@@ -8,10 +10,11 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::super::{all_items, problem};
-use super::{Made, end, make, make_role, revoke, status_of, with};
+use super::{Made, end, make, make_role, revoke, status_at, status_of, with};
 use crate::support::app::{
     Answer, App, Ground, KEY, NOON, Stack, eventually, instant, on_every_stack,
 };
+use crate::support::process::Process;
 
 on_every_stack!(
     a_key_ends_by_the_clock,
@@ -75,6 +78,28 @@ async fn a_change_is_known_at_every_instance() {
         let four = App::start(&ground).await;
         assert_eq!(status_of(&four, &another.secret).await, 200);
         assert_eq!(all_items(&four, "/v1/keys").await.len(), 2);
+    }
+}
+
+/// An instance that was held up, so that it could not poll, reads before it lets anybody in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_key_is_refused_after_a_pause() {
+    let ground = Ground::new(Stack::Postgres);
+    let one = App::start(&ground).await;
+    let two = Process::start(&ground.database_url, &[]);
+    for _ in 0..3 {
+        let key = make_role(&one, "audit", None).await;
+        eventually("the other instance knows the key", || async {
+            status_at(&two.url, &key.secret).await == 200
+        })
+        .await;
+        two.pause();
+        revoke(&one, KEY, &key.id).await;
+        // Longer than a change may take to hold everywhere.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        let asked = status_at(&two.url, &key.secret);
+        let resumed = async { two.resume() };
+        assert_eq!(tokio::join!(asked, resumed).0, 401);
     }
 }
 

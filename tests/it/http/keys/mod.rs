@@ -16,13 +16,13 @@ use crate::support::app::{Answer, App};
 
 /// A key that was made through the API.
 #[derive(Debug, Clone)]
-struct Made {
-    id: String,
-    secret: String,
+pub struct Made {
+    pub id: String,
+    pub secret: String,
 }
 
 /// Makes a key.
-async fn make(app: &App, body: Value) -> Made {
+pub async fn make(app: &App, body: Value) -> Made {
     let request = app.request(Method::POST, "/v1/keys").json(&body);
     let answer = Answer::of(request).await;
     assert_eq!(answer.status, 201, "{answer:?}");
@@ -35,36 +35,41 @@ async fn make(app: &App, body: Value) -> Made {
 }
 
 /// Makes a key of a role, perhaps confined to a policy.
-async fn make_role(app: &App, role: &str, policy: Option<&str>) -> Made {
+pub async fn make_role(app: &App, role: &str, policy: Option<&str>) -> Made {
     let policies = policy.map(|policy| vec![policy]);
     let body = json!({ "name": format!("a {role}"), "role": role, "policies": policies });
     make(app, body).await
 }
 
 /// A request with a key's secret.
-fn with(app: &App, secret: &str, method: Method, path: &str) -> RequestBuilder {
+pub fn with(app: &App, secret: &str, method: Method, path: &str) -> RequestBuilder {
     app.bare_request(method, path).bearer_auth(secret)
 }
 
 /// The status of a request that any valid key may send, each time from another address, so that
 /// nobody is slowed down who waits for a key to work.
 async fn status_of(app: &App, secret: &str) -> u16 {
+    status_at(&app.url, secret).await
+}
+
+/// As [`status_of`], at a server's URL.
+async fn status_at(url: &str, secret: &str) -> u16 {
     static ADDRESSES: AtomicU16 = AtomicU16::new(0);
     let [high, low] = ADDRESSES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let client = client_from([100 + high % 100, low]);
-    let request = client.get(format!("{}/metrics", app.url));
+    let request = client.get(format!("{url}/metrics"));
     Answer::of(request.bearer_auth(secret))
         .await
         .status
         .as_u16()
 }
 
-async fn revoke(app: &App, secret: &str, id: &str) -> Answer {
+pub async fn revoke(app: &App, secret: &str, id: &str) -> Answer {
     let path = format!("/v1/keys/{id}?reason=a+test");
     Answer::of(with(app, secret, Method::DELETE, &path)).await
 }
 
-async fn end(app: &App, secret: &str, id: &str, at: Option<&str>) -> Answer {
+pub async fn end(app: &App, secret: &str, id: &str, at: Option<&str>) -> Answer {
     let body = json!({ "ends_at": at, "reason": "a test" });
     let request = with(app, secret, Method::PATCH, &format!("/v1/keys/{id}"));
     Answer::of(request.json(&body)).await

@@ -44,6 +44,7 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/metrics", ANY, Reach::Anything),
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
     ("get", "/readyz", EVERYBODY, Reach::Anything),
+    ("get", "/v1/changes", AUDITORS, Reach::Query),
     ("post", "/v1/claims", CLAIMERS, Reach::Found),
     ("get", "/v1/grants", AUDITORS, Reach::Query),
     ("get", "/v1/grants/export", AUDITORS, Reach::Query),

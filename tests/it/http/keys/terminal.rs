@@ -1,35 +1,20 @@
 //! `perdiem key`, as somebody at a terminal meets it, and what the log shows of it.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
 use crate::support::app::{App, Ground, KEY, Stack, client, eventually};
 use crate::support::process::Process;
+use crate::support::terminal::Said;
 
 /// Runs the command against a server.
 async fn perdiem(url: &str, key: &str, args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
-    command
-        .args(args)
-        .env("PERDIEM_URL", url)
-        .env("PERDIEM_KEY", key);
-    let run = tokio::task::spawn_blocking(move || command.output());
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = run.await.expect("a thread").expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    let code = status.code().expect("an exit code");
-    (code, text(stdout), text(stderr))
+    let said = Said::with_key(url, key, args).await;
+    (said.code, said.stdout, said.stderr)
 }
 
 /// Runs a command that must work, and returns what it prints.
 async fn works(url: &str, key: &str, args: &[&str]) -> String {
-    let (code, stdout, stderr) = perdiem(url, key, args).await;
-    assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}: {stdout}");
-    stdout
+    Said::with_key(url, key, args).await.well(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

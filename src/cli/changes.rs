@@ -1,0 +1,90 @@
+//! `perdiem changes`: what was changed, by whom, when and why.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::ServerArgs;
+use super::client::{call, request, text};
+use super::difference::{differences, words};
+
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    /// Only those of a policy and its overrides
+    #[arg(long)]
+    policy: Option<String>,
+
+    /// Only those made at this instant or later, such as 2026-11-01T00:00:00Z
+    #[arg(long)]
+    from: Option<String>,
+
+    /// Only those made before this instant
+    #[arg(long)]
+    to: Option<String>,
+
+    /// How many of the newest to show, at most 1000
+    #[arg(long, default_value_t = 20)]
+    limit: u32,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Lists the newest changes.
+pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
+    let filters = [
+        ("policy", args.policy),
+        ("from", args.from),
+        ("to", args.to),
+    ];
+    let filters: Vec<(&str, String)> = filters
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .chain([("limit", args.limit.to_string())])
+        .collect();
+    let page = call(request(&args.server, Method::GET, "/v1/changes")?.query(&filters)).await?;
+    if args.server.json {
+        println!("{:#}", page["items"]);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let items = page["items"].as_array();
+    items.into_iter().flatten().for_each(print_change);
+    if !page["next_cursor"].is_null() {
+        println!("… and older ones: show more with --limit, or those before an instant with --to");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_change(change: &Value) {
+    let parts = ["policy", "subject", "key"].map(|part| change[part].as_str());
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    println!(
+        "{}  {} {}, by {}{}",
+        text(&change["at"]),
+        text(&change["kind"]),
+        parts.join(" "),
+        text(&change["by"]),
+        match &change["reason"] {
+            Value::Null => String::new(),
+            reason => format!(": {}", words(reason)),
+        },
+    );
+    let version = |name: &str| change.get(name).filter(|version| !version.is_null());
+    let (before, after) = (version("before"), version("after"));
+    for (field, before, after) in differences(before, after) {
+        match version("before") {
+            Some(_) => println!("    {field}: {before} → {after}"),
+            None if after == "false" => {}
+            None => println!("    {field}: {after}"),
+        }
+    }
+    // A change that waits for its time.
+    if let Some(after) = after
+        && after["effective_at"].is_string()
+        && after["effective_at"] != after["changed_at"]
+    {
+        println!("    effective: {}", text(&after["effective_at"]));
+    }
+}

@@ -1,0 +1,60 @@
+//! What differs between two versions, in words.
+
+use serde_json::Value;
+
+use super::client::text;
+
+/// What an answer says of a version, beside what was written.
+const ABOUT_A_VERSION: [&str; 11] = [
+    "changed_at",
+    "changed_by",
+    "created_at",
+    "effective_at",
+    "id",
+    "in_force_version",
+    "name",
+    "policy",
+    "reason",
+    "subject",
+    "version",
+];
+
+/// A field that differs: its name, and what it was and became.
+pub type Difference<'a> = (&'a str, String, String);
+
+/// The fields that differ between two versions of a thing, one of which may not be there.
+pub fn differences<'a>(
+    before: Option<&'a Value>,
+    after: Option<&'a Value>,
+) -> impl Iterator<Item = Difference<'a>> {
+    let value = |version: Option<&Value>, field: &str| match version {
+        Some(version) => words(&version[field]),
+        None => words(&Value::Null),
+    };
+    let fields = after.or(before).and_then(Value::as_object);
+    fields
+        .into_iter()
+        .flatten()
+        .map(|(field, _)| field.as_str())
+        .filter(|field| !ABOUT_A_VERSION.contains(field))
+        .map(move |field| (field, value(before, field), value(after, field)))
+        .filter(|(_, before, after)| before != after)
+}
+
+/// A field's value in one line.
+pub fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) if text.is_empty() => "none".to_owned(),
+        Value::String(text) if text.contains(char::is_control) => value.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let words = items.iter().map(|item| match item["per"].as_str() {
+                Some(per) => format!("{} per {per}", item["max"]),
+                None => text(item).to_owned(),
+            });
+            words.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
