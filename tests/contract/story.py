@@ -8,6 +8,7 @@ import os
 from uuid import UUID
 
 from perdiem_client import AuthenticatedClient
+from perdiem_client.api.changes import list_changes
 from perdiem_client.api.claims import claim, claim_batch, get_usage
 from perdiem_client.api.entries import adjust, list_entries
 from perdiem_client.api.grants import confirm_grant, get_grant, list_grants, reverse_grant
@@ -31,6 +32,7 @@ from perdiem_client.models import (
     BacktestBody,
     BatchBody,
     BatchClaim,
+    ChangeKind,
     ClaimAnswer,
     ClaimBody,
     ClaimBodyMetadataType0,
@@ -39,6 +41,7 @@ from perdiem_client.models import (
     EntryKind,
     GrantedItem,
     GrantState,
+    KeyAnswer,
     KeyBody,
     LimitBody,
     OnlyTrue,
@@ -239,6 +242,17 @@ def keys():
     assert [key.id for key in ask(list_keys, 200).items][0] == made.id
 
 
+def changes():
+    """Who changed what, newest first."""
+    revoked, made, *_ = ask(list_changes, 200, limit=2).items
+    assert (revoked.kind, made.kind) == (ChangeKind.KEY, ChangeKind.KEY)
+    assert made.before is None and isinstance(made.after, KeyAnswer)
+    assert (revoked.before.revoked, revoked.after.revoked) == (False, True)
+    assert revoked.reason == "the shop moved" and revoked.revision > made.revision
+    listed = ask(list_changes, 200, policy="benefit").items
+    assert {change.kind for change in listed} == {ChangeKind.POLICY, ChangeKind.OVERRIDE}
+
+
 def farewell():
     archived = ask(archive_policy, 200, "benefit", reason="the campaign is over")
     assert archived.archived
@@ -254,5 +268,6 @@ batches()
 overrides()
 drafts()
 keys()
+changes()
 farewell()
 print("a generated client did what openapi.yaml says")
