@@ -268,7 +268,8 @@ impl Action {
 
 impl Step {
     fn reason(&self) -> Option<&str> {
-        self.body.get("reason").and_then(Value::as_str)
+        let reason = self.body.get("reason").and_then(Value::as_str);
+        reason.filter(|reason| !reason.trim().is_empty())
     }
 
     /// Lets a request through only while the policy stands as it was read.

@@ -150,11 +150,11 @@ impl Batch {
         let _turn = self.turn().await;
         let seen = engine.ledger.look(&self.look()).await?;
         reach("atomic.looked");
-        let decision = match self.sent.take() {
+        let (decision, was_sent) = match self.sent.take() {
             Some(sent) if sent.stands(&seen) => return Ok(self.end(sent)),
             // It may still be on its way in: the same drafts are sent again.
-            Some(sent) if sent.may_stand(&seen) => sent,
-            Some(_) | None => self.decide(&seen).await?,
+            Some(sent) if sent.may_stand(&seen) => (sent, true),
+            Some(_) | None => (self.decide(&seen).await?, false),
         };
         if self.is_doomed || decision.is_refused() {
             return Ok(Attempt::Ended(decision.refuse()));
@@ -162,18 +162,16 @@ impl Batch {
         if decision.drafts.is_empty() {
             return Ok(self.end(decision));
         }
-        match engine.ledger.append_all(&decision.drafts).await {
-            Ok(true) => {
-                reach("atomic.committed");
-                Ok(self.end(decision))
-            }
-            Ok(false) => Ok(Attempt::Lost),
-            Err(error @ LedgerError::Unavailable(_)) => {
-                self.sent = Some(decision);
-                Err(error)
-            }
-            Err(error) => Err(error),
+        let appended = engine.ledger.append_all(&decision.drafts).await;
+        if let Ok(true) = appended {
+            reach("atomic.committed");
+            return Ok(self.end(decision));
         }
+        // What was sent before may have lost to itself: only its entries' ids tell.
+        if was_sent || matches!(appended, Err(LedgerError::Unavailable(_))) {
+            self.sent = Some(decision);
+        }
+        appended.map(|_| Attempt::Lost)
     }
 
     fn works(&self) -> impl Iterator<Item = &Work> {

@@ -9,7 +9,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpRequest};
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Datelike, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -393,7 +393,7 @@ pub fn parse_true(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// An instant in RFC 3339, between the years 0 and 9999.
+/// An instant in RFC 3339, in UTC between the years 0 and 9999.
 ///
 /// # Errors
 /// What to write instead.
@@ -401,7 +401,12 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
     let help = "write an instant as RFC 3339 has it, such as 2026-11-21T00:00:00Z (in a query \
                 + is written %2B)";
     let instant = DateTime::parse_from_rfc3339(text).map_err(|_| help.to_owned())?;
-    Ok(instant.to_utc())
+    let instant = instant.to_utc();
+    // Its offset may have led out of the years that RFC 3339 can write.
+    match instant.year() {
+        0..=9999 => Ok(instant),
+        _ => Err("in UTC it lies outside the years 0 to 9999".to_owned()),
+    }
 }
 
 /// A date in ISO 8601, of the years 0 to 9999.
@@ -492,6 +497,21 @@ mod tests {
             "2026- 1- 1",
         ] {
             assert!(parse_date(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn instants() {
+        for text in ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z"] {
+            assert!(parse_instant(text).is_ok(), "{text}");
+        }
+        for wrong in [
+            "",
+            "2026-11-21",
+            "0000-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+        ] {
+            assert!(parse_instant(wrong).is_err(), "{wrong}");
         }
     }
 

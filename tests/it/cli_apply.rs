@@ -177,13 +177,10 @@ async fn what_the_file_no_longer_names_is_told_and_archived_on_demand(stack: Sta
         scene.apply(head, &["--prune", "--dry-run"]).await.well(5),
         pruned
     );
-    assert!(
-        scene
-            .apply(head, &["--prune"])
-            .await
-            .fault()
-            .contains(": sms;")
-    );
+    for reason in [&[][..], &["--reason", " "]] {
+        let said = scene.apply(head, &[&["--prune"], reason].concat()).await;
+        assert!(said.fault().contains("say why"));
+    }
     scene.policy("sms").await;
     let said = scene
         .apply(head, &["--prune", "--reason", "it is over"])

@@ -17,6 +17,7 @@ on_every_stack!(
     a_confirmation_and_a_reversal_at_once,
     an_adjustment_is_entered_once,
     a_retry_after_its_reversal_gets_its_grant,
+    usage_where_a_change_is_not_known_yet,
 );
 
 const SUBJECT: &str = "member-42";
@@ -343,6 +344,23 @@ async fn a_retry_after_its_reversal_gets_its_grant(stack: Stack) {
             assert_eq!(retry.json()["limits"], first.json()["limits"]);
         }
         fleet.clock.advance(TimeDelta::days(1));
+    }
+    entries_in_order(&fleet).await;
+}
+/// A hold lapsed under a version of the policy that the other instance may not know yet: its
+/// usage is told all the same.
+async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
+    let fleet = fleet_with(stack, 3).await;
+    for round in 1..6 {
+        let limits = json!([{ "max": 3 + round, "per": "day" }]);
+        let version = fleet.put_quietly("GMT+8", limits).await;
+        hold(&fleet.app(0), 60).await;
+        fleet.clock.advance(TimeDelta::seconds(60));
+        assert_eq!(used(&fleet.app(1)).await, 0);
+        let dry = json!({ "subject": SUBJECT, "dry_run": true });
+        let answer = fleet.app(1).claim_body(dry, None).await;
+        assert_eq!(answer.json()["outcome"], "granted", "{answer:?}");
+        fleet.everybody_knows(version).await;
     }
     entries_in_order(&fleet).await;
 }

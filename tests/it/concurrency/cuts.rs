@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use perdiem::domain::claim::IdempotencyKey;
 use perdiem::domain::policy::PolicyName;
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::crowd::{Fleet, all_at_once};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Mode, Proxy};
 
 const CLIENTS: usize = 24;
 const KEYS: usize = 50;
@@ -143,20 +143,26 @@ async fn redis_and_postgres() {
     cut_connections(Stack::RedisAndPostgres).await;
 }
 
+/// The same ground, with PostgreSQL behind a proxy that cuts every so many answers.
+async fn behind_proxy(ground: &Ground, every: u64) -> (Proxy, Ground) {
+    let address = ground.database_url.split(['@', '/']).nth(3);
+    let address: SocketAddr = address
+        .and_then(|text| text.parse().ok())
+        .expect("an address");
+    let proxy = Proxy::start(address, every).await;
+    let mut behind = ground.clone();
+    let direct = format!(":{}/", address.port());
+    let through = format!(":{}/", proxy.port);
+    behind.database_url = behind.database_url.replace(&direct, &through);
+    (proxy, behind)
+}
+
 /// Every eighth answer of PostgreSQL is lost on its way to one of two instances, after the
 /// commit: without keys, each grant that stands was told to exactly one client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_answers() {
     let ground = Ground::new(Stack::Postgres);
-    let address = ground.database_url.split(['@', '/']).nth(3);
-    let address: SocketAddr = address
-        .and_then(|text| text.parse().ok())
-        .expect("an address");
-    let proxy = Proxy::start(address, 8).await;
-    let mut behind = ground.clone();
-    let direct = format!(":{}/", address.port());
-    let through = format!(":{}/", proxy.port);
-    behind.database_url = behind.database_url.replace(&direct, &through);
+    let (proxy, behind) = behind_proxy(&ground, 8).await;
     let apps = [
         Arc::new(App::start(&behind).await),
         Arc::new(App::start(&ground).await),
@@ -201,4 +207,74 @@ async fn lost_answers() {
     stand.sort();
     assert_eq!(told.len(), stand.len(), "told, and standing");
     assert_eq!(told, stand);
+}
+
+/// The connection breaks while an atomic batch without keys is being committed, slowly. It is
+/// sent again, waits for itself, and loses to itself: it is granted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_commit_of_an_atomic_batch() {
+    let ground = Ground::new(Stack::Postgres);
+    let (proxy, behind) = behind_proxy(&ground, 1).await;
+    let app = Arc::new(App::start(&behind).await);
+    app.benefit(10, "GMT+8").await;
+    let pool = sqlx::PgPool::connect(&ground.database_url)
+        .await
+        .expect("a pool");
+    sqlx::raw_sql(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON entries DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION wait()",
+    )
+    .execute(&pool)
+    .await
+    .expect("a slow commit");
+    let mut gate = pool.acquire().await.expect("a connection");
+    sqlx::query("SELECT pg_advisory_lock(42)")
+        .execute(&mut *gate)
+        .await
+        .expect("a lock");
+    let batch = tokio::spawn({
+        let app = app.clone();
+        async move {
+            let claims =
+                ["a", "b"].map(|subject| json!({ "policy": "benefit", "subject": subject }));
+            let body = json!({ "claims": claims, "atomic": true });
+            Answer::of(app.request(Method::POST, "/v1/claims").json(&body)).await
+        }
+    });
+    // Of perdiem's connections.
+    let count = async |condition: &str| -> i64 {
+        let query = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                 AND application_name = 'perdiem' AND {condition}"
+        );
+        let count = sqlx::query_scalar(sqlx::AssertSqlSafe(query));
+        count.fetch_one(&pool).await.expect("a count")
+    };
+    eventually("it is being committed", async || {
+        count("wait_event = 'advisory'").await == 1
+    })
+    .await;
+    proxy.set(Mode::Refuse);
+    eventually("the connections break", async || {
+        count("state = 'idle'").await == 0
+    })
+    .await;
+    proxy.set(Mode::Pass);
+    eventually("it was sent again", async || {
+        count("wait_event = 'transactionid'").await == 1
+    })
+    .await;
+    sqlx::query("SELECT pg_advisory_unlock(42)")
+        .execute(&mut *gate)
+        .await
+        .expect("no lock");
+    let answer = batch.await.expect("it ends");
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let items = answer.json()["items"].as_array().expect("items").clone();
+    assert!(items.iter().all(|item| item["status"] == 201), "{items:?}");
+    let accounts = Books::open(&ground).await.audit().await;
+    assert_eq!(accounts.len(), 2);
+    assert!(accounts.values().all(|grants| grants.len() == 1), "twice");
 }

@@ -1,30 +1,10 @@
 //! The way into the ledger, as in `src/engine/append.rs` and `src/engine/group.rs`.
 
-use perdiem::domain::window::Window;
-
 use super::claiming::end;
+use super::drafting::{Decided, Drafting, Missing, Seen};
 use super::perdiem::Perdiem;
-use super::rule::{LineId, Question, Said};
-use super::world::{
-    Draft, Entry, FIRST_GIVE_BACK, Group, Guard, Kind, Outcome, Plan, Stage, State, Wants,
-};
-
-/// Why a group cannot be decided with what is known.
-enum Missing {
-    /// The ledger's own word.
-    Look,
-    /// A newer version of the policy.
-    Policy,
-}
-
-/// Whether the ledger was asked.
-#[derive(Clone, Copy)]
-enum Seen {
-    /// A counter's hint is all that is known.
-    Hint,
-    /// Windows can be summed.
-    Ledger,
-}
+use super::rule::{LineId, Question};
+use super::world::{Draft, Entry, Group, Guard, Outcome, Plan, Stage, State};
 
 impl Perdiem {
     /// The claims that wait join their account's group. It is decided on a hint, or reads the
@@ -50,6 +30,7 @@ impl Perdiem {
         if let Some(hint) = self.hint(state, &group)
             && let Ok(plan) = self.plan(state, instance, account, &group.claims, hint, Seen::Hint)
             && plan.refused.is_empty()
+            && plan.repeated.is_empty()
         {
             group.claims.clear();
             group.plan = Some(plan);
@@ -99,8 +80,8 @@ impl Perdiem {
         if group.claims.is_empty() {
             return Ok(());
         }
+        let mut seen = Seen::Ledger;
         let plan = loop {
-            let seen = Seen::Ledger;
             match self.plan(state, instance, account, &group.claims, last, seen) {
                 Ok(plan) => break plan,
                 Err(Missing::Policy) => {
@@ -110,6 +91,7 @@ impl Perdiem {
                         state.claims[usize::from(*index)].version = newest;
                     }
                 }
+                Err(Missing::Holds) => seen = Seen::LedgerWithHolds,
                 Err(Missing::Look) => panic!("the ledger's word is known"),
             }
         };
@@ -125,7 +107,7 @@ impl Perdiem {
     fn answer_repeated(&self, state: &mut State, group: &mut Group) {
         for index in std::mem::take(&mut group.claims) {
             let request = state.claims[usize::from(index)].request;
-            let key = self.key_of(state, request);
+            let key = self.request(request).key;
             let is_it = |entry: &&Entry| key.is_some() && entry.key == key;
             let Some(entry) = state.ledger.iter().find(is_it) else {
                 group.claims.push(index);
@@ -134,11 +116,7 @@ impl Perdiem {
             let first = entry
                 .claim
                 .map(|claim| state.claims[usize::from(claim)].request);
-            let is_same = match entry.kind {
-                Kind::Grant | Kind::Hold => first == Some(request),
-                Kind::GiveBack(_) => true,
-            };
-            let outcome = match is_same {
+            let outcome = match first == Some(request) {
                 true => Outcome::Replayed,
                 false => Outcome::KeyReused,
             };
@@ -147,7 +125,6 @@ impl Perdiem {
     }
 
     /// Decides claims after `last`, one after the other, each on what those before it leave.
-    /// Holds that have expired lapse first.
     fn plan(
         &self,
         state: &State,
@@ -162,108 +139,51 @@ impl Perdiem {
             .map(|index| state.claims[usize::from(*index)].version);
         let version = versions.max().expect("a claim");
         let now = self.now(state, instance);
-        if self.rule.facts(last).version > version {
-            return Err(Missing::Policy);
-        }
+        let question = Question {
+            version,
+            units: 0,
+            last,
+            now,
+        };
+        let first = claims.first().copied();
+        let mut drafting = Drafting::begin(self, state, account, question, first, seen)?;
         let mut plan = Plan {
             version,
             now,
             after: last,
             entries: Vec::new(),
             refused: Vec::new(),
+            repeated: Vec::new(),
             denies: false,
             is_unknown: false,
         };
-        let number = self.rule.number(last);
-        let sum = |window: Window| self.sum(state, account, number, window);
-        let mut line = last;
-        let expired = self.expired_holds(state, account, last, now);
-        if matches!(seen, Seen::Hint) && !expired.is_empty() {
-            return Err(Missing::Look);
-        }
-        let give_back = |line: LineId, index: u8| {
-            let entry = state.ledger[usize::from(index)];
-            let question = Question {
-                version,
-                units: entry.units,
-                last: line,
-                now,
-            };
-            let granted_at = self.rule.facts(entry.line).at;
-            Entry {
-                account,
-                line: self.rule.give_back(question, granted_at, sum),
-                claim: None,
-                nonce: claims
-                    .first()
-                    .copied()
-                    .filter(|_| self.protocol.lapses_have_own_ids),
-                key: Some(FIRST_GIVE_BACK + index),
-                units: entry.units,
-                kind: Kind::GiveBack(index),
-            }
-        };
-        for index in expired {
-            let lapse = give_back(line, index);
-            line = lapse.line;
-            plan.entries.push(lapse);
-        }
         for index in claims {
-            let request = self.request(state.claims[usize::from(*index)].request);
-            if let Wants::Reversal(of) = request.wants {
-                let grant = self.grant_of(state, of).filter(|grant| {
-                    let entry = &state.ledger[usize::from(*grant)];
-                    let key = Some(FIRST_GIVE_BACK + grant);
-                    self.rule.number(entry.line) <= number
-                        && !plan.entries.iter().any(|entry| entry.key == key)
-                });
-                match grant {
-                    None => plan.refused.push(*index),
-                    Some(grant) => {
-                        let mut reversal = give_back(line, grant);
-                        reversal.claim = Some(*index);
-                        reversal.nonce = Some(*index);
-                        line = reversal.line;
-                        plan.entries.push(reversal);
-                    }
-                }
-                continue;
-            }
-            let question = Question {
-                version,
-                units: request.units,
-                last: line,
-                now,
-            };
-            let said = match seen {
-                Seen::Hint => self.rule.decide_on_line(question).ok_or(Missing::Look)?,
-                Seen::Ledger => self.rule.decide(question, sum),
-            };
-            match said {
-                Said::Granted(next) => {
-                    line = next;
-                    plan.entries.push(Entry {
-                        account,
-                        line,
-                        claim: Some(*index),
-                        nonce: Some(*index),
-                        key: request.key,
-                        units: request.units,
-                        kind: match request.wants {
-                            Wants::Hold => Kind::Hold,
-                            Wants::Grant | Wants::Reversal(_) => Kind::Grant,
-                        },
-                    });
-                }
-                Said::Denied => {
-                    plan.denies = true;
+            match drafting.decide(*index)? {
+                Decided::Entry => {}
+                Decided::Repeated => plan.repeated.push(*index),
+                Decided::Refused { for_lack_of_room } => {
+                    plan.denies |= for_lack_of_room;
                     plan.refused.push(*index);
                 }
-                Said::NeverFits => plan.refused.push(*index),
-                Said::Outdated => return Err(Missing::Policy),
             }
         }
+        plan.entries = drafting.entries;
         Ok(plan)
+    }
+
+    /// The line that an account's next decision goes on from: its last one, or that of the last
+    /// lapse that is due.
+    pub fn after_lapses(&self, state: &State, account: u8, version: u8, now: i32) -> LineId {
+        let last = self.last_line(state, account);
+        let question = Question {
+            version,
+            units: 0,
+            last,
+            now,
+        };
+        let seen = Seen::LedgerWithHolds;
+        let drafting = Drafting::begin(self, state, account, question, None, seen);
+        drafting.map_or(last, |drafting| drafting.line)
     }
 
     fn send_draft(
@@ -298,12 +218,18 @@ impl Perdiem {
         let last = self.last_line(state, draft.account);
         let is_assumed = match self.protocol.guard {
             Guard::Line => last == draft.after,
+            Guard::ButLapses => self.same_but_lapses(last, draft.after),
             Guard::Number => self.rule.number(last) == self.rule.number(draft.after),
             Guard::Nothing => true,
         };
         let is_taken = |entry: &Entry| entry.key.is_some_and(|key| has_key(state, key));
         let are_free = !self.protocol.keys_are_unique || !draft.entries.iter().any(is_taken);
-        let stands = is_assumed && are_free;
+        let is_done = |entry: &Entry| {
+            let mut entries = state.ledger.iter();
+            entries.any(|other| other.kind.excludes(entry.kind))
+        };
+        let are_new = !self.protocol.followers_are_unique || !draft.entries.iter().any(is_done);
+        let stands = is_assumed && are_free && are_new;
         if stands {
             for entry in &draft.entries {
                 state.ledger.push(*entry);
@@ -351,17 +277,35 @@ impl Perdiem {
         account: u8,
         plan: &Plan,
     ) -> Result<(), String> {
-        self.settle_plan(state, instance, account, plan);
+        let settles = self.settle_plan(state, instance, account, plan);
+        let is_settled_first = |state: &State, index: u8| {
+            let request = self.request(state.claims[usize::from(index)].request);
+            settles && self.protocol.answers_after_settlement && request.wants.is_correction()
+        };
         for entry in &plan.entries {
             if let Some(index) = entry.claim {
                 self.check_grant(state, entry)?;
-                end(state, index, Outcome::Granted);
+                match is_settled_first(state, index) {
+                    true => state.claims[usize::from(index)].stage = Stage::Settling,
+                    false => end(state, index, Outcome::Granted),
+                }
             }
+        }
+        for index in &plan.repeated {
+            end(state, *index, Outcome::Replayed);
         }
         for index in &plan.refused {
             self.refuse(state, *index, plan.version, plan.now)?;
         }
         Ok(())
+    }
+
+    fn same_but_lapses(&self, one: LineId, other: LineId) -> bool {
+        let without = |line| match line {
+            LineId::NONE => line,
+            line => self.rule.with_lapses_at(line, None),
+        };
+        without(one) == without(other)
     }
 
     /// An instance does not wait any longer for the answer to a draft, which may still arrive
@@ -440,7 +384,8 @@ fn has_key(state: &State, key: u8) -> bool {
 
 fn claims_of(plan: &Plan) -> impl Iterator<Item = u8> {
     let granted = plan.entries.iter().filter_map(|entry| entry.claim);
-    granted.chain(plan.refused.iter().copied())
+    let others = plan.refused.iter().chain(&plan.repeated);
+    granted.chain(others.copied())
 }
 
 fn members(group: &Group) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use super::perdiem::Perdiem;
 use super::rule::{LineId, Question, Said};
-use super::world::{Asked, Claim, Counter, KeyedDenial, Outcome, Stage, State, Wants};
+use super::world::{Asked, Claim, Counter, KeyedDenial, Outcome, Stage, State};
 
 /// A counter may deny for so many seconds after the ledger confirmed it.
 const CONFIRMED_SECONDS: i32 = 3;
@@ -27,6 +27,7 @@ impl Perdiem {
             asked: Asked::default(),
             stood: self.grant_of(state, request).is_some(),
             oldest: state.binding.max(knows.version),
+            heard: self.heard(state, wanted.account),
         };
         let is_fresh = knows.is_fresh;
         state.claims[usize::from(index)] = claim;
@@ -34,7 +35,8 @@ impl Perdiem {
         let maxima = self.rule.maxima(claim.version);
         let never_fits = maxima.iter().any(|max| u64::from(wanted.units) > *max);
         let may_refuse = is_fresh || !self.protocol.refuses_when_fresh;
-        if wanted.wants == Wants::Grant && wanted.key.is_none() && never_fits && may_refuse {
+        let is_plain = wanted.key.is_none() && !wanted.wants.is_correction();
+        if is_plain && never_fits && may_refuse {
             return self.refuse(state, index, claim.version, self.now(state, instance));
         }
         Ok(())
@@ -53,11 +55,10 @@ impl Perdiem {
         let asked = &mut state.claims[usize::from(index)];
         asked.stage = Stage::Waiting;
         asked.version = version;
-        let is_reversal = matches!(request.wants, Wants::Reversal(_));
         let Some(counter) = seen else {
             asked.asked = Asked {
                 seen: None,
-                hint: Some(LineId::NONE).filter(|_| !is_reversal),
+                hint: Some(LineId::NONE),
                 wants_keys: request.key.is_some(),
             };
             return Ok(());
@@ -67,20 +68,21 @@ impl Perdiem {
             hint: None,
             wants_keys: request.key.is_some() && !counter.holds_all_keys,
         };
-        if is_reversal {
-            // What it gives back only the ledger knows.
-            return Ok(());
-        }
         let knows_key = request.key.is_some_and(|key| counter.keys.contains(key));
         let now = self.now(state, claim.instance);
-        let said = self.rule.decide_on_line(Question {
+        let question = Question {
             version,
             units: request.units,
             last: counter.line,
             now,
-        });
+        };
+        let said = match self.protocol.heeds_lapses {
+            true => self.rule.decide_on_line(question),
+            false => self.rule.decide_on_line(self.without_lapses(question)),
+        };
         match said {
             Some(Said::Denied) if self.may_deny(state, index, &counter) => {
+                self.check_denial(state, index, &counter, now)?;
                 self.refuse(state, index, version, now)
             }
             Some(Said::Granted(_)) if !knows_key => {
@@ -98,9 +100,6 @@ impl Perdiem {
         let now = self.now(state, claim.instance);
         let is_fresh = state.instances[usize::from(claim.instance)].is_fresh;
         let is_confirmed = (now - counter.confirmed_at).abs() <= CONFIRMED_SECONDS;
-        let has_lapsed = !self
-            .expired_holds(state, request.account, counter.line, now)
-            .is_empty();
         let cannot_be_a_retry = request.key.is_none_or(|key| {
             let is_new = !counter.keys.contains(key);
             let is_of_version = self.rule.facts(counter.line).version == claim.version;
@@ -111,7 +110,7 @@ impl Perdiem {
                 KeyedDenial::Probed => !state.ledger.iter().any(|entry| entry.key == Some(key)),
             }
         });
-        is_confirmed && cannot_be_a_retry && is_fresh && !has_lapsed
+        is_confirmed && cannot_be_a_retry && is_fresh
     }
 
     /// Answers a claim that it was refused under a version, at an instant.

@@ -19,6 +19,7 @@
 mod appending;
 mod claiming;
 mod counting;
+mod drafting;
 mod perdiem;
 mod promises;
 mod rule;
@@ -45,18 +46,16 @@ const PROTOCOL: Protocol = Protocol {
     answers_after_commit: true,
     looks_up_unknown: true,
     settles_in_order: true,
-    compares_numbers: false,
+    compares_numbers: true,
     lapses_have_own_ids: true,
+    lapses_first: true,
+    heeds_lapses: true,
+    followers_are_looked_up: true,
+    followers_are_unique: true,
+    answers_after_settlement: true,
     keyed_denial: KeyedDenial::Probed,
     renews_policies: true,
     refuses_when_fresh: false,
-};
-
-/// The protocol with reversals and lapses: two lines of an account may then be equal but for
-/// their numbers.
-const WITH_GIVE_BACKS: Protocol = Protocol {
-    compares_numbers: true,
-    ..PROTOCOL
 };
 
 /// How deep to search.
@@ -153,20 +152,21 @@ kept! {
     lower: super::PROTOCOL;
     raise_and_wait: super::PROTOCOL;
     another_zone: super::PROTOCOL;
-    reversals: super::WITH_GIVE_BACKS;
-    reversals_with_room: super::WITH_GIVE_BACKS;
-    lapses: super::WITH_GIVE_BACKS;
-    lapses_and_timeouts: super::WITH_GIVE_BACKS;
+    reversals: super::PROTOCOL;
+    reversals_alone: super::PROTOCOL;
+    reversals_of_two: super::PROTOCOL;
+    confirmations: super::PROTOCOL;
+    confirmations_on_two_clocks: super::PROTOCOL;
+    lapses: super::PROTOCOL;
+    lapses_and_timeouts: super::PROTOCOL;
+    hidden_holds: super::PROTOCOL;
 }
 
 #[test]
 fn everything_at_random() {
     let cases = 400 * 30u32.pow(u32::from(depth() - 1));
-    for (scene, protocol) in [
-        (scenes::everything(), WITH_GIVE_BACKS),
-        (scenes::everything_but_give_backs(), PROTOCOL),
-    ] {
-        if let Err(broken) = random_ways(&scene, protocol, cases) {
+    for scene in [scenes::everything(), scenes::everything_but_give_backs()] {
+        if let Err(broken) = random_ways(&scene, PROTOCOL, cases) {
             panic!("{broken}");
         }
     }
@@ -323,20 +323,20 @@ fn a_counter_with_all_keys_denies_a_retry_at_midnight() {
 fn a_counter_with_all_keys_denies_a_retry_after_a_reversal() {
     let wrong = Protocol {
         keyed_denial: KeyedDenial::WithAllKeys,
-        ..WITH_GIVE_BACKS
+        ..PROTOCOL
     };
     breaks_in(scenes::reversals(), wrong, "a retry gets its grant");
 }
 
 /// A reversal and a grant bring back the same totals at the same instant.
 #[test]
-fn a_settlement_that_compares_texts_misses_a_reversals_key() {
+fn a_settlement_that_compares_texts_misses_a_key() {
     let wrong = Protocol {
         compares_numbers: false,
-        ..WITH_GIVE_BACKS
+        ..PROTOCOL
     };
     breaks_in(
-        scenes::reversals_with_room(),
+        scenes::reversals_of_two(),
         wrong,
         "a counter that says so holds all keys",
     );
@@ -348,12 +348,111 @@ fn a_settlement_that_compares_texts_misses_a_reversals_key() {
 fn a_lapse_with_an_id_that_others_give_it_too_answers_what_does_not_stand() {
     let wrong = Protocol {
         lapses_have_own_ids: false,
-        ..WITH_GIVE_BACKS
+        ..PROTOCOL
     };
     breaks_in(
         scenes::lapses_and_timeouts(),
         wrong,
         "an acknowledged grant is in the ledger",
+    );
+}
+
+#[test]
+fn a_counter_with_a_lapse_that_is_due_denies_for_what_is_free() {
+    let wrong = Protocol {
+        heeds_lapses: false,
+        ..PROTOCOL
+    };
+    breaks_in(scenes::lapses(), wrong, "what lapsed takes nothing");
+}
+
+#[test]
+fn without_lapses_first_a_hold_is_confirmed_too_late() {
+    let wrong = Protocol {
+        lapses_first: false,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::confirmations(),
+        wrong,
+        "a hold is confirmed in time or never",
+    );
+}
+
+#[test]
+fn without_lapses_first_what_lapsed_goes_on_to_be_used() {
+    let wrong = Protocol {
+        lapses_first: false,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::lapses_and_timeouts(),
+        wrong,
+        "holds lapse before the next decision",
+    );
+}
+
+#[test]
+fn a_guard_that_does_not_compare_lapses_believes_a_counter_without_holds() {
+    let wrong = Protocol {
+        guard: Guard::ButLapses,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::hidden_holds(),
+        wrong,
+        "a line tells when its first hold lapses",
+    );
+}
+
+/// Either of them is enough: nobody can come between a look and its draft, which the guard sees.
+/// Without the look the second reversal is never answered.
+#[test]
+fn a_look_or_a_unique_index_keeps_a_grant_from_being_given_back_twice() {
+    let unlooked = Protocol {
+        followers_are_looked_up: false,
+        ..PROTOCOL
+    };
+    let wrong = Protocol {
+        followers_are_unique: false,
+        ..unlooked
+    };
+    let without_index = Protocol {
+        followers_are_unique: false,
+        ..PROTOCOL
+    };
+    holds_in(scenes::reversals_alone(), without_index);
+    holds_in(scenes::reversals_alone(), unlooked);
+    breaks_in(
+        scenes::reversals_alone(),
+        wrong,
+        "a grant is given back once",
+    );
+}
+
+#[test]
+fn without_a_look_a_hold_is_confirmed_that_was_reversed() {
+    let wrong = Protocol {
+        followers_are_looked_up: false,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::confirmations(),
+        wrong,
+        "a hold is confirmed in time or never",
+    );
+}
+
+#[test]
+fn a_reversal_that_is_answered_before_its_counter_was_told_is_not_heard_of() {
+    let wrong = Protocol {
+        answers_after_settlement: false,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::reversals(),
+        wrong,
+        "what was given back can be claimed at once",
     );
 }
 

@@ -3,12 +3,11 @@
 use perdiem::domain::window::Window;
 
 use super::appending::refresh;
-use super::rule::{LineId, Rule, instant};
+use super::rule::{LineId, Question, Rule, instant};
 use super::search::{Actions, Model};
 use super::settling::{forget, join, lose, roll_back, snapshot, split};
 use super::world::{
-    Action, Claim, Counters, FIRST_GIVE_BACK, Instance, Kind, Protocol, Request, Scene, Stage,
-    State, Wants,
+    Action, Claim, Counters, Instance, Kind, Protocol, Request, Scene, Stage, State, Wants,
 };
 
 /// A protocol, in a scene.
@@ -74,15 +73,15 @@ impl Perdiem {
         for (index, entry) in state.ledger.iter().enumerate() {
             let facts = self.rule.facts(entry.line);
             if entry.account == account && facts.number <= number {
-                let grant = match entry.kind {
-                    Kind::Grant | Kind::Hold => index,
-                    Kind::GiveBack(index) => usize::from(index),
-                };
+                let grant = entry.kind.of().map_or(index, usize::from);
                 let at = self.rule.facts(state.ledger[grant].line).at;
                 match entry.kind {
                     _ if !window.contains(instant(at)) => {}
                     Kind::Grant | Kind::Hold => sum += u64::from(entry.units),
-                    Kind::GiveBack(_) => sum -= u64::from(entry.units),
+                    Kind::Reversal(_) | Kind::Lapse(_) => {
+                        sum = sum.saturating_sub(entry.units.into());
+                    }
+                    Kind::Confirmation(_) => {}
                 }
             }
         }
@@ -101,40 +100,48 @@ impl Perdiem {
         place.map(|place| u8::try_from(place).expect("few entries"))
     }
 
-    /// The key of a request: its own, or that of what it gives back.
-    pub fn key_of(&self, state: &State, request: u8) -> Option<u8> {
-        match self.request(request).wants {
-            Wants::Grant | Wants::Hold => self.request(request).key,
-            Wants::Reversal(of) => {
-                let grant = self.grant_of(state, of)?;
-                Some(FIRST_GIVE_BACK + grant)
-            }
+    /// For the grant at a place in the ledger that is a hold: when it lapses unless it is confirmed.
+    pub fn held_until(&self, state: &State, grant: u8) -> Option<i32> {
+        let entry = &state.ledger[usize::from(grant)];
+        let until = self.rule.facts(entry.line).at + self.scene.hold_seconds;
+        (entry.kind == Kind::Hold).then_some(until)
+    }
+
+    /// The account's holds up to a number that nothing up to it ended: their places in the ledger
+    /// and when they lapse, the first one first.
+    pub fn open_holds(&self, state: &State, account: u8, number: u8) -> Vec<(u8, i32)> {
+        let entries = || {
+            let numbered = state.ledger.iter().zip(0..);
+            numbered.filter(|(entry, _)| {
+                entry.account == account && self.rule.number(entry.line) <= number
+            })
+        };
+        let is_open = |place: u8| !entries().any(|(entry, _)| entry.kind.of() == Some(place));
+        let mut open: Vec<(u8, i32)> = entries()
+            .filter(|(_, place)| is_open(*place))
+            .filter_map(|(_, place)| Some((place, self.held_until(state, place)?)))
+            .collect();
+        open.sort_by_key(|(place, until)| (*until, *place));
+        open
+    }
+
+    /// An account's next instant.
+    pub fn instant_after(&self, last: LineId, now: i32) -> i32 {
+        match last {
+            LineId::NONE => now,
+            line => now.max(self.rule.facts(line).at),
         }
     }
 
-    /// The account's holds up to a line that have expired and were not given back, by their
-    /// places in the ledger.
-    pub fn expired_holds(&self, state: &State, account: u8, line: LineId, now: i32) -> Vec<u8> {
-        let number = self.rule.number(line);
-        let is_before = |line: LineId| self.rule.number(line) <= number;
-        let mut expired = Vec::new();
-        for (index, hold) in state.ledger.iter().enumerate() {
-            let index = u8::try_from(index).expect("few entries");
-            let is_expired = hold.kind == Kind::Hold
-                && hold.account == account
-                && is_before(hold.line)
-                && self.rule.facts(hold.line).at + self.scene.hold_seconds <= now;
-            let is_given_back = |hold: u8| {
-                state
-                    .ledger
-                    .iter()
-                    .any(|entry| entry.kind == Kind::GiveBack(hold) && is_before(entry.line))
-            };
-            if is_expired && !is_given_back(index) {
-                expired.push(index);
-            }
+    /// The same question as if the account had no holds.
+    pub fn without_lapses(&self, question: Question) -> Question {
+        match question.last {
+            LineId::NONE => question,
+            last => Question {
+                last: self.rule.with_lapses_at(last, None),
+                ..question
+            },
         }
-        expired
     }
 
     /// Whether a claim may be sent to an instance, which takes a key once at a time.
@@ -144,7 +151,7 @@ impl Perdiem {
             claim.is_under_way() && claim.instance == instance && key == request.key
         };
         match request.wants {
-            Wants::Reversal(of) => self.grant_of(state, of).is_some(),
+            Wants::Reversal(of) | Wants::Confirmation(of) => self.grant_of(state, of).is_some(),
             Wants::Grant | Wants::Hold => {
                 request.key.is_none() || !state.claims.iter().any(is_busy)
             }
@@ -160,7 +167,7 @@ impl Perdiem {
                     claim: u8::try_from(index).expect("few claims"),
                 }),
                 Stage::Waiting => waiting.push((claim.instance, account)),
-                Stage::Unsent | Stage::Grouped | Stage::Ended(_) => {}
+                Stage::Unsent | Stage::Grouped | Stage::Settling | Stage::Ended(_) => {}
             }
         }
         for (groups, instance) in state.instances.iter().map(|one| &one.groups).zip(0..) {
@@ -236,7 +243,8 @@ impl Perdiem {
             last = Some(claim.request);
             for instance in 0..instances {
                 if self.may_send(state, self.request(claim.request), instance) {
-                    let asks = self.scene.has_redis;
+                    let is_correction = self.request(claim.request).wants.is_correction();
+                    let asks = self.scene.has_redis && !is_correction;
                     events.push(Action::Send {
                         claim: index,
                         instance,
@@ -279,7 +287,12 @@ impl Perdiem {
                 events.push(Action::Forget { account });
             }
             if state.left.tamperings > 0 && has_counter {
-                events.push(Action::Tamper { account });
+                for hides_holds in [false, true] {
+                    events.push(Action::Tamper {
+                        account,
+                        hides_holds,
+                    });
+                }
             }
         }
         if state.left.redis_faults > 0 && state.snapshot.is_none() {
@@ -367,7 +380,8 @@ impl Model for Perdiem {
                 instance,
                 asks,
             } => {
-                if self.scene.has_redis && !asks {
+                let request = self.request(state.claims[usize::from(claim)].request);
+                if self.scene.has_redis && !asks && !request.wants.is_correction() {
                     state.left.silences -= 1;
                 }
                 self.send(state, claim, instance, asks)?;
@@ -391,7 +405,10 @@ impl Model for Perdiem {
             Action::RollBack => roll_back(state),
             Action::Split { instance } => split(state, instance),
             Action::Join => join(state),
-            Action::Tamper { account } => self.tamper(state, account),
+            Action::Tamper {
+                account,
+                hides_holds,
+            } => self.tamper(state, account, hides_holds),
             Action::Change { instance } => {
                 state.newest += 1;
                 refresh(state, instance);

@@ -12,7 +12,8 @@ impl Perdiem {
         let (entry, before) = state.ledger.split_last().expect("an entry");
         let facts = self.rule.facts(entry.line);
         let totals = self.rule.totals(entry.line);
-        let is_grant = !matches!(entry.kind, Kind::GiveBack(_));
+        let is_grant = entry.kind.of().is_none();
+        self.check_holds(state, entry, before)?;
         for total in &totals {
             let sum = self.sum(state, entry.account, u8::MAX, total.window);
             promise(!is_grant || sum <= total.max, || {
@@ -65,6 +66,87 @@ impl Perdiem {
         Ok(())
     }
 
+    /// Looks at what the entry that was just appended makes of holds.
+    fn check_holds(&self, state: &State, entry: &Entry, before: &[Entry]) -> Result<(), String> {
+        let facts = self.rule.facts(entry.line);
+        let was = |what: &dyn Fn(Kind) -> bool| before.iter().any(|other| what(other.kind));
+        let until = entry.kind.of().map(|of| self.held_until(state, of));
+        let kind = entry.kind;
+        match (kind, until.flatten()) {
+            (Kind::Grant | Kind::Hold, _) => {}
+            (Kind::Confirmation(of), until) => {
+                let is_late = until.is_none_or(|until| until <= facts.at);
+                promise(!is_late && !was(&|other| other.gives_back(of)), || {
+                    "a hold is confirmed in time or never".to_owned()
+                })?;
+                promise(!was(&|other| other.excludes(kind)), || {
+                    "a hold is confirmed once".to_owned()
+                })?;
+            }
+            (Kind::Reversal(of), _) => promise(!was(&|other| other.gives_back(of)), || {
+                "a grant is given back once".to_owned()
+            })?,
+            (Kind::Lapse(of), until) => {
+                let is_early = until.is_none_or(|until| until > facts.at);
+                let was_confirmed = was(&|other| other == Kind::Confirmation(of));
+                promise(!is_early && !was_confirmed, || {
+                    "what was confirmed never lapses, nor what is held".to_owned()
+                })?;
+                promise(!was(&|other| other.gives_back(of)), || {
+                    "a grant is given back once".to_owned()
+                })?;
+            }
+        }
+        let open = self.open_holds(state, entry.account, facts.number);
+        let first = open.first().map(|(_, until)| *until);
+        let is_told = first.is_none_or(|first| facts.lapses_at.is_some_and(|told| told <= first));
+        promise(is_told, || {
+            "a line tells when its first hold lapses".to_owned()
+        })?;
+        let is_lapse = matches!(kind, Kind::Lapse(_));
+        promise(
+            is_lapse || first.is_none_or(|first| facts.at < first),
+            || "holds lapse before the next decision".to_owned(),
+        )
+    }
+
+    /// Looks at a denial by a counter alone.
+    pub fn check_denial(
+        &self,
+        state: &State,
+        index: u8,
+        counter: &Counter,
+        now: i32,
+    ) -> Result<(), String> {
+        let claim = &state.claims[usize::from(index)];
+        let account = self.request(claim.request).account;
+        let number = self.rule.number(counter.line);
+        let at = self.instant_after(counter.line, now);
+        let open = self.open_holds(state, account, number);
+        promise(open.iter().all(|(_, until)| *until > at), || {
+            "what lapsed takes nothing: a claim was refused for it".to_owned()
+        })?;
+        promise(state.may_lag || number >= claim.heard, || {
+            "what was given back can be claimed at once".to_owned()
+        })
+    }
+
+    /// The highest number among an account's corrections that were answered as made.
+    pub fn heard(&self, state: &State, account: u8) -> u8 {
+        let answered = state.ledger.iter().filter(|entry| {
+            let stage = entry
+                .claim
+                .map(|claim| state.claims[usize::from(claim)].stage);
+            entry.account == account
+                && entry.kind.of().is_some()
+                && stage == Some(Stage::Ended(Outcome::Granted))
+        });
+        answered
+            .map(|entry| self.rule.number(entry.line))
+            .max()
+            .unwrap_or_default()
+    }
+
     /// Looks at the answer that a claim is granted, with this entry.
     pub fn check_grant(&self, state: &State, entry: &Entry) -> Result<(), String> {
         let standing = state.ledger.iter().filter(|other| *other == entry).count();
@@ -96,11 +178,17 @@ impl Perdiem {
                 claim.oldest
             )
         })?;
-        // Without give-backs a window only fills: what fits now fitted all along.
-        let fits = !self.has_give_backs() && self.fits(state, &request, version, now);
-        promise(!fits, || {
-            "a claim that fits is granted: it was refused".to_owned()
-        })
+        if request.wants.is_correction() {
+            return Ok(());
+        }
+        // Without give-backs a window only fills: what fits now fitted all along. And with nothing
+        // else under way, where no counter lags, nothing can have come between.
+        let is_alone = !state.may_lag && claim.request >= self.probe(0);
+        let is_exact = is_alone || !self.has_give_backs();
+        promise(
+            !is_exact || !self.fits(state, &request, version, now),
+            || "a claim that fits is granted: it was refused".to_owned(),
+        )
     }
 
     /// Whether a claim would be granted at an instant on the ledger as it stands. False where
@@ -110,9 +198,10 @@ impl Perdiem {
         let question = Question {
             version,
             units: request.units,
-            last,
+            last: self.after_lapses(state, request.account, version, now),
             now,
         };
+        let question = self.without_lapses(question);
         let sum = |window: Window| self.sum(state, request.account, u8::MAX, window);
         let is_later = last != LineId::NONE && self.rule.facts(last).at > now;
         !is_later && matches!(self.rule.decide(question, sum), Said::Granted(_))

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Refusal, Sums, Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
-use perdiem::domain::correction::give_back;
+use perdiem::domain::correction::{carry_on, give_back};
 use perdiem::domain::grant::{Line, Total};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::window::Window;
@@ -28,6 +28,8 @@ pub struct Facts {
     /// Seconds after midnight.
     pub at: i32,
     pub version: u8,
+    /// No open hold lapses before it, in seconds after midnight; none without holds.
+    pub lapses_at: Option<i32>,
 }
 
 /// What the rule says of a claim.
@@ -59,6 +61,8 @@ pub type Version = (&'static str, &'static [(u8, &'static str)]);
 enum Answer {
     Said(Said),
     Needs(Vec<Window>),
+    /// Holds may have lapsed.
+    Lapses,
 }
 
 /// The rule, under the versions of one policy.
@@ -119,8 +123,10 @@ impl Rule {
                 match self.ask(question, &windows, &sums) {
                     Answer::Said(said) => said,
                     Answer::Needs(_) => panic!("the rule asks twice for {windows:?}"),
+                    Answer::Lapses => panic!("the rule asks for lapses second"),
                 }
             }
+            Answer::Lapses => panic!("the lapses that are due come first"),
         }
     }
 
@@ -128,7 +134,7 @@ impl Rule {
     pub fn decide_on_line(&self, question: Question) -> Option<Said> {
         match self.ask(question, &[], &[]) {
             Answer::Said(said) => Some(said),
-            Answer::Needs(_) => None,
+            Answer::Needs(_) | Answer::Lapses => None,
         }
     }
 
@@ -158,7 +164,7 @@ impl Rule {
             Ok(Verdict::Refused(other)) => panic!("no version says {other:?}"),
             Err(Unknown::Policy) => Answer::Said(Said::Outdated),
             Err(Unknown::Sums(windows)) => Answer::Needs(windows),
-            Err(Unknown::Holds) => panic!("no line has holds"),
+            Err(Unknown::Holds) => Answer::Lapses,
         };
         self.answers.borrow_mut().insert(key, answer.clone());
         answer
@@ -172,13 +178,31 @@ impl Rule {
         granted_at: i32,
         sum: impl Fn(Window) -> u64,
     ) -> LineId {
+        let units = Units::new(question.units.into()).expect("units");
+        let granted_at = instant(granted_at);
+        self.next_line(question, sum, |policy, last, sums, now| {
+            give_back(policy, units, granted_at, Some(last), sums, now)
+        })
+    }
+
+    /// The line of a confirmation: all that is used stays used.
+    pub fn carry_on(&self, question: Question, sum: impl Fn(Window) -> u64) -> LineId {
+        self.next_line(question, sum, |policy, last, sums, now| {
+            carry_on(policy, Some(last), sums, now)
+        })
+    }
+
+    fn next_line(
+        &self,
+        question: Question,
+        sum: impl Fn(Window) -> u64,
+        rule: impl Fn(&Policy, &Line, &Sums, DateTime<Utc>) -> Result<Line, Unknown>,
+    ) -> LineId {
         let policy = self.policy(question.version);
         let last = self.line(question.last).expect("there is a grant");
-        let units = Units::new(question.units.into()).expect("units");
-        let now = instant(question.now);
         let mut sums = Sums::default();
         loop {
-            match give_back(policy, units, instant(granted_at), Some(&last), &sums, now) {
+            match rule(policy, &last, &sums, instant(question.now)) {
                 Ok(line) => return self.intern(line),
                 Err(Unknown::Sums(windows)) => {
                     for window in windows {
@@ -188,6 +212,15 @@ impl Rule {
                 Err(unknown) => panic!("{unknown:?}"),
             }
         }
+    }
+
+    /// The same line, with another instant at which its first hold may lapse.
+    pub fn with_lapses_at(&self, line: LineId, lapses_at: Option<i32>) -> LineId {
+        let line = self.line(line).expect("a line");
+        self.intern(Line {
+            lapses_at: lapses_at.map(instant),
+            ..line
+        })
     }
 
     /// The same line, as if nothing were used.
@@ -217,11 +250,15 @@ impl Rule {
     fn intern(&self, line: Line) -> LineId {
         let mut lines = self.lines.borrow_mut();
         let known = lines.iter().position(|(known, _)| *known == line);
+        let seconds = |at: DateTime<Utc>| {
+            i32::try_from((at - midnight()).num_seconds()).expect("near midnight")
+        };
         let index = known.unwrap_or_else(|| {
             let facts = Facts {
                 number: u8::try_from(line.number).expect("few entries"),
-                at: i32::try_from((line.at - midnight()).num_seconds()).expect("near midnight"),
+                at: seconds(line.at),
                 version: u8::try_from(line.policy_version).expect("few versions"),
+                lapses_at: line.lapses_at.map(seconds),
             };
             lines.push((line, facts));
             lines.len() - 1

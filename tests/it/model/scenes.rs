@@ -222,16 +222,65 @@ pub fn reversals() -> Scene {
     }
 }
 
-/// As [`reversals`], with room, so that counters say yes.
-pub fn reversals_with_room() -> Scene {
+/// A grant is reversed twice, and nobody asks Redis.
+pub fn reversals_alone() -> Scene {
     Scene {
-        versions: TWO,
+        requests: vec![
+            claim(0, Some(0), 1),
+            wanting(Wants::Reversal(0), claim(0, None, 2)),
+            claim(0, None, 1),
+        ],
+        most: Most {
+            timeouts: 1,
+            crashes: 1,
+            ..NOTHING
+        },
+        ..small()
+    }
+}
+
+/// Two grants are reversed, one after the other: lines that differ by their numbers alone.
+pub fn reversals_of_two() -> Scene {
+    Scene {
+        clocks: &[0],
         requests: vec![
             claim(0, Some(0), 1),
             wanting(Wants::Reversal(0), claim(0, None, 1)),
-            claim(0, Some(1), 2),
+            claim(0, Some(1), 1),
+            wanting(Wants::Reversal(2), claim(0, None, 1)),
         ],
         ..small_with_redis()
+    }
+}
+
+/// A hold is confirmed and reversed, and its end comes.
+pub fn confirmations() -> Scene {
+    Scene {
+        instants: &[0, 1],
+        requests: vec![
+            wanting(Wants::Hold, claim(0, Some(0), 1)),
+            wanting(Wants::Confirmation(0), claim(0, None, 2)),
+            wanting(Wants::Reversal(0), claim(0, None, 1)),
+        ],
+        most: Most {
+            timeouts: 1,
+            ..NOTHING
+        },
+        ..small()
+    }
+}
+
+/// A hold is confirmed where its end has not come yet, while elsewhere it lapses.
+pub fn confirmations_on_two_clocks() -> Scene {
+    Scene {
+        clocks: &[0, -1],
+        instants: &[0, 1],
+        requests: vec![
+            wanting(Wants::Hold, claim(0, Some(0), 1)),
+            wanting(Wants::Confirmation(0), claim(0, None, 1)),
+            claim(0, None, 1),
+        ],
+        ..small()
     }
 }
 
@@ -265,6 +314,23 @@ pub fn lapses_and_timeouts() -> Scene {
     }
 }
 
+/// Counters that say that there are no holds, or that nothing is used.
+pub fn hidden_holds() -> Scene {
+    Scene {
+        instants: &[0, 1],
+        versions: TWO,
+        requests: vec![
+            wanting(Wants::Hold, claim(0, Some(0), 1)),
+            claim(0, None, 2),
+        ],
+        most: Most {
+            tamperings: 1,
+            ..NOTHING
+        },
+        ..small_with_redis()
+    }
+}
+
 /// All of it at once: too large to be searched whole.
 pub fn everything() -> Scene {
     Scene {
@@ -286,6 +352,9 @@ pub fn everything() -> Scene {
             wanting(Wants::Hold, claim(0, Some(3), 2)),
             wanting(Wants::Reversal(0), claim(0, None, 2)),
             wanting(Wants::Reversal(6), claim(0, None, 1)),
+            wanting(Wants::Confirmation(6), claim(0, None, 2)),
+            wanting(Wants::Hold, claim(1, Some(4), 2)),
+            wanting(Wants::Confirmation(10), claim(1, None, 2)),
         ],
         has_redis: true,
         hold_seconds: 3,
@@ -302,7 +371,7 @@ pub fn everything() -> Scene {
     }
 }
 
-/// As [`everything`], without reversals and lapses.
+/// As [`everything`], with nothing given back.
 pub fn everything_but_give_backs() -> Scene {
     let all = everything();
     let requests = all.requests.iter().copied();

@@ -1,26 +1,38 @@
 //! The counters, as in `src/engine/settle.rs` and `src/counter/lua/settle.lua`; and what
 //! befalls a Redis.
 
+use super::claiming::end;
 use super::perdiem::Perdiem;
 use super::rule::LineId;
-use super::world::{Counter, Counters, Keys, Plan, Settlement, State};
+use super::world::{Claims, Counter, Counters, Keys, Outcome, Plan, Settlement, State};
+
+/// In seconds after midnight.
+const LONG_AGO: i32 = -1000;
 
 impl Perdiem {
-    /// Queues what a plan that stands makes of its account's counter.
-    pub fn settle_plan(&self, state: &mut State, instance: u8, account: u8, plan: &Plan) {
+    /// Queues what a plan that stands makes of its account's counter, if it makes anything.
+    pub fn settle_plan(&self, state: &mut State, instance: u8, account: u8, plan: &Plan) -> bool {
         let line = plan.entries.last().map_or(plan.after, |entry| entry.line);
         if !self.scene.has_redis || line == LineId::NONE {
-            return;
+            return false;
         }
         if plan.entries.is_empty() && !plan.denies {
-            return;
+            return false;
         }
         let mut keys = Keys::default();
         for key in plan.entries.iter().filter_map(|entry| entry.key) {
             keys.insert(key);
         }
-        let granted = plan.entries.iter().filter_map(|entry| entry.claim);
-        let claims = granted.chain(plan.refused.iter().copied());
+        let mut answers = Claims::default();
+        let entered = plan.entries.iter().filter_map(|entry| entry.claim);
+        for index in entered.clone() {
+            let request = self.request(state.claims[usize::from(index)].request);
+            if self.protocol.answers_after_settlement && request.wants.is_correction() {
+                answers.insert(index);
+            }
+        }
+        let others = plan.refused.iter().chain(&plan.repeated);
+        let claims = entered.chain(others.copied());
         let asked = claims.map(|index| state.claims[usize::from(index)].asked);
         let seen = asked.clone().filter_map(|asked| asked.seen).max();
         let wants_keys = asked.clone().any(|asked| asked.wants_keys);
@@ -32,6 +44,7 @@ impl Perdiem {
             seen,
             after: Some(plan.after).filter(|after| *after != LineId::NONE),
             keys,
+            answers,
         };
         if wants_keys && settlement.after.is_some() {
             settlement.after = None;
@@ -39,14 +52,19 @@ impl Perdiem {
         }
         state.settlements.push(settlement);
         state.settlements.sort_unstable();
+        true
     }
 
     /// A settlement arrives at the Redis that its instance sees.
     pub fn settle(&self, state: &mut State, index: u8, repeats: bool) -> Result<(), String> {
-        let settlement = state.settlements[usize::from(index)];
-        match repeats {
-            true => state.left.repeats -= 1,
-            false => drop(state.settlements.remove(usize::from(index))),
+        let settlement = state.settlements.remove(usize::from(index));
+        if repeats {
+            state.left.repeats -= 1;
+            state.settlements.push(Settlement {
+                answers: Claims::default(),
+                ..settlement
+            });
+            state.settlements.sort_unstable();
         }
         let account = usize::from(settlement.account);
         let is_old = state.instances[usize::from(settlement.instance)].sees_old_redis;
@@ -56,6 +74,7 @@ impl Perdiem {
         };
         let counter = self.script(redis[account], &settlement);
         redis[account] = Some(counter);
+        end_corrections(state, &settlement);
         self.check_counter(state, settlement.account, &counter)
     }
 
@@ -116,8 +135,16 @@ impl Perdiem {
 /// A settlement does not arrive.
 pub fn lose(state: &mut State, index: u8) {
     state.left.losses -= 1;
-    state.settlements.remove(usize::from(index));
+    let settlement = state.settlements.remove(usize::from(index));
+    end_corrections(state, &settlement);
     state.may_lag = true;
+}
+
+/// The corrections are answered that waited for a settlement.
+fn end_corrections(state: &mut State, settlement: &Settlement) {
+    for claim in settlement.answers.iter() {
+        end(state, claim, Outcome::Granted);
+    }
 }
 
 /// A counter is gone.
@@ -158,12 +185,20 @@ pub fn join(state: &mut State) {
 }
 
 impl Perdiem {
-    /// A counter is overwritten with a line that has nothing used.
-    pub fn tamper(&self, state: &mut State, account: u8) {
+    /// A counter is overwritten with a line that has nothing used; or with one that nobody
+    /// confirmed, and that has no holds.
+    pub fn tamper(&self, state: &mut State, account: u8, hides_holds: bool) {
         state.left.tamperings -= 1;
         state.may_lag = true;
-        if let Some(counter) = &mut state.redis[usize::from(account)] {
-            counter.line = self.rule.with_nothing_used(counter.line);
+        let Some(counter) = &mut state.redis[usize::from(account)] else {
+            return;
+        };
+        match hides_holds {
+            false => counter.line = self.rule.with_nothing_used(counter.line),
+            true => {
+                counter.line = self.rule.with_lapses_at(counter.line, None);
+                counter.confirmed_at = LONG_AGO;
+            }
         }
     }
 }

@@ -80,8 +80,15 @@ impl Perdiem {
                 )
             }
             Action::Join => "all see the new primary".to_owned(),
-            Action::Tamper { account } => {
-                format!("account {account}'s counter is overwritten: nothing is used")
+            Action::Tamper {
+                account,
+                hides_holds,
+            } => {
+                let what = match hides_holds {
+                    true => "there are no holds",
+                    false => "nothing is used",
+                };
+                format!("account {account}'s counter is overwritten: {what}")
             }
             Action::Change { instance } => {
                 format!(
@@ -136,6 +143,7 @@ impl Perdiem {
             Wants::Grant => format!("{} of account {}{key}", request.units, request.account),
             Wants::Hold => format!("hold {} of account {}{key}", request.units, request.account),
             Wants::Reversal(of) => format!("reverse what request {of} was granted"),
+            Wants::Confirmation(of) => format!("confirm what request {of} was granted"),
         };
         format!("claim {index} ({what})")
     }
@@ -145,9 +153,10 @@ impl Perdiem {
         let what = match (entry.kind, entry.claim) {
             (Kind::Grant, Some(claim)) => format!("claim {claim}{key}"),
             (Kind::Hold, Some(claim)) => format!("hold, claim {claim}{key}"),
-            (Kind::GiveBack(of), Some(claim)) => format!("reverses {of}, claim {claim}"),
-            (Kind::GiveBack(of), None) => format!("{of} lapses"),
-            (Kind::Grant | Kind::Hold, None) => "nobody's".to_owned(),
+            (Kind::Reversal(of), Some(claim)) => format!("reverses {of}, claim {claim}"),
+            (Kind::Confirmation(of), Some(claim)) => format!("confirms {of}, claim {claim}"),
+            (Kind::Lapse(of), _) => format!("{of} lapses"),
+            (_, None) => "nobody's".to_owned(),
         };
         format!(
             "{} of account {}: {what}",
@@ -190,9 +199,13 @@ impl Perdiem {
             .map(|total| format!("{} of {} a {}", total.used, total.max, total.per))
             .collect();
         let totals = totals.join(", ");
+        let lapses = facts.lapses_at.map(|at| format!(", lapses at {at} s"));
         format!(
-            "#{} at {} s under v{} ({totals})",
-            facts.number, facts.at, facts.version
+            "#{} at {} s under v{} ({totals}{})",
+            facts.number,
+            facts.at,
+            facts.version,
+            lapses.unwrap_or_default()
         )
     }
 }

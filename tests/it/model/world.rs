@@ -37,10 +37,19 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wants {
     Grant,
-    /// A grant that lapses.
+    /// A grant that lapses unless it is confirmed.
     Hold,
     /// To give back what that request was granted.
     Reversal(u8),
+    /// To confirm the hold that that request was granted.
+    Confirmation(u8),
+}
+
+impl Wants {
+    /// Whether it is about a grant that stands, and no claim.
+    pub fn is_correction(self) -> bool {
+        matches!(self, Self::Reversal(_) | Self::Confirmation(_))
+    }
 }
 
 /// How often what may still happen.
@@ -58,7 +67,7 @@ pub struct Most {
     pub redis_faults: u8,
     /// A claim goes past Redis, which does not answer.
     pub silences: u8,
-    /// A counter is overwritten with a line that has nothing used.
+    /// A counter is overwritten with a line that has nothing used, or no holds.
     pub tamperings: u8,
 }
 
@@ -81,6 +90,16 @@ pub struct Protocol {
     pub compares_numbers: bool,
     /// Whether the id of a lapse tells who appended it.
     pub lapses_have_own_ids: bool,
+    /// Whether the holds that are due lapse before anything else is decided.
+    pub lapses_first: bool,
+    /// Whether a counter whose first hold may have lapsed neither denies nor hints.
+    pub heeds_lapses: bool,
+    /// Whether it is looked up what became of a grant before it is confirmed or given back.
+    pub followers_are_looked_up: bool,
+    /// Whether the ledger refuses to confirm a grant twice, and to give one back twice.
+    pub followers_are_unique: bool,
+    /// Whether a correction is answered after its counter was told.
+    pub answers_after_settlement: bool,
     /// When a counter may deny a claim with a key.
     pub keyed_denial: KeyedDenial,
     /// Whether a counter denies under the newest version that the instance knows, and not under
@@ -95,6 +114,8 @@ pub struct Protocol {
 pub enum Guard {
     /// The last line is the assumed one in all its parts.
     Line,
+    /// In all but the instant at which its first hold may lapse.
+    ButLapses,
     /// It has the assumed number.
     Number,
     Nothing,
@@ -182,7 +203,7 @@ pub struct Entry {
     pub claim: Option<u8>,
     /// The claim that it was appended for: with the line its id.
     pub nonce: Option<u8>,
-    /// What no two entries share: a claim's key, or what is given back.
+    /// A claim's key, which no two entries share.
     pub key: Option<u8>,
     pub units: u8,
     pub kind: Kind,
@@ -191,14 +212,38 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Grant,
-    /// A grant that lapses.
+    /// A grant that lapses unless it is confirmed.
     Hold,
-    /// The reversal or lapse of the grant at that place in the ledger.
-    GiveBack(u8),
+    /// Of the hold at that place in the ledger.
+    Confirmation(u8),
+    /// Of the grant at that place.
+    Reversal(u8),
+    /// Of the hold at that place.
+    Lapse(u8),
 }
 
-/// The first of the keys that stand for giving back the grant at a place in the ledger.
-pub const FIRST_GIVE_BACK: u8 = 16;
+impl Kind {
+    /// The place in the ledger of the grant that is confirmed or given back.
+    pub fn of(self) -> Option<u8> {
+        match self {
+            Self::Grant | Self::Hold => None,
+            Self::Confirmation(of) | Self::Reversal(of) | Self::Lapse(of) => Some(of),
+        }
+    }
+
+    /// Whether it gives back the units of the grant at a place.
+    pub fn gives_back(self, grant: u8) -> bool {
+        matches!(self, Self::Reversal(of) | Self::Lapse(of) if of == grant)
+    }
+
+    /// Whether both do the same to one grant, which is done once.
+    pub fn excludes(self, other: Self) -> bool {
+        let is_confirmation = |kind| matches!(kind, Self::Confirmation(_));
+        self.of().is_some()
+            && self.of() == other.of()
+            && is_confirmation(self) == is_confirmation(other)
+    }
+}
 
 /// A process of perdiem.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -226,6 +271,8 @@ pub struct Claim {
     pub stood: bool,
     /// The oldest version under which it may be refused.
     pub oldest: u8,
+    /// The highest number of a correction of its account that was answered when it was sent.
+    pub heard: u8,
 }
 
 impl Claim {
@@ -239,6 +286,7 @@ impl Claim {
             asked: Asked::default(),
             stood: false,
             oldest: 0,
+            heard: 0,
         }
     }
 
@@ -256,6 +304,8 @@ pub enum Stage {
     Waiting,
     /// In its account's group.
     Grouped,
+    /// A correction that stands: its counter is to be told first.
+    Settling,
     Ended(Outcome),
 }
 
@@ -299,6 +349,8 @@ pub struct Plan {
     pub after: LineId,
     pub entries: Vec<Entry>,
     pub refused: Vec<u8>,
+    /// Corrections that were made before, by these entries or in the ledger.
+    pub repeated: Vec<u8>,
     /// Whether one is refused for lack of room.
     pub denies: bool,
     /// Whether it was sent and its outcome is not known.
@@ -328,6 +380,22 @@ pub struct Settlement {
     /// The line that the keys come after; none when they are all.
     pub after: Option<LineId>,
     pub keys: Keys,
+    /// The corrections that are answered afterwards.
+    pub answers: Claims,
+}
+
+/// A set of claims.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claims(u32);
+
+impl Claims {
+    pub fn insert(&mut self, claim: u8) {
+        self.0 |= 1 << claim;
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..32).filter(move |claim| self.0 & (1 << claim) != 0)
+    }
 }
 
 /// One step.
@@ -398,6 +466,7 @@ pub enum Action {
     Join,
     Tamper {
         account: u8,
+        hides_holds: bool,
     },
     /// An instance makes the next version of the policy.
     Change {
