@@ -55,7 +55,8 @@ const ONE: &str = grants_where!("entries AS g WHERE id = $1 AND kind = 1");
 
 /// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
 /// the state $4 at the instant $5, provisional from $6 on, and that would have been denied
-/// where $7 says so; at most $3.
+/// where $7 says so; at most $3. PostgreSQL would read the whole table once for an EXISTS
+/// inside a CASE; what has a LIMIT it looks up by its index.
 macro_rules! listed_where {
     ($choice:literal, $order:literal) => {
         grants_where!(
@@ -64,18 +65,18 @@ macro_rules! listed_where {
               AND ($6 IS NULL OR g.provisional >= $6)
               AND (NOT $7 OR g.would_deny)
               AND CASE $4
-                  WHEN 'held' THEN g.held_until > $5 AND NOT EXISTS (
-                      SELECT 1 FROM entries WHERE of_grant = g.id)
-                  WHEN 'granted' THEN (g.held_until IS NULL OR EXISTS (
-                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 2))
-                      AND NOT EXISTS (
-                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind IN (3, 4))
-                  WHEN 'reversed' THEN EXISTS (
-                      SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 3)
-                  WHEN 'lapsed' THEN EXISTS (
-                          SELECT 1 FROM entries WHERE of_grant = g.id AND kind = 4)
-                      OR g.held_until <= $5 AND NOT EXISTS (
-                          SELECT 1 FROM entries WHERE of_grant = g.id)
+                  WHEN 'held' THEN g.held_until > $5 AND (
+                      SELECT id FROM entries WHERE of_grant = g.id LIMIT 1) IS NULL
+                  WHEN 'granted' THEN (g.held_until IS NULL OR (
+                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 2 LIMIT 1) IS NOT NULL)
+                      AND (
+                          SELECT id FROM entries WHERE of_grant = g.id AND kind IN (3, 4) LIMIT 1) IS NULL
+                  WHEN 'reversed' THEN (
+                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 3 LIMIT 1) IS NOT NULL
+                  WHEN 'lapsed' THEN (
+                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 4 LIMIT 1) IS NOT NULL
+                      OR g.held_until <= $5 AND (
+                          SELECT id FROM entries WHERE of_grant = g.id LIMIT 1) IS NULL
                   ELSE true END
               ORDER BY ",
             $order,

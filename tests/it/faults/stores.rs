@@ -205,7 +205,8 @@ impl Entry {
             units: units.cast_unsigned(),
             policy_version,
             wish: wish.map(|wish| wish as usize),
-            line: format!("{} {policy_version} {totals}", at.timestamp_micros()),
+            // There are no holds.
+            line: format!("{} {policy_version} - {totals}", at.timestamp_micros()),
             totals: Total::parse(&totals),
         }
     }
