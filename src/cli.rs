@@ -7,6 +7,8 @@ mod client;
 mod corrections;
 mod difference;
 mod keys;
+mod overrides;
+mod pause;
 mod reconciliation;
 mod yaml;
 
@@ -58,9 +60,12 @@ enum Command {
     Reconcile(ReconcileArgs),
     /// Show what was changed, by whom, when and why, newest first
     Changes(changes::ChangesArgs),
-    /// List, show, put, apply or backtest policies
+    /// List, show, put, pause, archive, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Give one subject of a policy other limits
+    #[command(subcommand)]
+    Override(overrides::OverrideCommand),
     /// Make, list, show, end or revoke API keys
     #[command(subcommand)]
     Key(KeyCommand),
@@ -144,6 +149,12 @@ enum PolicyCommand {
     Show(PolicyShowArgs),
     /// Create or replace a policy
     Put(Box<PolicyPutArgs>),
+    /// Grant nothing under a policy until it is resumed
+    Pause(pause::StopArgs),
+    /// Let a paused policy grant again
+    Resume(pause::StopArgs),
+    /// Take no more claims under a policy; its history stays
+    Archive(pause::StopArgs),
     /// Bring a file of policies into force
     ///
     /// The file is YAML or JSON: under `policies`, each policy by its name, with the fields that
@@ -201,6 +212,14 @@ struct PolicyPutArgs {
     /// Grant nothing for now
     #[arg(long)]
     paused: bool,
+
+    /// enforce, or observe: grant all, and mark what would have been denied
+    #[arg(long)]
+    mode: Option<String>,
+
+    /// now, or next_window: from the policy's next local day on
+    #[arg(long)]
+    effective: Option<String>,
 
     /// recorded, or counted: Redis decides, and the ledger records it afterwards
     #[arg(long)]
@@ -332,6 +351,10 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
+        Command::Policy(PolicyCommand::Pause(args)) => pause::pause(args, true).await,
+        Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
+        Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,
+        Command::Override(command) => overrides::run(command).await,
         Command::Policy(PolicyCommand::Apply(args)) => apply::apply(args).await,
         Command::Policy(PolicyCommand::Backtest(args)) => backtest::backtest(args).await,
         Command::Key(KeyCommand::Create(args)) => keys::create(args).await,

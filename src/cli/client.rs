@@ -71,6 +71,9 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     } else {
         match answer["detail"].as_str() {
             Some(detail) => println!("denied: {detail}"),
+            None if answer["would_deny"] == true => {
+                println!("granted, and would be denied if the policy did not only observe");
+            }
             None => println!("{}", text(&answer["outcome"])),
         }
         print_limits(&answer["limits"]);
@@ -93,6 +96,12 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
         println!("{answer:#}");
     } else {
         print_limits(&answer["limits"]);
+        if let Some(found) = answer.get("override") {
+            match found["until"].as_str() {
+                Some(until) => println!("by an override, until {until}"),
+                None => println!("by an override"),
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -147,6 +156,8 @@ pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
         "active_from": args.active_from,
         "active_until": args.active_until,
         "paused": args.paused,
+        "mode": args.mode,
+        "effective": args.effective,
         "durability": args.durability,
         "on_ledger_outage": args.on_ledger_outage,
         "reason": args.reason,
@@ -225,7 +236,7 @@ pub fn print_limits(limits: &Value) {
     }
 }
 
-fn show(server: &ServerArgs, policy: &Value) {
+pub fn show(server: &ServerArgs, policy: &Value) {
     if server.json {
         println!("{policy:#}");
     } else {
@@ -233,11 +244,14 @@ fn show(server: &ServerArgs, policy: &Value) {
     }
 }
 
+/// Limits in a line.
+pub fn describe_limits(limits: &Value) -> String {
+    let limits = limits.as_array().into_iter().flatten();
+    let limits = limits.map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])));
+    limits.collect::<Vec<_>>().join(", ")
+}
+
 fn print_policy(policy: &Value) {
-    let limits = policy["limits"].as_array().into_iter().flatten();
-    let limits: Vec<String> = limits
-        .map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])))
-        .collect();
     let version = &policy["version"];
     let in_force = &policy["in_force_version"];
     let begins = match in_force.is_null() || in_force == version {
@@ -252,7 +266,7 @@ fn print_policy(policy: &Value) {
         text(&policy["name"]),
         version.to_string(),
         text(&policy["time_zone"]),
-        limits.join(", "),
+        describe_limits(&policy["limits"]),
         if policy["paused"] == true {
             "  (paused)"
         } else {

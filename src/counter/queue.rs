@@ -70,6 +70,8 @@ pub struct Count {
     pub policy_version: u32,
     /// The present instant.
     pub now: DateTime<Utc>,
+    /// Whether the policy only observes: then nothing is denied.
+    pub observes: bool,
     /// The limits and their windows. `used` is told by the ledger's last line, or is not told.
     pub totals: Vec<Total>,
     /// What the ledger says.
@@ -166,7 +168,8 @@ impl Counters {
                     .map(|grant| encode_grant(grant, &count.totals))
                     .unwrap_or_default(),
             )
-            .arg(count.now.timestamp_micros());
+            .arg(count.now.timestamp_micros())
+            .arg(if count.observes { "observe" } else { "" });
         for total in &count.totals {
             call.arg(total.per.as_str())
                 .arg(total.max)

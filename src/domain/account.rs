@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::claim::Units;
 use super::correction::CorrectionRefusal;
 use super::grant::{Entry, Line, Provisional, Total};
-use super::policy::{Inactive, Policy};
+use super::policy::{Inactive, Mode, Policy};
 use super::window::{Per, Window};
 
 /// Why a claim is not granted, or a correction not made.
@@ -40,6 +40,9 @@ impl From<CorrectionRefusal> for Refusal {
 pub enum Verdict {
     /// Granted: the account's next line.
     Granted(Line),
+    /// Granted by a policy that only observes, and would have denied it: the account's next
+    /// line.
+    WouldDeny(Line),
     /// Not granted.
     Refused(Refusal),
 }
@@ -108,13 +111,18 @@ pub fn decide(
         return Err(Unknown::Holds);
     }
     let mut totals = totals_at(policy, last, sums, at)?;
-    if totals.iter().any(|total| !total.fits(units)) {
+    let fits = totals.iter().all(|total| total.fits(units));
+    if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
     for total in &mut totals {
         total.take(units);
     }
-    Ok(Verdict::Granted(next_line(policy, last, at, totals)))
+    let line = next_line(policy, last, at, totals);
+    Ok(match fits {
+        true => Verdict::Granted(line),
+        false => Verdict::WouldDeny(line),
+    })
 }
 
 /// Nobody decides under a version older than the last line's.
@@ -149,7 +157,8 @@ pub(super) fn next_line(
 ///
 /// The units count in the windows that contain `granted_at`. The line's instant is not before
 /// the last one's; where that lies in later windows, the line carries those on. Holds that
-/// lapsed meanwhile are left to the account's next decision.
+/// lapsed meanwhile are left to the account's next decision. Nothing goes over under a policy
+/// that only observes.
 ///
 /// # Errors
 /// [`Unknown::Sums`] or [`Unknown::Policy`].
@@ -168,7 +177,8 @@ pub fn record(
             total.take(units);
         }
     }
-    let provisional = match own.iter().all(|total| total.fits(units)) {
+    let observes = policy.rule.mode == Mode::Observe;
+    let provisional = match observes || own.iter().all(|total| total.fits(units)) {
         true => Provisional::Within,
         false => Provisional::Over,
     };
@@ -182,6 +192,9 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
     }
     if let Some(inactive) = policy.rule.inactive(now) {
         return Some(Refusal::Inactive(inactive));
+    }
+    if policy.rule.mode == Mode::Observe {
+        return None;
     }
     let limits = policy.rule.limits.iter();
     limits
@@ -404,6 +417,44 @@ mod tests {
         let line = granted(take(&policy, Some(&last), at("2026-11-21T23:59:59Z")));
         assert_eq!(line.at, last.at);
         assert_eq!(line.totals[0].used, 2);
+    }
+
+    #[test]
+    fn an_observing_policy_grants_all_and_tells_what_it_would_have_denied() {
+        let now = at("2026-11-21T00:00:00Z");
+        let mut observing = policy(1, "UTC", &[(3, "day")]);
+        observing.rule.mode = Mode::Observe;
+        let last = granted(decide(&observing, units(2), None, &Sums::default(), now));
+        let would_deny = decide(&observing, units(7), Some(&last), &Sums::default(), now);
+        let Ok(Verdict::WouldDeny(line)) = would_deny else {
+            panic!("{would_deny:?}")
+        };
+        assert_eq!((line.number, line.totals[0].used), (2, 9));
+        assert_eq!(line.totals[0].remaining(), 0);
+        let own = record(&observing, units(1), Some(&line), &Sums::default(), now);
+        assert_eq!(own.unwrap().1, Provisional::Within);
+        observing.rule.paused = true;
+        let refused = take(&observing, Some(&line), now);
+        let paused = Verdict::Refused(Refusal::Inactive(Inactive::Paused));
+        assert_eq!(refused, Ok(paused));
+    }
+
+    #[test]
+    fn units_never_fit_above_the_larger_max_of_policy_and_override() {
+        let now = at("2026-11-21T00:00:00Z");
+        let own = policy(1, "UTC", &[(5, "day")]);
+        for (max, claimed, never_fits) in
+            [(2, 5, None), (2, 6, Some(5)), (8, 8, None), (8, 9, Some(8))]
+        {
+            let terms = own.with_max(|_| Some(max));
+            let expected = never_fits.map(|max| Refusal::NeverFits { per: Per::Day, max });
+            assert_eq!(refuse(&terms, units(claimed), now), expected);
+        }
+        let blocked = own.with_max(|_| Some(0));
+        let Ok(Verdict::Refused(Refusal::Denied(totals))) = take(&blocked, None, now) else {
+            panic!()
+        };
+        assert_eq!((totals[0].max, totals[0].used), (0, 0));
     }
 
     #[test]

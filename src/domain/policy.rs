@@ -115,6 +115,28 @@ impl OnLedgerOutage {
     }
 }
 
+/// Whether a policy denies what does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    Enforce,
+    /// It grants all, and marks what it would have denied.
+    Observe,
+}
+
+impl Mode {
+    /// Every choice, the default first.
+    pub const ALL: [Self; 2] = [Self::Enforce, Self::Observe];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+}
+
 /// What a policy says: its calendar, its limits, and when it is active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -130,6 +152,8 @@ pub struct Rule {
     pub active_until: Option<DateTime<Utc>>,
     /// While true no claim is granted.
     pub paused: bool,
+    /// Whether it denies what does not fit.
+    pub mode: Mode,
     /// Where its grants must stand before they are answered.
     pub durability: Durability,
     /// Who decides while the ledger cannot.
@@ -183,6 +207,8 @@ pub struct RuleDraft {
     pub active_until: Option<DateTime<Utc>>,
     /// See [`Rule::paused`].
     pub paused: bool,
+    /// `enforce` or `observe`; `enforce` when absent.
+    pub mode: Option<String>,
     /// `recorded` or `counted`; `recorded` when absent.
     pub durability: Option<String>,
     /// `refuse` or `count`; `refuse` when absent.
@@ -252,6 +278,12 @@ impl RuleDraft {
                 Weekday::Mon
             }
         };
+        let mode = choose(
+            self.mode.as_deref(),
+            &Mode::ALL.map(|choice| (choice.as_str(), choice)),
+            "/mode",
+            &mut faults,
+        );
         let durability = choose(
             self.durability.as_deref(),
             &Durability::ALL.map(|choice| (choice.as_str(), choice)),
@@ -284,6 +316,7 @@ impl RuleDraft {
                 active_from: self.active_from,
                 active_until: self.active_until,
                 paused: self.paused,
+                mode,
                 durability,
                 on_ledger_outage,
             }),
@@ -503,6 +536,7 @@ mod tests {
             active_from: Some(DateTime::UNIX_EPOCH),
             active_until: Some(DateTime::UNIX_EPOCH),
             paused: false,
+            mode: Some("enforced".to_owned()),
             durability: Some("count".to_owned()),
             on_ledger_outage: Some(String::new()),
         };
@@ -518,6 +552,7 @@ mod tests {
                 "/description",
                 "/day_starts_at",
                 "/week_starts_on",
+                "/mode",
                 "/durability",
                 "/on_ledger_outage",
                 "/active_until",

@@ -66,6 +66,12 @@ pub fn with_used(mut totals: Vec<Total>, used: Vec<u64>) -> Vec<Total> {
     totals
 }
 
+/// Whether more is used than some limit has. In Redis' hands that is so only after a grant
+/// that a policy would have denied but only observes.
+pub fn are_over(totals: &[Total]) -> bool {
+    totals.iter().any(|total| total.used > total.max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,11 +123,11 @@ impl Asker {
             {
                 return Some((claim, refusal));
             }
-            Ok(Verdict::Granted(_)) if !counter.knows_key => {
+            Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)) if !counter.knows_key => {
                 claim.asked.hint = Some(Hint::Line(counter.line));
             }
             // The ledger has the last word.
-            Ok(Verdict::Granted(_) | Verdict::Refused(_)) | Err(_) => {}
+            Ok(Verdict::Granted(_) | Verdict::WouldDeny(_) | Verdict::Refused(_)) | Err(_) => {}
         }
         self.send_on(claim);
         None

@@ -12,10 +12,10 @@ use super::work::{Task, Work};
 use super::{Engine, Failure};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
-use crate::domain::grant::Total;
+use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::OverrideTerms;
-use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::policy::{Mode, Policy, PolicyName};
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -46,8 +46,13 @@ pub struct Usage {
 /// What would become of a claim.
 #[derive(Debug)]
 pub enum Rehearsal {
-    /// It would be granted, with these totals.
-    WouldGrant(Vec<Total>),
+    /// It would be granted.
+    WouldGrant {
+        /// The totals after it.
+        totals: Vec<Total>,
+        /// Whether only because the policy observes.
+        would_deny: bool,
+    },
     /// What is so already, or would be refused.
     Ended(Outcome),
 }
@@ -184,13 +189,16 @@ impl Engine {
             let fits = totals.iter().all(|total| total.fits(claim.units));
             return Ok(match refuse(&policy, claim.units, now) {
                 Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
-                None if !fits => {
+                None if !fits && policy.rule.mode == Mode::Enforce => {
                     let refusal = Refusal::Denied(totals);
                     Rehearsal::Ended(Outcome::Refused(policy, refusal))
                 }
                 None => {
                     totals.iter_mut().for_each(|total| total.take(claim.units));
-                    Rehearsal::WouldGrant(totals)
+                    Rehearsal::WouldGrant {
+                        totals,
+                        would_deny: !fits,
+                    }
                 }
             });
         }
@@ -213,8 +221,17 @@ impl Engine {
             let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
                 .and_then(|drafting| drafting.rehearse(units));
             match verdict {
-                Ok(Verdict::Granted(line)) => {
-                    return Ok(Rehearsal::WouldGrant(line.totals));
+                Ok(Verdict::Granted(Line { totals, .. })) => {
+                    return Ok(Rehearsal::WouldGrant {
+                        totals,
+                        would_deny: false,
+                    });
+                }
+                Ok(Verdict::WouldDeny(Line { totals, .. })) => {
+                    return Ok(Rehearsal::WouldGrant {
+                        totals,
+                        would_deny: true,
+                    });
                 }
                 Ok(Verdict::Refused(refusal)) => {
                     return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));

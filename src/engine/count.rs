@@ -21,8 +21,8 @@ use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavail
 use crate::domain::account::{Refusal, refuse};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::{Durability, Limit, OnLedgerOutage, Policy};
-use crate::domain::totals::with_used;
+use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy};
+use crate::domain::totals::{are_over, with_used};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look, Seen};
 
@@ -302,6 +302,7 @@ impl Counting {
             account,
             policy_version: policy.version,
             now,
+            observes: policy.rule.mode == Mode::Observe,
             totals: totals_unknown(policy, now),
             ledger: self.first_word(),
             grant: None,
@@ -376,6 +377,7 @@ fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTi
         account: claim.work.account,
         policy_version: claim.work.policy.version,
         now,
+        observes: claim.work.policy.rule.mode == Mode::Observe,
         totals,
         ledger,
         grant: Some(grant_of(claim, now)),
@@ -408,7 +410,7 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
         key: grant.key,
         metadata: grant.metadata,
         provisional: Some(Provisional::Within),
-        would_deny: false,
+        would_deny: are_over(&totals),
         note: None,
         line: Line {
             number: 0,

@@ -178,9 +178,14 @@ impl<'a> Drafting<'a> {
     pub fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let (last, sums) = (self.line.as_ref(), self.sums());
         let units = work.units;
+        let mut would_deny = false;
         let line = match &work.task {
             Task::Claim(_) => match decide(self.policy, units, last, &sums, self.now)? {
                 Verdict::Granted(line) => line,
+                Verdict::WouldDeny(line) => {
+                    would_deny = true;
+                    line
+                }
                 Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
             },
             Task::Reverse(grant) => {
@@ -207,7 +212,10 @@ impl<'a> Drafting<'a> {
                 }
             }
         };
-        self.append(work.entry(line));
+        self.append(Entry {
+            would_deny,
+            ..work.entry(line)
+        });
         Ok(Decided::Entry(self.entries.len() - 1))
     }
 

@@ -23,6 +23,7 @@ use crate::domain::account::{Unknown, record};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy, PolicyId};
+use crate::domain::totals::are_over;
 use crate::domain::window::Per;
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
@@ -347,7 +348,7 @@ impl Drainer {
                 key,
                 metadata: grant.metadata.clone(),
                 provisional: Some(provisional),
-                would_deny: false,
+                would_deny: are_over(&queued.totals),
                 note: None,
                 line,
             });

@@ -63,6 +63,10 @@ pub struct ClaimAnswer {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     provisional: bool,
+    /// `true` where the policy only observes, and would have denied it. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    would_deny: bool,
     /// The grant. A dry run makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     grant: Option<GrantBody>,
@@ -179,24 +183,21 @@ impl Claimed {
         let totals = grant.entry.line.totals.clone();
         Ok(GrantedClaim {
             is_repeat,
-            answer: ClaimAnswer::new("granted", Some(&grant), &totals, now),
+            answer: ClaimAnswer::of(&grant, now),
             totals,
         })
     }
 }
 
 impl ClaimAnswer {
-    fn new(
-        outcome: &'static str,
-        grant: Option<&Grant>,
-        totals: &[Total],
-        now: DateTime<Utc>,
-    ) -> Self {
+    fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
+        let entry = &grant.entry;
         Self {
-            outcome,
-            provisional: grant.is_some_and(|grant| grant.entry.provisional.is_some()),
-            grant: grant.map(|grant| GrantBody::new(grant, now)),
-            limits: totals.iter().map(LimitUsage::from).collect(),
+            outcome: "granted",
+            provisional: entry.provisional.is_some(),
+            would_deny: entry.would_deny,
+            grant: Some(GrantBody::new(grant, now)),
+            limits: entry.line.totals.iter().map(LimitUsage::from).collect(),
         }
     }
 }
@@ -242,9 +243,11 @@ pub async fn post(
     let claimed = Claimed::of(&policy.0, &claim);
     let outcome = match dry_run {
         true => match engine(&data).try_claim(&policy.0, claim).await? {
-            Rehearsal::WouldGrant(totals) => return Ok(rehearsed("granted", &totals, data.now())),
+            Rehearsal::WouldGrant { totals, would_deny } => {
+                return Ok(rehearsed("granted", would_deny, &totals, data.now()));
+            }
             Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
-                return Ok(rehearsed("denied", &totals, data.now()));
+                return Ok(rehearsed("denied", false, &totals, data.now()));
             }
             Rehearsal::Ended(outcome) => outcome,
         },
@@ -262,10 +265,21 @@ pub async fn post(
     Ok(response.json(granted.answer))
 }
 
-fn rehearsed(outcome: &'static str, totals: &[Total], now: DateTime<Utc>) -> HttpResponse {
+fn rehearsed(
+    outcome: &'static str,
+    would_deny: bool,
+    totals: &[Total],
+    now: DateTime<Utc>,
+) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     limits::insert_fields(&mut response, totals, now);
-    response.json(ClaimAnswer::new(outcome, None, totals, now))
+    response.json(ClaimAnswer {
+        outcome,
+        provisional: false,
+        would_deny,
+        grant: None,
+        limits: totals.iter().map(LimitUsage::from).collect(),
+    })
 }
 
 /// A subject's limits as they are now.

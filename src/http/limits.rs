@@ -23,7 +23,7 @@ pub struct LimitUsage {
     /// The units used in the window.
     #[schema(example = 1)]
     pub used: u64,
-    /// The units left; 0 when a lowered `max` lies below `used`.
+    /// The units left; 0 where more is used: `max` was lowered, or the policy only observes.
     #[schema(example = 2)]
     pub remaining: u64,
     /// When the window began.

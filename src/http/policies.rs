@@ -49,7 +49,8 @@ pub struct PolicyBody {
     /// While true no claim is granted.
     #[serde(default)]
     paused: bool,
-    /// Only `enforce` is built yet.
+    /// `enforce`: what does not fit is denied. `observe`: all is granted, and what would have
+    /// been denied is marked. `enforce` when absent.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
     /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
@@ -103,6 +104,9 @@ pub struct PolicyAnswer {
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
+    /// `enforce` or `observe`.
+    #[schema(value_type = words::Mode, example = "enforce")]
+    mode: &'static str,
     /// `recorded` or `counted`.
     #[schema(value_type = words::Durability, example = "recorded")]
     durability: &'static str,
@@ -168,6 +172,7 @@ impl From<Policy> for PolicyAnswer {
             active_from: policy.rule.active_from,
             active_until: policy.rule.active_until,
             paused: policy.rule.paused,
+            mode: policy.rule.mode.as_str(),
             durability: policy.rule.durability.as_str(),
             on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
             archived: policy.archived,
@@ -202,10 +207,6 @@ impl PolicyBody {
         };
         let active_from = instant("/active_from", self.active_from);
         let active_until = instant("/active_until", self.active_until);
-        if self.mode.is_some_and(|mode| mode != "enforce") {
-            let detail = "only enforce is built yet: leave it out";
-            faults.add(InvalidPart::body("/mode", detail));
-        }
         let effective = self.effective.as_deref().unwrap_or("now").parse();
         let effective = faults.body("/effective", effective);
         let reason = self.reason.as_deref().map_or(Ok(()), check_reason);
@@ -223,6 +224,7 @@ impl PolicyBody {
             active_from,
             active_until,
             paused: self.paused,
+            mode: self.mode,
             durability: self.durability,
             on_ledger_outage: self.on_ledger_outage,
         };

@@ -38,7 +38,7 @@ words! {
     /// When a change of a policy takes effect.
     Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
     /// Whether a policy denies what does not fit.
-    Mode = ["enforce"];
+    Mode = policy::Mode::ALL.map(policy::Mode::as_str);
     /// What became of a claim.
     ClaimOutcome = ["granted", "denied"];
     /// That a claim was granted.

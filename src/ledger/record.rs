@@ -11,8 +11,8 @@ use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute,
-    weekday_name,
+    Durability, Limit, LimitDraft, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft,
+    format_minute, weekday_name,
 };
 
 /// The columns of an entry `e`, which both stores name alike.
@@ -121,6 +121,10 @@ fn recorded() -> String {
     Durability::Recorded.as_str().to_owned()
 }
 
+fn enforce() -> String {
+    Mode::Enforce.as_str().to_owned()
+}
+
 fn refuse() -> String {
     OnLedgerOutage::Refuse.as_str().to_owned()
 }
@@ -135,6 +139,8 @@ struct RuleRecord {
     active_from: Option<DateTime<Utc>>,
     active_until: Option<DateTime<Utc>>,
     paused: bool,
+    #[serde(default = "enforce")]
+    mode: String,
     #[serde(default = "recorded")]
     durability: String,
     #[serde(default = "refuse")]
@@ -189,6 +195,7 @@ pub fn encode_rule(rule: &Rule) -> String {
         active_from: rule.active_from,
         active_until: rule.active_until,
         paused: rule.paused,
+        mode: rule.mode.as_str().to_owned(),
         durability: rule.durability.as_str().to_owned(),
         on_ledger_outage: rule.on_ledger_outage.as_str().to_owned(),
     };
@@ -216,6 +223,7 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         active_from: record.active_from,
         active_until: record.active_until,
         paused: record.paused,
+        mode: Some(record.mode),
         durability: Some(record.durability),
         on_ledger_outage: Some(record.on_ledger_outage),
     };
@@ -299,6 +307,7 @@ mod tests {
             active_from: None,
             active_until: DateTime::from_timestamp(1_800_000_000, 0),
             paused: true,
+            mode: Some("observe".to_owned()),
             durability: Some("counted".to_owned()),
             on_ledger_outage: Some("count".to_owned()),
         };
@@ -306,7 +315,9 @@ mod tests {
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
         let older =
             encode_rule(&rule).replace(r#","durability":"counted","on_ledger_outage":"count""#, "");
+        let older = older.replace(r#","mode":"observe""#, "");
         let older = decode_rule(&older).unwrap();
+        assert_eq!(older.mode, Mode::Enforce);
         assert_eq!(older.durability, Durability::Recorded);
         assert_eq!(older.on_ledger_outage, OnLedgerOutage::Refuse);
     }

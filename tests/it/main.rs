@@ -10,6 +10,7 @@ mod cli;
 mod cli_apply;
 mod cli_changes;
 mod cli_corrections;
+mod cli_overrides;
 mod concurrency;
 mod counter;
 mod counting;

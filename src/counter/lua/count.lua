@@ -15,7 +15,8 @@
 --          the number of the account's last line, which the limits' `used` go by
 -- ARGV[6]  the grant, for the queue
 -- ARGV[7]  the present instant in microseconds since 1970
--- ARGV[8…] five for each limit: per, max, the window's start and end in seconds since 1970, and
+-- ARGV[8]  'observe' when the policy only observes: then nothing is denied; otherwise ''
+-- ARGV[9…] five for each limit: per, max, the window's start and end in seconds since 1970, and
 --          the units used in it as of the ledger's last line
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
@@ -27,6 +28,7 @@
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
+local observes = ARGV[8] == 'observe'
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
 
@@ -81,7 +83,7 @@ local function used_in(per, first, last, by_ledger)
 end
 
 local names, used, denied = {}, {}, false
-for index = 8, #ARGV, 5 do
+for index = 9, #ARGV, 5 do
   local name = ARGV[index] .. ':' .. ARGV[index + 2]
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
@@ -91,7 +93,11 @@ for index = 8, #ARGV, 5 do
   if is_queue then
     before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
   end
-  denied = denied or units > tonumber(ARGV[index + 1]) - before
+  -- What no double counts any more is left to the ledger.
+  if observes and units > 9007199254740991 - before then
+    return ask
+  end
+  denied = denied or not observes and units > tonumber(ARGV[index + 1]) - before
   names[#names + 1] = name
   used[#used + 1] = before
 end

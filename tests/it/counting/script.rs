@@ -23,6 +23,8 @@ use crate::support::servers;
 struct Bench {
     counters: Counters,
     account: AccountId,
+    /// Whether the policy only observes.
+    observes: bool,
 }
 
 impl Bench {
@@ -32,6 +34,7 @@ impl Bench {
         Self {
             counters: counters.expect("counters"),
             account: AccountId(Uuid::new_v4()),
+            observes: false,
         }
     }
 
@@ -60,6 +63,7 @@ impl Bench {
             account: self.account,
             policy_version: 3,
             now: instant(NOON),
+            observes: self.observes,
             totals: totals.to_vec(),
             ledger,
             grant,
@@ -136,6 +140,35 @@ fn line(number: u64, at: DateTime<Utc>, totals: Vec<Total>) -> Line {
         lapses_at: None,
         totals,
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_observes_denies_nothing() {
+    const MOST: u64 = 9_007_199_254_740_991;
+    let at = instant(NOON);
+    let mut bench = Bench::new().await;
+    let count = async |bench: &Bench, number, units| {
+        let grant = bench.grant(number, None, units, at);
+        let totals = totals(at, [2, 10], [0, 0]);
+        bench.count(Some(grant), &totals, LedgerWord::Line(0)).await
+    };
+    let denied = count(&bench, 1, 3).await;
+    assert_eq!(denied, Counted::Denied(vec![0, 0], None));
+    bench.observes = true;
+    assert_eq!(count(&bench, 1, 3).await, Counted::Granted(vec![3, 3]));
+    assert_eq!(count(&bench, 2, 8).await, Counted::Granted(vec![11, 11]));
+    let totals: Vec<u64> = bench.queued().await[1]
+        .totals
+        .iter()
+        .map(|total| total.used)
+        .collect();
+    assert_eq!(totals, [11, 11]);
+    // Up to what a double counts exactly; the ledger takes the rest.
+    assert_eq!(
+        count(&bench, 3, MOST - 11).await,
+        Counted::Granted(vec![MOST, MOST])
+    );
+    assert_eq!(count(&bench, 4, 1).await, Counted::AskLedger(None));
 }
 
 #[derive(Debug, Clone)]

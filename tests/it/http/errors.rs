@@ -315,7 +315,7 @@ async fn values_out_of_bounds_in_a_policy_are_told_with_their_places() {
             "#/active_until",
             "RFC 3339",
         ),
-        ("mode", json!("observe"), "#/mode", "enforce"),
+        ("mode", json!("watch"), "#/mode", "enforce or observe"),
         ("mode", json!(""), "#/mode", "enforce"),
         ("durability", json!("counted"), "#/durability", "REDIS_URL"),
         ("durability", json!("count"), "#/durability", "counted"),

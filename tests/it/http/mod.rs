@@ -14,6 +14,7 @@ mod grants;
 mod health;
 mod keys;
 mod metrics;
+mod observe;
 mod overload;
 mod overrides;
 mod policies;

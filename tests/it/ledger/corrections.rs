@@ -62,7 +62,7 @@ impl Statement {
         let mut line = loop {
             let line = match kind {
                 EntryKind::Grant { .. } => match decide(policy, units, after, &sums, now) {
-                    Ok(Verdict::Granted(line)) => Ok(line),
+                    Ok(Verdict::Granted(line) | Verdict::WouldDeny(line)) => Ok(line),
                     Ok(Verdict::Refused(refusal)) => panic!("{refusal:?}"),
                     Err(unknown) => Err(unknown),
                 },

@@ -161,6 +161,7 @@ impl Rule {
             Ok(Verdict::Granted(line)) => Answer::Said(Said::Granted(self.intern(line))),
             Ok(Verdict::Refused(Refusal::Denied(_))) => Answer::Said(Said::Denied),
             Ok(Verdict::Refused(Refusal::NeverFits { .. })) => Answer::Said(Said::NeverFits),
+            Ok(Verdict::WouldDeny(line)) => panic!("no version observes: {line:?}"),
             Ok(Verdict::Refused(other)) => panic!("no version says {other:?}"),
             Err(Unknown::Policy) => Answer::Said(Said::Outdated),
             Err(Unknown::Sums(windows)) => Answer::Needs(windows),

@@ -1,0 +1,175 @@
+//! The commands about overrides.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use super::ServerArgs;
+use super::client::{Limit, all_items, call, describe_limits, parse_limit, request, segment};
+
+/// What to do with overrides.
+#[derive(Debug, Subcommand)]
+pub enum OverrideCommand {
+    /// Give a subject other limits than its policy
+    Put(PutArgs),
+    /// Show a subject's override
+    Show(SubjectArgs),
+    /// List a policy's overrides
+    List(ListArgs),
+    /// Let the policy's own limits hold again
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// The policy's name
+    policy: String,
+
+    /// Whom it counts
+    subject: String,
+
+    /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks; may be repeated
+    #[arg(long = "limit", required = true, value_parser = parse_limit)]
+    limits: Vec<Limit>,
+
+    /// From this instant on the policy's own limits hold again, such as 2026-12-01T00:00:00Z
+    #[arg(long)]
+    until: Option<String>,
+
+    /// Why; needed to replace an override
+    #[arg(long)]
+    reason: Option<String>,
+
+    /// Replace only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct SubjectArgs {
+    /// The policy's name
+    policy: String,
+
+    /// Whom it counts
+    subject: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The policy's name
+    policy: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// The policy's name
+    policy: String,
+
+    /// Whom it counts
+    subject: String,
+
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// Delete only this version
+    #[arg(long)]
+    if_version: Option<u32>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Does it.
+pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        OverrideCommand::Put(args) => put(args).await,
+        OverrideCommand::Show(args) => show(args).await,
+        OverrideCommand::List(args) => list(args).await,
+        OverrideCommand::Delete(args) => delete(args).await,
+    }
+}
+
+async fn put(args: PutArgs) -> anyhow::Result<ExitCode> {
+    let body = json!({ "limits": args.limits, "until": args.until, "reason": args.reason });
+    let path = path(&args.policy, &args.subject);
+    let request = request(&args.server, Method::PUT, &path)?.json(&body);
+    let answer = call(if_version(request, args.if_version)).await?;
+    print(&args.server, &answer);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(args: SubjectArgs) -> anyhow::Result<ExitCode> {
+    let path = path(&args.policy, &args.subject);
+    let answer = call(request(&args.server, Method::GET, &path)?).await?;
+    print(&args.server, &answer);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
+    let path = format!(
+        "/v1/policies/{}/overrides?limit=1000",
+        segment(&args.policy)
+    );
+    let items = all_items(&args.server, &path).await?;
+    if args.server.json {
+        println!("{:#}", Value::Array(items));
+    } else {
+        items.iter().for_each(print_override);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn delete(args: DeleteArgs) -> anyhow::Result<ExitCode> {
+    let path = path(&args.policy, &args.subject);
+    let request = request(&args.server, Method::DELETE, &path)?.query(&[("reason", &args.reason)]);
+    let answer = call(if_version(request, args.if_version)).await?;
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        println!("deleted");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path(policy: &str, subject: &str) -> String {
+    let (policy, subject) = (segment(policy), segment(subject));
+    format!("/v1/policies/{policy}/overrides/{subject}")
+}
+
+fn if_version(request: RequestBuilder, version: Option<u32>) -> RequestBuilder {
+    match version {
+        Some(version) => request.header("If-Match", format!("\"{version}\"")),
+        None => request,
+    }
+}
+
+fn print(server: &ServerArgs, found: &Value) {
+    if server.json {
+        println!("{found:#}");
+    } else {
+        print_override(found);
+    }
+}
+
+fn print_override(found: &Value) {
+    let until = found["until"].as_str();
+    let until = until.map_or(String::new(), |until| format!("  (until {until})"));
+    println!(
+        "{:<32} version {:<4} {}{until}",
+        found["subject"].as_str().unwrap_or("(erased)"),
+        found["version"].to_string(),
+        describe_limits(&found["limits"]),
+    );
+}

@@ -1,0 +1,168 @@
+//! `mode: observe`: a policy that grants all, and marks what it would have denied.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{all_items, archive, invalid_places, problem, replace};
+use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+use crate::support::books::Books;
+use crate::support::crowd::all_at_once;
+
+on_every_stack!(
+    an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
+    as_many_are_marked_as_would_have_been_denied,
+);
+
+/// How a stack may decide.
+fn durabilities(stack: Stack) -> &'static [&'static str] {
+    match stack {
+        Stack::Sqlite | Stack::Postgres => &["recorded"],
+        Stack::RedisAndSqlite | Stack::RedisAndPostgres => &["recorded", "counted"],
+    }
+}
+
+fn policy(max: u64, mode: &str, durability: &str) -> Value {
+    json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": max, "per": "day" }, { "max": 100, "per": "month" }],
+        "mode": mode,
+        "durability": durability,
+        "reason": "a test",
+    })
+}
+
+/// Whether a grant is marked, and the day's `max`, units used and units left.
+#[track_caller]
+fn granted(answer: &Answer) -> (bool, [u64; 3]) {
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let body = answer.json();
+    let marks = [&body["would_deny"], &body["grant"]["would_deny"]];
+    assert_eq!(marks[0], marks[1], "{answer:?}");
+    assert!(body["grant"].get("over").is_none(), "{answer:?}");
+    let number = |name: &str| body["limits"][0][name].as_u64().expect("a number");
+    (
+        marks[0] == true,
+        [number("max"), number("used"), number("remaining")],
+    )
+}
+
+async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stack: Stack) {
+    for durability in durabilities(stack) {
+        let ground = Ground::new(stack);
+        let app = App::start(&ground).await;
+        let books = Books::open(&ground).await;
+        let put = app
+            .put_policy("benefit", policy(2, "observe", durability))
+            .await;
+        assert_eq!(
+            (put.status.as_u16(), &put.json()["mode"]),
+            (201, &json!("observe"))
+        );
+        let mut grants = 0;
+        let mut claim = async |units: u64, key: Option<&str>| {
+            books.has_recorded("member-42", grants).await;
+            grants += 1;
+            let body = json!({ "subject": "member-42", "units": units });
+            app.claim_body(body, key).await
+        };
+        assert_eq!(granted(&claim(2, None).await), (false, [2, 2, 0]));
+        assert_eq!(granted(&claim(1, None).await), (true, [2, 3, 0]));
+        // More units than could ever fit, and for somebody who is blocked.
+        let first = claim(7, Some("order-1")).await;
+        assert_eq!(granted(&first), (true, [2, 10, 0]));
+        app.override_day("member-42", 0).await;
+        assert_eq!(granted(&claim(1, None).await), (true, [0, 11, 0]));
+        app.override_day("member-42", 20).await;
+        assert_eq!(granted(&claim(1, None).await), (false, [20, 12, 8]));
+        books.has_recorded("member-42", 5).await;
+
+        // The same claim again is the same grant, as it was marked.
+        let body = json!({ "subject": "member-42", "units": 7 });
+        let again = app.claim_body(body, Some("order-1")).await;
+        assert_eq!(
+            (again.status.as_u16(), &again.json()["would_deny"]),
+            (200, &json!(true))
+        );
+        assert_eq!(again.json()["grant"]["id"], first.json()["grant"]["id"]);
+        // A dry run says what would be marked.
+        for (units, would_deny) in [(8, false), (9, true)] {
+            let body = json!({ "subject": "member-42", "units": units, "dry_run": true });
+            let tried = app.claim_body(body, None).await.json();
+            assert_eq!(tried["outcome"], "granted", "{tried}");
+            assert_eq!(tried["would_deny"] == true, would_deny, "{tried}");
+        }
+
+        let marked = all_items(&app, "/v1/grants?would_deny=true").await;
+        let units: Vec<u64> = marked
+            .iter()
+            .filter_map(|grant| grant["units"].as_u64())
+            .collect();
+        assert_eq!(units, [1, 7, 1]);
+        assert!(marked.iter().all(|grant| grant["would_deny"] == true));
+        assert_eq!(all_items(&app, "/v1/grants").await.len(), 5);
+        let csv = app
+            .get("/v1/grants/export?format=csv&would_deny=true")
+            .await
+            .text;
+        assert_eq!(csv.lines().count(), 4, "{csv}");
+
+        // Inactive and archived policies refuse as ever.
+        replace(
+            &app,
+            json!({ "mode": "observe", "durability": durability, "paused": true }),
+        )
+        .await;
+        problem(&app.claim("member-42", None).await, 409, "policy-inactive");
+        // And once it enforces, nothing more fits.
+        let put = app
+            .put_policy("benefit", policy(2, "enforce", durability))
+            .await;
+        assert_eq!(put.status, 200);
+        assert_eq!(app.delete_override("member-42").await.status, 200);
+        let denied = app.claim("member-42", None).await;
+        problem(&denied, 429, "quota-exceeded");
+        assert_eq!(denied.json()["limits"][0]["used"], 12);
+        let body = json!({ "subject": "member-42", "units": 3 });
+        assert_eq!(
+            invalid_places(&app.claim_body(body, None).await),
+            ["#/units"]
+        );
+        archive(&app).await;
+        problem(&app.claim("member-42", None).await, 404, "unknown-policy");
+
+        books.audit().await;
+        books.counters_follow().await;
+        let check = app.request(Method::POST, "/v1/reconciliations");
+        let report = Answer::of(check.json(&json!({ "apply": false })))
+            .await
+            .json();
+        assert_eq!(report["alarm_count"], 0, "{report}");
+        assert_eq!(report["difference_count"], 0, "{report}");
+    }
+}
+
+/// Many claims at once: all are granted, and none too many or too few is marked.
+async fn as_many_are_marked_as_would_have_been_denied(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = std::sync::Arc::new(App::start(&ground).await);
+    let put = app
+        .put_policy("benefit", policy(7, "observe", "recorded"))
+        .await;
+    assert_eq!(put.status, 201);
+    let answers = all_at_once(40, |client| {
+        let app = app.clone();
+        async move {
+            let key = format!("order-{client}");
+            let key = (client % 2 == 0).then_some(key);
+            app.claim("member-42", key.as_deref()).await
+        }
+    })
+    .await;
+    let marked = answers.iter().filter(|answer| granted(answer).0).count();
+    assert_eq!(marked, 33);
+    let listed = all_items(&app, "/v1/grants?would_deny=true").await;
+    assert_eq!(listed.len(), 33);
+    let books = Books::open(&ground).await;
+    books.counters_follow().await;
+    books.audit().await;
+}
