@@ -227,7 +227,7 @@ impl ClaimAnswer {
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
         (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. (`too-many-wrong-keys`, a problem document like any other: wait for as long as `Retry-After` says.)", body = super::denial::DenialBody, content_type = "application/problem+json", headers(
+        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = super::denial::ClaimRefusal, content_type = "application/problem+json", headers(
             ("Retry-After" = u64, description = "Seconds until the claim could fit."),
             ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
             ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),

@@ -8,8 +8,11 @@ use actix_web::http::StatusCode;
 use actix_web::http::header;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
+use super::error::Problem;
 use super::limits::{self, LimitUsage, seconds_until};
 use super::words;
 use crate::domain::claim::Units;
@@ -74,6 +77,28 @@ pub struct DenialBody {
     pub violated_policies: Vec<&'static str>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,
+}
+
+/// What a claim is told with status 429: a denial, or a problem like any other.
+pub enum ClaimRefusal {}
+
+impl PartialSchema for ClaimRefusal {
+    fn schema() -> RefOr<Schema> {
+        AnyOfBuilder::new()
+            .description(Some("A denial; or the problem `too-many-wrong-keys`."))
+            .item(Ref::from_schema_name(DenialBody::name()))
+            .item(Ref::from_schema_name(Problem::name()))
+            .into()
+    }
+}
+
+impl ToSchema for ClaimRefusal {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((DenialBody::name().into(), DenialBody::schema()));
+        schemas.push((Problem::name().into(), Problem::schema()));
+        DenialBody::schemas(schemas);
+        Problem::schemas(schemas);
+    }
 }
 
 impl Denial {
