@@ -58,15 +58,21 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// The holds up to an instant and after it, of all those that `found` has in the order of
-    /// their ends. `most` were asked for: where so many came, there may be more.
-    pub fn at(at: DateTime<Utc>, mut found: Vec<Hold>, most: usize) -> Self {
-        let next = found.split_off(found.partition_point(|hold| hold.until <= at));
+    /// The holds up to an instant, of which `lapsed_most` were asked for, and those after it, of
+    /// which `most` were: all that `found` has, in the order of their ends. Where so many came,
+    /// there may be more.
+    pub fn at(at: DateTime<Utc>, mut found: Vec<Hold>, lapsed_most: usize, most: usize) -> Self {
+        let mut next = found.split_off(found.partition_point(|hold| hold.until <= at));
+        let mut beyond = next.last().filter(|_| next.len() >= most);
+        if found.len() >= lapsed_most {
+            beyond = found.last();
+        }
+        let beyond = beyond.map(|hold| hold.until);
+        if beyond.is_some_and(|beyond| beyond <= at) {
+            next.clear();
+        }
         Self {
-            beyond: next
-                .last()
-                .filter(|_| next.len() >= most)
-                .map(|hold| hold.until),
+            beyond,
             lapsed: found.into(),
             next,
         }
@@ -514,7 +520,7 @@ mod tests {
             let due = all.partition_point(|hold| hold.until <= now);
             let found = all[..all.len().min(due + most)].to_vec();
             let were_all_read = found.len() - due < most;
-            let mut holds = Holds::at(now, found, most);
+            let mut holds = Holds::at(now, found, usize::MAX, most);
             let first = all.iter().map(|hold| hold.until).min();
             prop_assert_eq!(holds.lapses_at(), first);
             prop_assert_eq!(Vec::from(std::mem::take(&mut holds.lapsed)), &all[..due]);

@@ -412,7 +412,7 @@ impl Appender {
             group.answer_repeated(&seen);
             let known = Known {
                 followers: seen.entries.clone(),
-                ..Known::default()
+                ..Known::to_append()
             };
             self.decide_after(group, last.cloned(), known).await?;
         }

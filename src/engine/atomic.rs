@@ -60,7 +60,7 @@ enum Attempt {
     Ended(Vec<Member>),
     /// Another writer was there first.
     Lost,
-    /// Grants of its accounts wait for the ledger.
+    /// Something else goes first: grants of its accounts that wait for the ledger, or lapses.
     Waits,
 }
 
@@ -154,7 +154,10 @@ impl Batch {
             Some(sent) if sent.stands(&seen) => return Ok(self.end(sent)),
             // It may still be on its way in: the same drafts are sent again.
             Some(sent) if sent.may_stand(&seen) => (sent, true),
-            Some(_) | None => (self.decide(&seen).await?, false),
+            Some(_) | None => match self.decide(&seen).await? {
+                Some(decision) => (decision, false),
+                None => return Ok(Attempt::Waits),
+            },
         };
         if self.is_doomed || decision.is_refused() {
             return Ok(Attempt::Ended(decision.refuse()));
@@ -234,7 +237,8 @@ impl Batch {
     }
 
     /// Decides every claim on what the ledger says, those of an account one after the other.
-    async fn decide(&self, seen: &Seen) -> Result<Decision, LedgerError> {
+    /// `None` where an account's lapses had to go first.
+    async fn decide(&self, seen: &Seen) -> Result<Option<Decision>, LedgerError> {
         let mut members: BTreeMap<usize, Made> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, claim) in self.claims.iter().enumerate() {
@@ -260,7 +264,10 @@ impl Batch {
         for (account, claims) in accounts {
             let works: Vec<&Work> = claims.iter().map(|(_, work)| *work).collect();
             let last = seen.lines.get(&account);
-            let (policy, decided, appended) = self.decide_account(account, &works, last).await?;
+            let decided = self.decide_account(account, &works, last).await?;
+            let Some((policy, decided, appended)) = decided else {
+                return Ok(None);
+            };
             for ((index, _), decided) in claims.iter().zip(decided) {
                 let made = match decided {
                     Decided::Entry(entry) | Decided::Repeated(entry) => {
@@ -283,10 +290,10 @@ impl Batch {
                 });
             }
         }
-        Ok(Decision {
+        Ok(Some(Decision {
             members: members.into_values().collect(),
             drafts,
-        })
+        }))
     }
 
     async fn decide_account(
@@ -294,24 +301,40 @@ impl Batch {
         account: AccountId,
         works: &[&Work],
         last: Option<&Line>,
-    ) -> Result<(Arc<Policy>, Vec<Decided>, Vec<Entry>), LedgerError> {
+    ) -> Result<Option<(Arc<Policy>, Vec<Decided>, Vec<Entry>)>, LedgerError> {
         let (policies, ledger) = (&self.engine.policies, &self.engine.ledger);
         let now = self.engine.clock.now();
         let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
         let policy = policy.await?;
-        let mut known = Known::default();
-        loop {
+        let mut known = Known::to_append();
+        let (decided, entries) = loop {
             let decide = || {
                 let mut drafting = Drafting::begin(account, &policy, last.cloned(), &known, now)?;
+                if drafting.has_more_lapses() {
+                    return Ok((None, drafting.entries));
+                }
                 let decided = works.iter().map(|work| drafting.decide(work));
                 let decided: Vec<Decided> = decided.collect::<Result<_, Unknown>>()?;
-                Ok((decided, drafting.entries))
+                Ok((Some(decided), drafting.entries))
             };
             match decide() {
-                Ok((decided, entries)) => return Ok((policy, decided, entries)),
+                Ok(decided) => break decided,
                 Err(unknown) => known.learn(unknown, ledger, account, last, now).await?,
             }
+        };
+        if let Some(decided) = decided {
+            return Ok(Some((policy, decided, entries)));
         }
+        // So many lapses are due that they go first.
+        let lapses = Draft {
+            account,
+            policy: policy.id,
+            subject: None,
+            after: last.cloned(),
+            entries,
+        };
+        ledger.append(&[lapses]).await?;
+        Ok(None)
     }
 
     /// Settles the counters, and tells every claim what became of it: the drafts stand.

@@ -15,9 +15,14 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
 use crate::ledger::{Ledger, LedgerError};
 
+/// How many lapses a draft takes at most.
+const LAPSES_MOST: u32 = 1000;
+
 /// What the ledger tells of an account beside its last line.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Known {
+    /// How many lapses are read at a time.
+    pub lapses_most: u32,
     /// The units used in windows that the last line does not tell.
     pub sums: Sums,
     /// Its open holds, once they were asked for.
@@ -26,7 +31,27 @@ pub struct Known {
     pub followers: Vec<Entry>,
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            lapses_most: u32::MAX,
+            sums: Sums::default(),
+            holds: None,
+            followers: Vec::new(),
+        }
+    }
+}
+
 impl Known {
+    /// What somebody needs to know who appends: a draft takes so many lapses, so that it stays
+    /// within a statement's time.
+    pub fn to_append() -> Self {
+        Self {
+            lapses_most: LAPSES_MOST,
+            ..Self::default()
+        }
+    }
+
     /// Learns what the rule asked for; the policy's version is known before.
     ///
     /// # Errors
@@ -46,7 +71,7 @@ impl Known {
             }
             (Unknown::Holds, Some(line)) => {
                 let at = instant_after(last, now);
-                self.holds = Some(ledger.holds(account, line, at).await?);
+                self.holds = Some(ledger.holds(account, line, at, self.lapses_most).await?);
             }
             (Unknown::Holds, None) => self.holds = Some(Holds::default()),
             (Unknown::Policy, _) => {
@@ -141,6 +166,13 @@ impl<'a> Drafting<'a> {
     fn next_lapse(&mut self) -> Result<Option<Hold>, Unknown> {
         let holds = self.holds.as_mut().ok_or(Unknown::Holds)?;
         Ok(holds.lapsed.pop_front())
+    }
+
+    /// Whether more lapses are due than a draft takes: they go first, on their own.
+    pub fn has_more_lapses(&self) -> bool {
+        let at = instant_after(self.line.as_ref(), self.now);
+        let line = self.line.as_ref();
+        line.is_some_and(|line| line.may_have_lapses(at))
     }
 
     /// What the rule says of a claim now.

@@ -105,8 +105,10 @@ impl Group {
         now: DateTime<Utc>,
     ) -> Result<(), Unknown> {
         let mut drafting = Drafting::begin(self.account, policy, last.clone(), known, now)?;
+        // So many lapses are due that they go first, and the claims wait for the next draft.
+        let lapses_alone = drafting.has_more_lapses();
         let mut decided = Vec::with_capacity(self.claims.len());
-        for claim in &self.claims {
+        for claim in self.claims.iter().filter(|_| !lapses_alone) {
             decided.push(drafting.decide(&claim.work)?);
         }
         let mut plan = Plan {
@@ -129,7 +131,8 @@ impl Group {
                 entries: drafting.entries,
             });
         }
-        for (mut claim, decided) in self.claims.drain(..).zip(decided) {
+        let claims = self.claims.drain(..decided.len());
+        for (mut claim, decided) in claims.zip(decided) {
             claim.work.policy = policy.clone();
             let outcome = match decided {
                 Decided::Entry(entry) | Decided::Repeated(entry) => {

@@ -272,7 +272,7 @@ impl Ledger {
     }
 
     /// The holds that an account's entries up to its line `last` leave open, as they are at an
-    /// instant.
+    /// instant; of those that have lapsed at most `lapsed_most`.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -281,13 +281,15 @@ impl Ledger {
         account: AccountId,
         last: &Line,
         at: DateTime<Utc>,
+        lapsed_most: u32,
     ) -> Result<Holds, LedgerError> {
         let Some(from) = last.lapses_at else {
             return Ok(Holds::default());
         };
-        let most = HOLDS_AHEAD;
+        let most = [lapsed_most, HOLDS_AHEAD];
         let found = store!(self, store => store.holds(account, last.number, from, at, most).await?);
-        Ok(Holds::at(at, found, most as usize))
+        let [lapsed_most, ahead_most] = most.map(|most| most as usize);
+        Ok(Holds::at(at, found, lapsed_most, ahead_most))
     }
 
     /// Appends drafts in one transaction, and returns the accounts whose entries now stand,

@@ -100,7 +100,7 @@ impl HoldRow {
 
 /// A query for the holds of an account that nothing up to a line has ended.
 macro_rules! open_holds_where {
-    ($condition:literal, $limit:literal) => {
+    ($condition:literal) => {
         concat!(
             "SELECT id, units, held_until FROM entries AS hold
              WHERE account = $1 AND number <= $2 AND held_until >= $3 AND ",
@@ -108,14 +108,13 @@ macro_rules! open_holds_where {
             " AND NOT EXISTS (
                  SELECT 1 FROM entries WHERE of_grant = hold.id AND number <= $2
              )
-             ORDER BY held_until, id ",
-            $limit
+             ORDER BY held_until, id LIMIT $5"
         )
     };
 }
 
-const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4", "");
-const NEXT_HOLDS: &str = open_holds_where!("held_until > $4", "LIMIT $5");
+const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4");
+const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
@@ -163,24 +162,25 @@ impl Store {
         unsigned(sum)
     }
 
-    /// See [`crate::ledger::Ledger::holds`]: the open ones from an instant on, all of those up to
-    /// `at` and at most `most` after it, in the order of their ends.
+    /// See [`crate::ledger::Ledger::holds`]: the open ones from an instant on, those up to
+    /// `at` and those after it, at most `most` of each, in the order of their ends.
     pub async fn holds(
         &self,
         account: AccountId,
         number: u64,
         from: DateTime<Utc>,
         at: DateTime<Utc>,
-        most: u32,
+        most: [u32; 2],
     ) -> Result<Vec<Hold>, LedgerError> {
-        let query = |sql| {
+        let query = |sql, most: u32| {
             sqlx::query_as(sql)
                 .bind(account.0)
                 .bind(signed(number))
                 .bind(from.timestamp_micros())
                 .bind(at.timestamp_micros())
+                .bind(i64::from(most))
         };
-        let (lapsed, next) = (query(LAPSED_HOLDS), query(NEXT_HOLDS).bind(i64::from(most)));
+        let (lapsed, next) = (query(LAPSED_HOLDS, most[0]), query(NEXT_HOLDS, most[1]));
         let mut rows: Vec<HoldRow> = lapsed.fetch_all(&self.readers).await?;
         rows.extend(next.fetch_all(&self.readers).await?);
         rows.into_iter().map(HoldRow::decode).collect()

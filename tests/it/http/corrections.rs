@@ -14,6 +14,7 @@ on_every_stack!(
     a_confirmed_hold_stays,
     units_are_entered_by_hand,
     grants_are_listed_by_state,
+    more_holds_lapse_than_a_draft_takes,
 );
 
 async fn post(app: &App, path: &str, body: &Value) -> Answer {
@@ -313,6 +314,35 @@ async fn grants_are_listed_by_state(stack: Stack) {
     }
     let csv = app.get("/v1/grants/export?format=csv&state=reversed").await;
     assert_eq!(csv.text.lines().count(), 3, "{csv:?}");
+}
+
+async fn more_holds_lapse_than_a_draft_takes(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(2500, "GMT+8").await;
+    let hold = json!({ "policy": "benefit", "subject": "member-42", "hold_seconds": 60 });
+    for count in [1000, 1000, 500] {
+        let claims = vec![hold.clone(); count];
+        let body = json!({ "claims": claims, "atomic": true });
+        let answer = post(&app, "/v1/claims", &body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert_eq!(used(&app).await, [2500]);
+    assert_eq!(app.claim("member-42", None).await.status, 429);
+    clock.advance(TimeDelta::seconds(60));
+    assert_eq!(used(&app).await, [0]);
+    // All of them before the claim, and before an atomic batch.
+    let body = json!({ "subject": "member-42", "units": 2500 });
+    let dry = json!({ "subject": "member-42", "units": 2500, "dry_run": true });
+    assert_eq!(app.claim_body(dry, None).await.json()["outcome"], "granted");
+    assert_eq!(app.claim_body(body, None).await.status, 201);
+    assert_eq!(used(&app).await, [2500]);
+    let state = "/v1/grants?state=lapsed&subject=member-42&limit=1000";
+    assert_eq!(
+        app.get(state).await.json()["items"]
+            .as_array()
+            .map(Vec::len),
+        Some(1000)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

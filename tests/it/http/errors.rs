@@ -432,7 +432,12 @@ async fn values_out_of_bounds_in_a_claim_are_told_with_their_places() {
         ("units", json!(4), "#/units", "max per day is 3"),
         ("hold_seconds", json!(0), "#/hold_seconds", "2592000"),
         ("hold_seconds", json!(-1), "#/hold_seconds", "2592000"),
-        ("hold_seconds", json!(2_592_001), "#/hold_seconds", "2592000"),
+        (
+            "hold_seconds",
+            json!(2_592_001),
+            "#/hold_seconds",
+            "2592000",
+        ),
         (
             "metadata",
             json!({ "a": "x".repeat(4096 - 7) }),

@@ -154,7 +154,10 @@ impl Statement {
 
     /// The open holds as of a line, at an instant.
     async fn holds(&self, line: &Line, at: DateTime<Utc>) -> Holds {
-        let holds = self.desk.ledger.holds(self.desk.account("a"), line, at);
+        let holds = self
+            .desk
+            .ledger
+            .holds(self.desk.account("a"), line, at, u32::MAX);
         holds.await.expect("holds")
     }
 }
@@ -375,7 +378,7 @@ async fn open_holds_are_told_as_of_a_line(stack: Stack) {
     let other = statement
         .desk
         .ledger
-        .holds(statement.desk.account("b"), &before, now);
+        .holds(statement.desk.account("b"), &before, now, u32::MAX);
     assert_eq!(other.await.expect("holds"), Holds::default());
 }
 
