@@ -44,6 +44,7 @@ from perdiem_client.models import (
     KeyAnswer,
     KeyBody,
     LimitBody,
+    Mode,
     OnlyTrue,
     OverrideBody,
     OverrideLimitBody,
@@ -215,8 +216,15 @@ def overrides():
 
 
 def drafts():
-    """A draft of the policy meets today's grants."""
+    """A limit is only watched; a draft of another one meets today's grants."""
     limits = [LimitBody(max_=1, per=Per.DAY)]
+    watching = PolicyBody(time_zone="GMT+8", limits=limits, mode=Mode.OBSERVE)
+    assert ask(put_policy, 201, "coupon", body=watching).mode is Mode.OBSERVE
+    for would_deny in [UNSET, True]:
+        seen = ask(claim, 201, "coupon", body=ClaimBody(subject="member-42"))
+        assert seen.grant.would_deny == would_deny
+    marked = ask(list_grants, 200, policy="coupon", would_deny=OnlyTrue.TRUE).items
+    assert [grant.id for grant in marked] == [seen.grant.id]
     draft = PolicyBody(time_zone="GMT+8", limits=limits, reason="a try")
     today = dt.datetime.now(dt.timezone(dt.timedelta(hours=8))).date()
     days = {"from_": today - dt.timedelta(days=1), "to": today + dt.timedelta(days=1)}
