@@ -81,7 +81,8 @@ impl Engine {
         adjustment: Adjustment,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
-        if policy.archived {
+        // There is no adjustment to repeat.
+        if policy.archived && adjustment.key.is_none() {
             return Ok(Outcome::Refused(policy, Refusal::Archived));
         }
         let identity = self.ledger.identity();

@@ -204,6 +204,9 @@ impl<'a> Drafting<'a> {
                 }
                 carry_on(self.policy, last, &sums, self.now)?
             }
+            Task::Adjust(..) if self.policy.archived => {
+                return Ok(Decided::Refused(Refusal::Archived));
+            }
             Task::Adjust(direction, counted_at) => {
                 let at = counted_at.unwrap_or_else(|| instant_after(last, self.now));
                 match adjust(self.policy, units, *direction, at, last, &sums, self.now)? {

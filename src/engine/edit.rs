@@ -198,7 +198,7 @@ impl Engine {
         confined_to: Option<&[PolicyName]>,
         limit: u32,
         cursor: Option<&str>,
-    ) -> Result<(Vec<Policy>, Option<String>), ListFailure> {
+    ) -> Result<(Vec<Standing>, Option<String>), ListFailure> {
         const LIST: &str = "policies";
         let identity = self.ledger.identity();
         // Names have at most 63 bytes; a position is one, filled up with zeros.
@@ -221,7 +221,23 @@ impl Engine {
             position[..name.len()].copy_from_slice(name);
             cursor::encode(identity, LIST, &position)
         });
-        Ok((policies, next))
+        let now = self.clock.now();
+        let standing = policies
+            .into_iter()
+            .map(|newest| self.standing(newest, now));
+        Ok((standing.collect(), next))
+    }
+
+    /// How a policy stands whose newest version was read: the version in force is known here.
+    fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
+        let in_force = match newest.has_effect(now) {
+            true => None,
+            false => self.policies.get(&newest.name, now),
+        };
+        Standing {
+            in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),
+            newest,
+        }
     }
 
     /// A page of a policy's versions, newest first, and the cursor of the next. Nothing for

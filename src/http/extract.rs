@@ -414,7 +414,9 @@ pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
 /// # Errors
 /// What to write instead.
 pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
-    let is_shaped = text.len() == 10 && text.starts_with(|first: char| first.is_ascii_digit());
+    // chrono lets blanks stand before a number.
+    let is_of_dates = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+    let is_shaped = text.len() == 10 && !text.starts_with('-') && text.bytes().all(is_of_dates);
     let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
     date.filter(|_| is_shaped)
         .ok_or("write a date like 2026-11-21")

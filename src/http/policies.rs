@@ -118,7 +118,7 @@ pub struct PolicyAnswer {
     /// From when on this version is in force, unless a higher one is.
     effective_at: DateTime<Utc>,
     /// The number of the version in force now: a lower one while this one waits for its time.
-    /// Absent in lists.
+    /// Absent in lists of versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, example = 1)]
     in_force_version: Option<u32>,

@@ -46,6 +46,7 @@ async fn what_was_changed_can_be_read() {
     day_starts_at: 00:00
     durability: recorded
     limits: 3 per day
+    mode: enforce
     on_ledger_outage: refuse
     time_zone: +08:00
     week_starts_on: monday

@@ -430,8 +430,9 @@ async fn values_out_of_bounds_in_a_claim_are_told_with_their_places() {
         ("units", json!(MOST + 1), "#/units", "9007199254740991"),
         ("units", json!(1e300), "#/units", "from 1"),
         ("units", json!(4), "#/units", "max per day is 3"),
-        ("hold_seconds", json!(60), "#/hold_seconds", "not built"),
-        ("hold_seconds", json!(0), "#/hold_seconds", "not built"),
+        ("hold_seconds", json!(0), "#/hold_seconds", "2592000"),
+        ("hold_seconds", json!(-1), "#/hold_seconds", "2592000"),
+        ("hold_seconds", json!(2_592_001), "#/hold_seconds", "2592000"),
         (
             "metadata",
             json!({ "a": "x".repeat(4096 - 7) }),
@@ -459,7 +460,7 @@ async fn values_out_of_bounds_in_a_claim_are_told_with_their_places() {
             assert!(detail.contains(words), "{name} {value}: {detail}");
         }
     }
-    let body = json!({ "subject": "", "units": 0, "hold_seconds": 1, "metadata": { "": "\0" } });
+    let body = json!({ "subject": "", "units": 0, "hold_seconds": 0, "metadata": { "": "\0" } });
     let mut places = invalid_places(&app.claim_body(body, None).await);
     places.sort();
     assert_eq!(

@@ -13,7 +13,7 @@ fn rule(max: u64) -> Value {
     json!({ "time_zone": "GMT+8", "limits": [{ "max": max, "per": "day" }], "reason": "a test" })
 }
 
-/// As lists have it.
+/// As a list of versions has it.
 fn listed(mut policy: Value) -> Value {
     let members = policy.as_object_mut().expect("an object");
     members.remove("in_force_version").expect("a version");

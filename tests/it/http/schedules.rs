@@ -73,6 +73,7 @@ async fn a_scheduled_version_is_shown(stack: Stack) {
     let listed = all_items(&app, "/v1/policies").await;
     assert_eq!(listed[0]["version"], 3);
     assert_eq!(listed[0]["effective_at"], MIDNIGHT);
+    assert_eq!(listed[0]["in_force_version"], 1);
     let versions = all_items(&app, &format!("{POLICY}/versions")).await;
     let effective: Vec<&Value> = versions.iter().map(|item| &item["effective_at"]).collect();
     assert_eq!(effective, [MIDNIGHT, MIDNIGHT, NOON]);

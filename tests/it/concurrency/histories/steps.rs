@@ -1,9 +1,14 @@
 //! What may happen in a history.
 
+use std::collections::HashSet;
+
 use perdiem::domain::policy::{LimitDraft, Rule, RuleDraft};
+use perdiem::domain::window::Per;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
+
+use super::subject_text;
 
 pub const SUBJECTS: usize = 3;
 const KEYS: usize = 6;
@@ -12,14 +17,36 @@ const KEYS: usize = 6;
 #[derive(Debug, Clone)]
 pub enum Step {
     Claim(Claim),
+    /// A dry run.
+    Rehearse(Claim),
+    /// An atomic batch.
+    ClaimTogether(Vec<Claim>),
     Reverse(Index),
     Confirm(Index),
     Adjust(Adjustment),
-    Usage { subject: usize },
+    Usage {
+        subject: usize,
+    },
     Grant(Index),
-    List { state: usize },
-    Rule(RuleChoice),
-    Wait { seconds: i64 },
+    List {
+        state: usize,
+    },
+    /// The policy is put, at once or from its next day on.
+    Rule {
+        choice: RuleChoice,
+        waits: bool,
+    },
+    Archive,
+    Override {
+        subject: usize,
+        choice: OverrideChoice,
+    },
+    DeleteOverride {
+        subject: usize,
+    },
+    Wait {
+        seconds: i64,
+    },
     Tamper(Tampering),
 }
 
@@ -40,12 +67,21 @@ pub struct Adjustment {
     pub key: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleChoice {
     zone: usize,
     limits: usize,
     max: u64,
     day_starts_at: usize,
+    pub is_paused: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct OverrideChoice {
+    pub per: Per,
+    pub max: u64,
+    /// After so many seconds the policy's own limits hold again.
+    pub seconds: Option<i64>,
 }
 
 /// What happens to Redis.
@@ -76,13 +112,20 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         24 => claim().prop_map(Step::Claim),
+        2 => claim().prop_map(Step::Rehearse),
+        4 => together().prop_map(Step::ClaimTogether),
         6 => any::<Index>().prop_map(Step::Reverse),
         6 => any::<Index>().prop_map(Step::Confirm),
         4 => adjustment().prop_map(Step::Adjust),
         3 => (0..SUBJECTS).prop_map(|subject| Step::Usage { subject }),
         2 => any::<Index>().prop_map(Step::Grant),
         1 => (0..4usize).prop_map(|state| Step::List { state }),
-        3 => rule().prop_map(Step::Rule),
+        3 => (rule(), prop::bool::weighted(0.3))
+            .prop_map(|(choice, waits)| Step::Rule { choice, waits }),
+        1 => Just(Step::Archive),
+        2 => (0..SUBJECTS, override_choice())
+            .prop_map(|(subject, choice)| Step::Override { subject, choice }),
+        1 => (0..SUBJECTS).prop_map(|subject| Step::DeleteOverride { subject }),
         6 => wait().prop_map(|seconds| Step::Wait { seconds }),
         4 => tampering().prop_map(Step::Tamper),
     ]
@@ -108,6 +151,17 @@ fn claim() -> impl Strategy<Value = Claim> {
     })
 }
 
+/// No two claims of a batch have one key.
+fn together() -> impl Strategy<Value = Vec<Claim>> {
+    prop::collection::vec(claim(), 1..6).prop_map(|mut claims| {
+        let mut keys = HashSet::new();
+        for claim in &mut claims {
+            claim.key = claim.key.filter(|key| keys.insert(*key));
+        }
+        claims
+    })
+}
+
 fn adjustment() -> impl Strategy<Value = Adjustment> {
     let adjustment = (
         0..SUBJECTS,
@@ -124,12 +178,29 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
 }
 
 fn rule() -> impl Strategy<Value = RuleChoice> {
-    let rule = (0..ZONES.len(), 0..4usize, 1u64..12, 0..3usize);
-    rule.prop_map(|(zone, limits, max, day_starts_at)| RuleChoice {
+    let rule = (
+        0..ZONES.len(),
+        0..4usize,
+        1u64..12,
+        0..3usize,
+        prop::bool::weighted(0.2),
+    );
+    rule.prop_map(|(zone, limits, max, day_starts_at, is_paused)| RuleChoice {
         zone,
         limits,
         max,
         day_starts_at,
+        is_paused,
+    })
+}
+
+fn override_choice() -> impl Strategy<Value = OverrideChoice> {
+    let per = prop_oneof![4 => Just(Per::Day), 1 => Just(Per::Hour), 1 => Just(Per::Week)];
+    let seconds = prop_oneof![1i64..20, 600i64..100_000];
+    (per, 0u64..20, prop::option::of(seconds)).prop_map(|(per, max, seconds)| OverrideChoice {
+        per,
+        max,
+        seconds,
     })
 }
 
@@ -158,6 +229,17 @@ fn tampering() -> impl Strategy<Value = Tampering> {
     ]
 }
 
+impl Claim {
+    /// As clients send it.
+    pub fn body(&self) -> Value {
+        json!({
+            "subject": subject_text(self.subject),
+            "units": self.units,
+            "hold_seconds": self.hold_seconds,
+        })
+    }
+}
+
 const ZONES: [&str; 5] = [
     "GMT+8",
     "UTC",
@@ -173,6 +255,7 @@ impl RuleChoice {
         limits: 0,
         max: 3,
         day_starts_at: 0,
+        is_paused: false,
     };
 
     fn limits(&self) -> Vec<(u64, &'static str)> {
@@ -190,7 +273,7 @@ impl RuleChoice {
     }
 
     /// As clients put it.
-    pub fn body(&self) -> Value {
+    pub fn body(&self, waits: bool) -> Value {
         let limits = self.limits();
         let limits = limits
             .iter()
@@ -199,6 +282,8 @@ impl RuleChoice {
             "time_zone": ZONES[self.zone],
             "limits": limits.collect::<Vec<_>>(),
             "day_starts_at": self.day_starts_at(),
+            "paused": self.is_paused,
+            "effective": if waits { "next_window" } else { "now" },
             "reason": "a test",
         })
     }
@@ -213,6 +298,7 @@ impl RuleChoice {
             time_zone: ZONES[self.zone].to_owned(),
             limits: limits.collect(),
             day_starts_at: Some(self.day_starts_at().to_owned()),
+            paused: self.is_paused,
             ..RuleDraft::default()
         };
         draft.check().expect("a rule")

@@ -1,0 +1,309 @@
+//! Answers compared with the model, which takes down what they tell.
+
+use chrono::{DateTime, Utc};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use serde_json::{Value, json};
+
+use super::plain::{Adjusted, Closed, Done, Expected, Model, counted_at};
+use super::steps::{Adjustment, Claim};
+use crate::support::app::Answer;
+
+pub type Checked = Result<(), TestCaseError>;
+
+impl Model {
+    /// The limits as they stand for a subject.
+    fn check_limits(&self, subject: usize, now: DateTime<Utc>, told: &Value) -> Checked {
+        self.check_limits_with(subject, 0, now, told)
+    }
+
+    /// As if so many more units were used.
+    fn check_limits_with(
+        &self,
+        subject: usize,
+        units: u64,
+        now: DateTime<Utc>,
+        told: &Value,
+    ) -> Checked {
+        let limits = self.limits(subject, now);
+        prop_assert_eq!(
+            told.as_array().map(Vec::len),
+            Some(limits.len()),
+            "{}",
+            told
+        );
+        let used = self.used(subject, now, now);
+        for (number, (limit, used)) in limits.iter().zip(used).enumerate() {
+            let told = &told[number];
+            let used = used + units;
+            prop_assert_eq!(&told["per"], limit.per.as_str());
+            prop_assert_eq!(&told["max"], limit.max, "{}", told);
+            prop_assert_eq!(&told["used"], used, "{}", told);
+            prop_assert_eq!(&told["remaining"], limit.max.saturating_sub(used));
+        }
+        Ok(())
+    }
+
+    /// Checks the answer to a claim, and takes it down.
+    pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let expected = self.expect(claim, now);
+        let is_doubtful = self.doubtful_until.is_some_and(|until| now <= until);
+        if is_doubtful && expected == Expected::Granted && answer.status == 429 {
+            return Ok(());
+        }
+        self.check_claim(claim, expected, now, answer.status.as_u16(), &answer.json())
+    }
+
+    fn check_claim(
+        &mut self,
+        claim: Claim,
+        expected: Expected,
+        now: DateTime<Utc>,
+        status: u16,
+        told: &Value,
+    ) -> Checked {
+        match expected {
+            Expected::Granted => {
+                let used = self.used(claim.subject, now, now);
+                prop_assert_eq!(status, 201, "{}; {:?}", told, used);
+                let id = told["grant"]["id"].as_str().expect("an id").to_owned();
+                self.grant(claim, now, id, told["limits"].clone());
+                self.check_limits(claim.subject, now, &told["limits"])?;
+                self.check_grant(self.grants.len() - 1, now, &told["grant"])
+            }
+            Expected::Repeated(place) => {
+                prop_assert_eq!(status, 200, "{}", told);
+                prop_assert_eq!(&told["limits"], &self.grants[place].limits);
+                self.check_grant(place, now, &told["grant"])
+            }
+            Expected::Denied => {
+                is_problem(status, told, 429, "quota-exceeded")?;
+                self.check_limits(claim.subject, now, &told["limits"])
+            }
+            Expected::KeyReused => is_problem(status, told, 422, "idempotency-key-reused"),
+            Expected::Unknown => is_problem(status, told, 404, "unknown-policy"),
+            Expected::Inactive => is_problem(status, told, 409, "policy-inactive"),
+            Expected::NeverFits => is_problem(status, told, 422, "invalid"),
+        }
+    }
+
+    /// Checks the answer to a dry run, which changes nothing.
+    pub fn check_rehearsal(
+        &mut self,
+        claim: Claim,
+        now: DateTime<Utc>,
+        answer: &Answer,
+    ) -> Checked {
+        let told = answer.json();
+        let (outcome, units) = match self.expect(claim, now) {
+            Expected::Granted => ("granted", claim.units),
+            Expected::Denied => ("denied", 0),
+            other => {
+                let status = answer.status.as_u16();
+                return self.check_claim(claim, other, now, status, &told);
+            }
+        };
+        prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
+        prop_assert_eq!(&told["outcome"], outcome);
+        self.check_limits_with(claim.subject, units, now, &told["limits"])
+    }
+
+    /// Checks the answer to an atomic batch, and takes it down: all of it or nothing.
+    pub fn claim_together(
+        &mut self,
+        claims: &[Claim],
+        now: DateTime<Utc>,
+        answer: &Answer,
+    ) -> Checked {
+        prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
+        let told = answer.json()["items"].clone();
+        let before = self.clone();
+        let is_in_the_way =
+            |expected: &Expected| !matches!(expected, Expected::Granted | Expected::Repeated(_));
+        let mut tried = self.clone();
+        let mut expected = Vec::new();
+        for claim in claims {
+            let of_claim = tried.expect(*claim, now);
+            if of_claim == Expected::Granted {
+                let id = format!("{}", tried.grants.len());
+                tried.grant(*claim, now, id, Value::Null);
+            }
+            expected.push(of_claim);
+        }
+        let is_refused = expected.iter().any(is_in_the_way);
+        for (number, (claim, expected)) in claims.iter().zip(expected).enumerate() {
+            let item = &told[number];
+            let status = item["status"].as_u64().expect("a status") as u16;
+            self.lapse(claim.subject, now);
+            match expected {
+                // It would have been granted, and those after it are decided as if it were.
+                Expected::Granted if is_refused => {
+                    is_problem(status, item, 424, "failed-dependency")?;
+                    self.grant(*claim, now, String::new(), Value::Null);
+                }
+                expected => self.check_claim(*claim, expected, now, status, item)?,
+            }
+        }
+        if is_refused {
+            *self = before;
+        }
+        Ok(())
+    }
+
+    /// Checks what is told of a grant.
+    pub fn check_grant(&self, place: usize, now: DateTime<Utc>, told: &Value) -> Checked {
+        let grant = &self.grants[place];
+        prop_assert_eq!(&told["id"], &grant.id);
+        prop_assert_eq!(&told["units"], grant.claim.units);
+        prop_assert_eq!(&told["state"], grant.state(now), "{}", told);
+        let held_until = told["held_until"].as_str().map(str::parse);
+        let held_until: Option<DateTime<Utc>> = held_until.transpose().expect("an instant");
+        prop_assert_eq!(held_until, grant.held_until());
+        let is_reversed = matches!(grant.closed, Some(Closed::Reversed(_)));
+        prop_assert_eq!(told.get("reversal").is_some(), is_reversed);
+        let is_confirmed = grant.confirmed.is_some();
+        prop_assert_eq!(told.get("confirmation").is_some(), is_confirmed);
+        Ok(())
+    }
+
+    /// Checks a list of the grants in a state, the newest first.
+    pub fn check_list(&self, state: &str, now: DateTime<Utc>, told: &Value) -> Checked {
+        let grants = self.grants.iter();
+        let mut ids: Vec<&str> = grants
+            .filter(|grant| grant.state(now) == state)
+            .map(|grant| grant.id.as_str())
+            .collect();
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+        let items = told["items"].as_array().expect("items").iter();
+        let told: Vec<&str> = items.filter_map(|item| item["id"].as_str()).collect();
+        prop_assert_eq!(told, ids, "those in the state {}", state);
+        Ok(())
+    }
+
+    /// Checks the answer to a reversal, and takes it down.
+    pub fn reverse(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let subject = self.grants[place].claim.subject;
+        self.lapse(subject, now);
+        let (status, told) = (answer.status.as_u16(), answer.json());
+        let grant = &self.grants[place];
+        match &grant.closed {
+            Some(Closed::Reversed(first)) => return is_repeated(answer, first),
+            Some(Closed::Lapsed) => return is_problem(status, &told, 409, "hold-lapsed"),
+            None => {}
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        let (units, at) = (grant.claim.units.cast_signed(), grant.at);
+        self.enter(subject, "reversal", -units, at);
+        self.grants[place].closed = Some(Closed::Reversed(told.clone()));
+        self.check_grant(place, now, &told["grant"])?;
+        self.check_limits(subject, now, &told["limits"])
+    }
+
+    /// Checks the answer to a confirmation, and takes it down.
+    pub fn confirm(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        let subject = self.grants[place].claim.subject;
+        self.lapse(subject, now);
+        let (status, told) = (answer.status.as_u16(), answer.json());
+        let grant = &self.grants[place];
+        match (&grant.closed, grant.held_until(), &grant.confirmed) {
+            (_, None, _) => return is_problem(status, &told, 409, "not-a-hold"),
+            (Some(Closed::Lapsed), ..) => return is_problem(status, &told, 410, "hold-lapsed"),
+            (Some(Closed::Reversed(_)), ..) => {
+                return is_problem(status, &told, 409, "grant-reversed");
+            }
+            (None, _, Some(first)) => return is_repeated(answer, first),
+            (None, Some(_), None) => {}
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        let at = grant.at;
+        self.enter(subject, "confirmation", 0, at);
+        self.grants[place].confirmed = Some(told.clone());
+        self.check_grant(place, now, &told["grant"])?;
+        self.check_limits(subject, now, &told["limits"])
+    }
+
+    /// Checks the answer to an adjustment, and takes it down.
+    pub fn adjust(
+        &mut self,
+        adjustment: Adjustment,
+        now: DateTime<Utc>,
+        answer: &Answer,
+    ) -> Checked {
+        let Adjustment { subject, units, .. } = adjustment;
+        let given = counted_at(adjustment, now);
+        self.lapse(subject, now);
+        let (status, told) = (answer.status.as_u16(), answer.json());
+        match adjustment.key.and_then(|key| self.keys.get(&key)) {
+            Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
+                return is_repeated(answer, &self.adjustments[*place].answer);
+            }
+            Some(Done::Adjustment(_) | Done::Grant(_)) => {
+                return is_problem(status, &told, 422, "idempotency-key-reused");
+            }
+            None => {}
+        }
+        if self.is_archived(now) {
+            return is_problem(status, &told, 404, "unknown-policy");
+        }
+        let at = given.unwrap_or(now);
+        let used = self.used(subject, at, now);
+        if used.iter().any(|used| used.cast_signed() + units < 0) {
+            return is_problem(status, &told, 422, "invalid");
+        }
+        prop_assert_eq!(status, 201, "{}", told);
+        self.enter(subject, "adjustment", units, at);
+        prop_assert_eq!(&told["units"], units);
+        self.check_limits(subject, now, &told["limits"])?;
+        if let Some(key) = adjustment.key {
+            let place = self.adjustments.len();
+            self.keys.insert(key, Done::Adjustment(place));
+        }
+        self.adjustments.push(Adjusted {
+            subject,
+            units,
+            at,
+            entered_at: now,
+            answer: told,
+        });
+        Ok(())
+    }
+
+    /// Checks a subject's usage.
+    pub fn check_usage(&mut self, subject: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
+        self.lapse(subject, now);
+        let (status, told) = (answer.status.as_u16(), answer.json());
+        if self.is_archived(now) {
+            return is_problem(status, &told, 404, "unknown-policy");
+        }
+        self.check_limits(subject, now, &told["limits"])
+    }
+
+    /// Checks a subject's entries, the newest first.
+    pub fn check_entries(&self, subject: usize, told: &Value) -> Checked {
+        let expected = self.entries_of(subject).rev();
+        let expected: Vec<Value> = expected
+            .map(|entry| json!([entry.kind, entry.units]))
+            .collect();
+        let told = told["items"].as_array().expect("items").iter();
+        let told: Vec<Value> = told
+            .map(|entry| json!([entry["kind"], entry["units"]]))
+            .collect();
+        prop_assert_eq!(told, expected);
+        Ok(())
+    }
+}
+
+/// Whether an answer, or an item of one, is such a problem.
+pub fn is_problem(status: u16, told: &Value, expected: u16, kind: &str) -> Checked {
+    prop_assert_eq!(status, expected, "{}; {}", kind, told);
+    let type_of = told["type"].as_str().expect("a type");
+    prop_assert_eq!(type_of.rsplit(['#', '/']).next(), Some(kind), "{}", told);
+    Ok(())
+}
+
+/// What was done before is answered as it was.
+fn is_repeated(answer: &Answer, first: &Value) -> Checked {
+    prop_assert_eq!(answer.status.as_u16(), 200, "{:?}", answer);
+    prop_assert_eq!(&answer.json(), first);
+    Ok(())
+}
