@@ -44,6 +44,7 @@ from perdiem_client.models import (
     KeyAnswer,
     KeyBody,
     LimitBody,
+    Mode,
     OnlyTrue,
     OverrideBody,
     OverrideLimitBody,
@@ -54,6 +55,10 @@ from perdiem_client.models import (
     Role,
 )
 from perdiem_client.types import UNSET
+
+# Where it is noon: no day ends while the story is told.
+OFFSET_HOURS = 12 - dt.datetime.now(dt.timezone.utc).hour
+ZONE = f"{OFFSET_HOURS:+03d}:00"
 
 client = AuthenticatedClient(
     base_url=os.environ["PERDIEM_URL"],
@@ -71,11 +76,11 @@ def ask(operation, status, *arguments, **named):
 
 def policies():
     limits = [LimitBody(max_=3, per=Per.DAY), LimitBody(max_=30, per=Per.MONTH)]
-    made = ask(put_policy, 201, "benefit", body=PolicyBody(time_zone="GMT+8", limits=limits))
-    assert (made.name, made.version, made.time_zone) == ("benefit", 1, "+08:00")
+    made = ask(put_policy, 201, "benefit", body=PolicyBody(time_zone=ZONE, limits=limits))
+    assert (made.name, made.version, made.time_zone) == ("benefit", 1, ZONE)
     assert [(limit.max_, limit.per) for limit in made.limits] == [(3, Per.DAY), (30, Per.MONTH)]
 
-    changed = PolicyBody(time_zone="GMT+8", limits=limits, description="3 a day", reason="words")
+    changed = PolicyBody(time_zone=ZONE, limits=limits, description="3 a day", reason="words")
     stale = ask(put_policy, 412, "benefit", body=changed, if_match='"9"')
     assert isinstance(stale, Problem) and stale.type_ == "/docs#precondition-failed"
     assert ask(put_policy, 200, "benefit", body=changed, if_match='"1"').version == 2
@@ -83,6 +88,8 @@ def policies():
     versions = ask(list_policy_versions, 200, "benefit").items
     assert [(version.version, version.reason) for version in versions] == [(2, "words"), (1, None)]
 
+    alias = PolicyBody(time_zone="GMT+8", limits=limits)
+    assert ask(put_policy, 201, "alias", body=alias).time_zone == "+08:00"
     wrong = ask(put_policy, 422, "wrong", body=PolicyBody(time_zone="Mars/Base", limits=[]))
     assert {part.pointer for part in wrong.errors} == {"#/time_zone", "#/limits"}
 
@@ -215,10 +222,17 @@ def overrides():
 
 
 def drafts():
-    """A draft of the policy meets today's grants."""
+    """A limit is only watched; a draft of another one meets today's grants."""
     limits = [LimitBody(max_=1, per=Per.DAY)]
-    draft = PolicyBody(time_zone="GMT+8", limits=limits, reason="a try")
-    today = dt.datetime.now(dt.timezone(dt.timedelta(hours=8))).date()
+    watching = PolicyBody(time_zone=ZONE, limits=limits, mode=Mode.OBSERVE)
+    assert ask(put_policy, 201, "coupon", body=watching).mode is Mode.OBSERVE
+    for would_deny in [UNSET, True]:
+        seen = ask(claim, 201, "coupon", body=ClaimBody(subject="member-42"))
+        assert seen.grant.would_deny == would_deny
+    marked = ask(list_grants, 200, policy="coupon", would_deny=OnlyTrue.TRUE).items
+    assert [grant.id for grant in marked] == [seen.grant.id]
+    draft = PolicyBody(time_zone=ZONE, limits=limits, reason="a try")
+    today = dt.datetime.now(dt.timezone(dt.timedelta(hours=OFFSET_HOURS))).date()
     days = {"from_": today - dt.timedelta(days=1), "to": today + dt.timedelta(days=1)}
     tried = ask(backtest_policy, 200, "benefit", body=BacktestBody(policy=draft, **days))
     assert (tried.total.denied_grants, tried.total.denied_subjects) == (2, 1)
