@@ -10,8 +10,8 @@ use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 use crate::support::servers::Postgres;
 
-const COLUMNS: &str =
-    "id,policy,policy_version,subject,units,state,granted_at,metadata,provisional,over";
+const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata,\
+    provisional,over,would_deny,held_until,reversed_at,reversal_reason";
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
@@ -105,10 +105,20 @@ async fn exports_equal_the_list(stack: Stack) {
             2 => json!({ "note": "a,\"b\"\r\nc", "n": [1, 2.5, null] }),
             _ => json!({ "=1+1": "=1+1" }),
         };
-        let body = json!({ "subject": subject, "units": minute + 1, "metadata": metadata });
+        let hold = (minute % 5 == 2).then_some(3600);
+        let body = json!({
+            "subject": subject, "units": minute + 1, "metadata": metadata, "hold_seconds": hold,
+        });
         let key = format!("key-{minute}");
         let answer = app.claim_under(policy, body, Some(&key)).await;
         assert_eq!(answer.status, 201, "{answer:?}");
+        if minute % 7 == 3 {
+            let id = answer.json()["grant"]["id"].clone();
+            let path = format!("/v1/grants/{}/reversal", id.as_str().expect("an id"));
+            let request = app.request(reqwest::Method::POST, &path);
+            let reversed = Answer::of(request.json(&json!({ "reason": "no, \"no\"" }))).await;
+            assert_eq!(reversed.status, 201, "{reversed:?}");
+        }
         clock.advance(chrono::TimeDelta::minutes(1));
     }
     let from = "2026-11-21T03:09:05.678901Z";
@@ -145,7 +155,10 @@ async fn exports_equal_the_list(stack: Stack) {
                 json => serde_json::from_str(json).expect("JSON"),
             };
             assert_eq!(metadata, grant["metadata"]);
-            assert_eq!(row[8..], ["false", "false"]);
+            assert_eq!(row[8..11], ["false", "false", "false"]);
+            assert_eq!(row[11], cell(&grant["held_until"]));
+            assert_eq!(row[12], cell(&grant["reversal"]["at"]));
+            assert_eq!(row[13], cell(&grant["reversal"]["reason"]));
         }
     }
     let answer = app.get("/v1/grants/export?format=csv&policy=nothing").await;
