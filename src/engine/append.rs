@@ -26,7 +26,7 @@ use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 /// How many claims share a transaction at most.
 const BATCH_MOST: usize = 512;
 /// An account that lost so often waits for its turn at it.
-const LOSSES_BEFORE_TURN: u32 = 2;
+pub const LOSSES_BEFORE_TURN: u32 = 2;
 const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait before an unreachable ledger is tried again: first and last, doubling.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
@@ -319,19 +319,17 @@ impl Appender {
         }
     }
 
-    /// Waits for the turn at the accounts that lost too often. Without it, it goes on: the
-    /// guard is what makes it right.
+    /// Waits for the turn at the accounts that lost too often.
     async fn turn(&self, groups: &[Group]) -> Option<Turn> {
         let contended: Vec<AccountId> = groups
             .iter()
             .filter(|group| group.losses >= LOSSES_BEFORE_TURN)
             .map(|group| group.account)
             .collect();
-        if contended.is_empty() {
-            return None;
+        match contended.is_empty() {
+            true => None,
+            false => turn_at(&self.ledger, &contended).await,
         }
-        let turn = timeout(TURN_TIMEOUT, self.ledger.turn(&contended)).await;
-        turn.ok()?.ok()
     }
 
     /// Decides the groups whose claims the counters' lines all grant. A refusal needs the
@@ -410,8 +408,9 @@ impl Appender {
                 group.dissolve();
             }
             group.answer_repeated(&seen);
+            let of_account = |entry: &&Entry| entry.account == group.account;
             let known = Known {
-                followers: seen.entries.clone(),
+                followers: seen.entries.iter().filter(of_account).cloned().collect(),
                 ..Known::to_append()
             };
             self.decide_after(group, last.cloned(), known).await?;
@@ -457,6 +456,13 @@ impl Appender {
         }
         groups.retain(|group| group.plan.is_some() || !group.claims.is_empty());
     }
+}
+
+/// The turn at accounts, if it comes soon. Whoever has none goes on: the guard is what makes it
+/// right.
+pub async fn turn_at(ledger: &Ledger, accounts: &[AccountId]) -> Option<Turn> {
+    let turn = timeout(TURN_TIMEOUT, ledger.turn(accounts)).await;
+    turn.ok()?.ok()
 }
 
 /// The grant that a claim's answer depends on, if it is a correction.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Engine;
+use super::append::{LOSSES_BEFORE_TURN, turn_at};
 use super::claim::ClaimFailure;
-use super::drafting::{Decided, Drafting, Known};
+use super::drafting::{Decided, Drafted, Known, draft};
 use super::pending::{Outcome, Undecided};
 use super::work::Work;
 use crate::counter::Ask;
-use crate::domain::account::Unknown;
 use crate::domain::claim::Claim;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
@@ -20,9 +20,6 @@ use crate::domain::policy::{Policy, PolicyName};
 use crate::faults::reach;
 use crate::ledger::{Draft, LedgerError, Look, Seen, Turn};
 
-/// After so many losses it waits for its turn at its accounts.
-const LOSSES_BEFORE_TURN: u32 = 2;
-const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long it waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -213,17 +210,11 @@ impl Batch {
         !waiting.is_empty()
     }
 
-    /// Without its turn it goes on: the guard is what makes it right.
     async fn turn(&self) -> Option<Turn> {
-        if self.losses < LOSSES_BEFORE_TURN {
-            return None;
+        match self.losses < LOSSES_BEFORE_TURN {
+            true => None,
+            false => turn_at(&self.engine.ledger, &self.accounts()).await,
         }
-        let accounts = self.accounts();
-        let turn = self.engine.ledger.turn(&accounts);
-        timeout_at(Instant::now() + TURN_TIMEOUT, turn)
-            .await
-            .ok()?
-            .ok()
     }
 
     fn look(&self) -> Look {
@@ -307,18 +298,10 @@ impl Batch {
         let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
         let policy = policy.await?;
         let mut known = Known::to_append();
-        let (decided, entries) = loop {
-            let decide = || {
-                let mut drafting = Drafting::begin(account, &policy, last.cloned(), &known, now)?;
-                if drafting.has_more_lapses() {
-                    return Ok((None, drafting.entries));
-                }
-                let decided = works.iter().map(|work| drafting.decide(work));
-                let decided: Vec<Decided> = decided.collect::<Result<_, Unknown>>()?;
-                Ok((Some(decided), drafting.entries))
-            };
-            match decide() {
-                Ok(decided) => break decided,
+        let Drafted { decided, entries } = loop {
+            let works = works.iter().copied();
+            match draft(account, &policy, last.cloned(), works, &known, now) {
+                Ok(drafted) => break drafted,
                 Err(unknown) => known.learn(unknown, ledger, account, last, now).await?,
             }
         };

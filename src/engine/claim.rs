@@ -160,41 +160,29 @@ impl Engine {
     }
 
     async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
-        let identity = self.ledger.identity();
-        let account = identity.account(&policy.name, &claim.subject);
-        let key = claim
-            .key
-            .as_ref()
-            .map(|key| identity.key(&policy.name, key));
+        let work = self.work(policy, claim);
+        let (policy, account, units) = (work.policy.clone(), work.account, work.units);
         let now = self.clock.now();
-        let policy = self.policies.terms(&policy, account, None, now);
         let counted = self.counted(&policy, account, now).await?;
-        if key.is_some() {
+        if work.key.is_some() {
             let look = Look {
-                keys: key.into_iter().collect(),
+                keys: work.key.into_iter().collect(),
                 ..Look::default()
             };
             if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
-                let same = entry.account == account
-                    && entry.units == claim.units
-                    && entry.metadata == claim.metadata
-                    && Task::Claim(claim.hold).is_done_by(&entry);
-                return Ok(Rehearsal::Ended(match same {
-                    true => Outcome::Repeated(entry),
-                    false => Outcome::KeyReused,
-                }));
+                return Ok(Rehearsal::Ended(work.repeats(entry)));
             }
         }
         if let Some(mut totals) = counted {
-            let fits = totals.iter().all(|total| total.fits(claim.units));
-            return Ok(match refuse(&policy, claim.units, now) {
+            let fits = totals.iter().all(|total| total.fits(units));
+            return Ok(match refuse(&policy, units, now) {
                 Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
                 None if !fits && policy.rule.mode == Mode::Enforce => {
                     let refusal = Refusal::Denied(totals);
                     Rehearsal::Ended(Outcome::Refused(policy, refusal))
                 }
                 None => {
-                    totals.iter_mut().for_each(|total| total.take(claim.units));
+                    totals.iter_mut().for_each(|total| total.take(units));
                     Rehearsal::WouldGrant {
                         totals,
                         would_deny: !fits,
@@ -202,7 +190,7 @@ impl Engine {
                 }
             });
         }
-        self.rehearse_on_ledger(policy, account, claim.units).await
+        self.rehearse_on_ledger(policy, account, units).await
     }
 
     async fn rehearse_on_ledger(

@@ -91,9 +91,9 @@ pub struct Drafting<'a> {
     now: DateTime<Utc>,
     holds: Option<Holds>,
     /// The line that the next entry goes on from.
-    pub line: Option<Line>,
+    line: Option<Line>,
     /// What is to be appended.
-    pub entries: Vec<Entry>,
+    entries: Vec<Entry>,
 }
 
 /// What becomes of a claim or correction.
@@ -107,6 +107,40 @@ pub enum Decided {
     Stands(Box<Entry>),
     /// The claim is not granted, or the correction not made.
     Refused(Refusal),
+}
+
+/// The next entries of an account, and what becomes of each claim or correction.
+pub struct Drafted {
+    /// `None` where so many lapses are due that they go first, on their own.
+    pub decided: Option<Vec<Decided>>,
+    /// What is to be appended.
+    pub entries: Vec<Entry>,
+}
+
+/// Decides claims and corrections after an account's last line.
+///
+/// # Errors
+/// [`Unknown`].
+pub fn draft<'w>(
+    account: AccountId,
+    policy: &Policy,
+    last: Option<Line>,
+    works: impl Iterator<Item = &'w Work>,
+    known: &Known,
+    now: DateTime<Utc>,
+) -> Result<Drafted, Unknown> {
+    let mut drafting = Drafting::begin(account, policy, last, known, now)?;
+    let decided = match drafting.has_more_lapses() {
+        true => None,
+        false => {
+            let decided = works.map(|work| drafting.decide(work));
+            Some(decided.collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(Drafted {
+        decided,
+        entries: drafting.entries,
+    })
 }
 
 impl<'a> Drafting<'a> {
@@ -169,7 +203,7 @@ impl<'a> Drafting<'a> {
     }
 
     /// Whether more lapses are due than a draft takes: they go first, on their own.
-    pub fn has_more_lapses(&self) -> bool {
+    fn has_more_lapses(&self) -> bool {
         let at = instant_after(self.line.as_ref(), self.now);
         let line = self.line.as_ref();
         line.is_some_and(|line| line.may_have_lapses(at))
@@ -207,7 +241,7 @@ impl<'a> Drafting<'a> {
     ///
     /// # Errors
     /// [`Unknown`]; then the draft is of no use.
-    pub fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
+    fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let (last, sums) = (self.line.as_ref(), self.sums());
         let units = work.units;
         let mut would_deny = false;

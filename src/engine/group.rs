@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::drafting::{Decided, Drafting, Known};
+use super::drafting::{Decided, Known, draft};
 use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
 use crate::domain::account::Unknown;
 use crate::domain::grant::Line;
@@ -104,13 +104,10 @@ impl Group {
         known: &Known,
         now: DateTime<Utc>,
     ) -> Result<(), Unknown> {
-        let mut drafting = Drafting::begin(self.account, policy, last.clone(), known, now)?;
-        // So many lapses are due that they go first, and the claims wait for the next draft.
-        let lapses_alone = drafting.has_more_lapses();
-        let mut decided = Vec::with_capacity(self.claims.len());
-        for claim in self.claims.iter().filter(|_| !lapses_alone) {
-            decided.push(drafting.decide(&claim.work)?);
-        }
+        let works = self.claims.iter().map(|claim| &claim.work);
+        let drafted = draft(self.account, policy, last.clone(), works, known, now)?;
+        // Where lapses go first, the claims wait for the next draft.
+        let decided = drafted.decided.unwrap_or_default();
         let mut plan = Plan {
             after: last.clone(),
             draft: None,
@@ -118,7 +115,7 @@ impl Group {
             others: Vec::new(),
             outcome_unknown: false,
         };
-        if !drafting.entries.is_empty() {
+        if !drafted.entries.is_empty() {
             let subject = self
                 .claims
                 .iter()
@@ -128,7 +125,7 @@ impl Group {
                 policy: policy.id,
                 subject,
                 after: last,
-                entries: drafting.entries,
+                entries: drafted.entries,
             });
         }
         let claims = self.claims.drain(..decided.len());
