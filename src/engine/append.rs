@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::drafting::Known;
 use super::group::Group;
@@ -28,6 +28,8 @@ const BATCH_MOST: usize = 512;
 /// An account that lost so often waits for its turn at it.
 pub const LOSSES_BEFORE_TURN: u32 = 2;
 const TURN_TIMEOUT: Duration = Duration::from_millis(500);
+/// A batch that takes longer holds nobody up: the next one goes beside it.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait before an unreachable ledger is tried again: first and last, doubling.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_LAST: Duration = Duration::from_millis(200);
@@ -82,19 +84,21 @@ impl Drop for Lane {
     }
 }
 
-/// Takes claims off the queue and appends them, in at most `lanes` batches at once.
+/// Takes claims off the queue and appends them, in at most `lanes` batches at once. What comes
+/// while a batch is under way goes together in the next one, as long as that ends soon: few wide
+/// transactions cost the ledger far less than many narrow ones.
 pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, lanes: usize) {
     let (done, mut ended) = mpsc::unbounded_channel();
     let mut waiting = Waiting::default();
-    let mut free = lanes;
+    let mut under_way = 0;
+    let mut began = Instant::now();
     let mut arrived = Vec::new();
     loop {
-        while free > 0 {
+        let may_begin = under_way == 0 || under_way < lanes && began.elapsed() >= PATIENCE;
+        if may_begin && !waiting.ready.is_empty() {
+            under_way += 1;
+            began = Instant::now();
             let groups = waiting.take(BATCH_MOST);
-            if groups.is_empty() {
-                break;
-            }
-            free -= 1;
             let appender = appender.clone();
             let lane = Lane {
                 accounts: groups.iter().map(|group| group.account).collect(),
@@ -103,7 +107,9 @@ pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, l
             };
             tokio::spawn(async move { lane.end(appender.append(groups).await) });
         }
+        let is_held_up = under_way < lanes && !waiting.ready.is_empty();
         tokio::select! {
+            biased;
             count = queue.recv_many(&mut arrived, BATCH_MOST) => {
                 if count == 0 {
                     return;
@@ -113,12 +119,13 @@ pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, l
                 }
             }
             Some((accounts, losers)) = ended.recv() => {
-                free += 1;
+                under_way -= 1;
                 waiting.release(&accounts);
                 for group in losers {
                     waiting.add(group);
                 }
             }
+            () = sleep_until(began + PATIENCE), if is_held_up => {}
         }
     }
 }

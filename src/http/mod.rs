@@ -45,6 +45,10 @@ fn routes(service: &mut ServiceConfig) {
         let resource = web::resource(path).default_service(web::to(refuse));
         service.service(methods(resource));
     };
+    // Paths are tried in this order: first the one that is asked for most.
+    at("/v1/policies/{policy}/claims", "POST", |r| {
+        r.post(claims::post)
+    });
     at("/v1/policies", "GET, HEAD", |r| read(r, policies::list));
     at("/v1/policies/{policy}", "GET, HEAD, PUT, DELETE", |r| {
         read(r, policies::get)
@@ -71,9 +75,6 @@ fn routes(service: &mut ServiceConfig) {
     );
     at("/v1/policies/{policy}/backtest", "POST", |r| {
         r.post(backtest::post)
-    });
-    at("/v1/policies/{policy}/claims", "POST", |r| {
-        r.post(claims::post)
     });
     at(
         "/v1/policies/{policy}/subjects/{subject}",
