@@ -117,6 +117,27 @@ pub struct Drafted {
     pub entries: Vec<Entry>,
 }
 
+/// The lapses that go before whatever else is appended to an account.
+pub struct Lapses {
+    /// Them.
+    pub entries: Vec<Entry>,
+    /// The line that they leave.
+    pub line: Option<Line>,
+    /// Whether so many are due that they go on their own.
+    pub has_more: bool,
+}
+
+impl Lapses {
+    /// No lapse is due.
+    pub fn none(line: Option<Line>) -> Self {
+        Self {
+            entries: Vec::new(),
+            line,
+            has_more: false,
+        }
+    }
+}
+
 /// Decides claims and corrections after an account's last line.
 ///
 /// # Errors
@@ -207,6 +228,15 @@ impl<'a> Drafting<'a> {
         let at = instant_after(self.line.as_ref(), self.now);
         let line = self.line.as_ref();
         line.is_some_and(|line| line.may_have_lapses(at))
+    }
+
+    /// Ends with the lapses.
+    pub fn into_lapses(self) -> Lapses {
+        Lapses {
+            has_more: self.has_more_lapses(),
+            entries: self.entries,
+            line: self.line,
+        }
     }
 
     /// What the rule says of a claim now.

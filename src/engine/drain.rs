@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::drafting::Known;
+use super::drafting::{Drafting, Known, Lapses};
 use super::metrics::{Metrics, Stage};
 use super::policies::Policies;
 use super::settle::useful_for;
@@ -19,7 +19,8 @@ use crate::counter::{
     CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, SettledKeys, Settlement,
     Unavailable,
 };
-use crate::domain::account::{Unknown, record};
+use crate::domain::account::{Unknown, instant_after, record};
+use crate::domain::claim::Subject;
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy, PolicyId};
@@ -107,6 +108,7 @@ impl From<Unavailable> for Stuck {
 /// What one account's queued grants become.
 struct Batch {
     account: AccountId,
+    subject: Option<Subject>,
     /// The line that the entries go on from.
     after: Option<Line>,
     policy: PolicyId,
@@ -269,7 +271,8 @@ impl Drainer {
                     .into_iter()
                     .for_each(|how| self.metrics.recorded(how));
             }
-            let repeated = batch.settled.len() - batch.entries.len();
+            let grants = batch.entries.iter().filter_map(|entry| entry.provisional);
+            let repeated = batch.settled.len() - grants.count();
             (0..repeated).for_each(|_| self.metrics.repeated());
         }
         Ok(())
@@ -290,13 +293,18 @@ impl Drainer {
     ) -> Result<Batch, LedgerError> {
         let first = &queued[0].grant;
         let last = seen.lines.get(&first.account);
+        let lapses = self.lapses(&queued[0], last).await?;
         let mut batch = Batch {
             account: first.account,
+            subject: first.subject.clone(),
             after: last.cloned(),
             policy: first.policy,
-            entries: Vec::new(),
+            entries: lapses.entries,
             settled: Vec::new(),
         };
+        if lapses.has_more {
+            return Ok(batch);
+        }
         let mut known = Known::default();
         'grants: for queued in queued {
             let grant = &queued.grant;
@@ -320,7 +328,8 @@ impl Drainer {
             }
             let mut policy = self.terms_of(queued).await?;
             let (line, provisional) = loop {
-                let line = batch.entries.last().map(|entry| &entry.line).or(last);
+                let entered = batch.entries.last().map(|entry| &entry.line);
+                let line = entered.or(lapses.line.as_ref());
                 match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
                     Ok(recorded) => break recorded,
                     Err(Unknown::Policy) => {
@@ -355,6 +364,37 @@ impl Drainer {
             batch.settled.push(queued.clone());
         }
         Ok(batch)
+    }
+
+    /// The lapses that are due in an account, which go before what was counted without those
+    /// holds; and the line that they leave.
+    async fn lapses(
+        &self,
+        queued: &QueuedGrant,
+        last: Option<&Line>,
+    ) -> Result<Lapses, LedgerError> {
+        let now = self.clock.now();
+        let account = queued.grant.account;
+        let is_due = |line: &Line| line.may_have_lapses(instant_after(last, now));
+        if !last.is_some_and(is_due) {
+            return Ok(Lapses::none(last.cloned()));
+        }
+        let mut policy = self.terms_of(queued).await?;
+        if last.is_some_and(|last| last.policy_version > policy.version) {
+            let (policies, ledger) = (&self.policies, &self.ledger);
+            let terms = policies.terms_after(&policy, account, last, now, ledger);
+            policy = terms.await?;
+        }
+        let mut known = Known::to_append();
+        loop {
+            match Drafting::begin(account, &policy, last.cloned(), &known, now) {
+                Ok(drafting) => return Ok(drafting.into_lapses()),
+                Err(unknown) => {
+                    let learning = known.learn(unknown, &self.ledger, account, last, now);
+                    learning.await?;
+                }
+            }
+        }
     }
 }
 
@@ -405,11 +445,10 @@ fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
 
 impl Batch {
     fn draft(&self) -> Option<Draft> {
-        let subject = self.settled.first()?.grant.subject.clone();
         let draft = Draft {
             account: self.account,
             policy: self.policy,
-            subject,
+            subject: self.subject.clone(),
             after: self.after.clone(),
             entries: self.entries.clone(),
         };

@@ -1,17 +1,17 @@
 //! What this instance knows of itself: whether it may decide, and whether it fits the others.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::TimeDelta;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use uuid::Uuid;
 
 use super::Engine;
 use super::metrics::Metrics;
-use super::policies::Policies;
+use super::policies::{FRESH, Policies};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
@@ -21,6 +21,10 @@ use crate::ledger::{Ledger, LedgerError};
 const EVERY: Duration = Duration::from_millis(250);
 /// A ledger that does not answer within this time is said not to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often to see whether that time is over, and how soon to look again after a failure.
+const GLANCE: Duration = Duration::from_millis(100);
+/// More than this passes between two glances only where the process was held up.
+const HELD_UP: Duration = Duration::from_millis(750);
 /// Every so many of those times the instance tells the others that it lives.
 const REPORT_EVERY: u32 = 20;
 /// An instance that said nothing for so long is gone.
@@ -86,6 +90,8 @@ pub struct Health {
 /// What the watcher found last.
 pub struct Watch {
     ledger_trouble: ArcSwap<Option<Trouble>>,
+    /// When the ledger was last found not to answer.
+    silent_at: Mutex<Option<Instant>>,
     /// How far the clock is off, when that is more than the tolerance.
     clock_off: ArcSwap<Option<TimeDelta>>,
     /// The rules of time zones that other instances use.
@@ -99,6 +105,7 @@ impl Watch {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             ledger_trouble: ArcSwap::default(),
+            silent_at: Mutex::default(),
             clock_off: ArcSwap::default(),
             others_rules: ArcSwap::default(),
             alarms: ArcSwap::default(),
@@ -115,9 +122,16 @@ impl Watch {
         **self.alarms.load()
     }
 
-    /// Whether the ledger did not answer when it was last looked at.
+    /// Whether the ledger does not answer. What was found before the process was held up tells
+    /// nothing of now.
     pub fn ledger_is_silent(&self) -> bool {
-        matches!(**self.ledger_trouble.load(), Some(Trouble::Ledger))
+        self.silent_at().is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    fn silent_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.silent_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the clock is off by more than the tolerance.
@@ -160,32 +174,47 @@ impl Watcher {
         }
     }
 
+    /// Looks until the ledger answers, or has not for so long that it is said to be silent.
     async fn look_and_note(&self, tick: u32) {
+        let mut patience = match self.watch.ledger_is_silent() {
+            true => Patience::begin(Duration::ZERO),
+            false => Patience::begin(PATIENCE),
+        };
+        let error = loop {
+            match self.look_patiently(tick, &mut patience).await {
+                Ok(()) => break None,
+                Err(error @ LedgerError::Corrupt(_)) => break Some(error),
+                Err(error) if patience.is_over() => break Some(error),
+                // A time limit may have run out, or a connection have broken, while the process
+                // was held up.
+                Err(_) => sleep(GLANCE).await,
+            }
+        };
+        let trouble = error.as_ref().map(|error| match error {
+            LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
+            LedgerError::Conflict | LedgerError::Unavailable(_) | LedgerError::Refused(_) => {
+                Trouble::Ledger
+            }
+        });
+        self.note(trouble, error.map(|error| Chain(&error).to_string()));
+    }
+
+    /// Looks, and says that the ledger is silent while it is. The look ends by the ledger's own
+    /// time limit, and is never cut off.
+    async fn look_patiently(&self, tick: u32, patience: &mut Patience) -> Result<(), LedgerError> {
         let mut look = pin!(self.look(tick));
-        let result = match timeout(PATIENCE, &mut look).await {
-            Ok(result) => result,
-            // It ends by the ledger's own time limit, and is never cut off.
-            Err(_) => {
-                self.note(Some(Trouble::Ledger), None);
-                look.await
+        loop {
+            match timeout(GLANCE, &mut look).await {
+                Ok(result) => return result,
+                Err(_) if patience.is_over() => self.note(Some(Trouble::Ledger), None),
+                Err(_) => {}
             }
-        };
-        let (trouble, cause) = match result {
-            Ok(()) => (None, None),
-            Err(error) => {
-                let trouble = match &error {
-                    LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
-                    LedgerError::Conflict
-                    | LedgerError::Unavailable(_)
-                    | LedgerError::Refused(_) => Trouble::Ledger,
-                };
-                (Some(trouble), Some(Chain(&error).to_string()))
-            }
-        };
-        self.note(trouble, cause);
+        }
     }
 
     fn note(&self, trouble: Option<Trouble>, cause: Option<String>) {
+        let is_silent = trouble == Some(Trouble::Ledger);
+        *self.watch.silent_at() = is_silent.then(Instant::now);
         let before = self.watch.ledger_trouble.swap(Arc::new(trouble.clone()));
         match (&*before, trouble) {
             (None, Some(trouble)) => tracing::error!(cause, "{trouble}"),
@@ -228,6 +257,33 @@ impl Watcher {
             true => (offset + call).min(TimeDelta::zero()),
             false => offset,
         })
+    }
+}
+
+/// How long to wait for the ledger before it is said to be silent.
+struct Patience {
+    ends_at: Instant,
+    glanced_at: Instant,
+}
+
+impl Patience {
+    fn begin(patience: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            ends_at: now + patience,
+            glanced_at: now,
+        }
+    }
+
+    /// Whether it is over. To be asked at each glance: a process that was held up, stopped or
+    /// asleep with its machine, did not wait while that was so, and begins anew.
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if now - self.glanced_at > HELD_UP {
+            self.ends_at = now + PATIENCE;
+        }
+        self.glanced_at = now;
+        now >= self.ends_at
     }
 }
 

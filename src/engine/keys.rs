@@ -1,8 +1,10 @@
 //! Making, ending and revoking API keys, and reading them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::access::{first_version, generate_secret, hash};
@@ -10,7 +12,10 @@ use super::edit::cut_page;
 use super::{Engine, Failure, ListFailure, Precondition, cursor};
 use crate::domain::key::{Key, KeyRule};
 use crate::domain::policy::PolicyName;
-use crate::ledger::KeyChange;
+use crate::ledger::{KeyChange, LedgerError};
+
+/// How soon keys are read again after a failure.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Why a key was not made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,12 +46,20 @@ impl Engine {
             return;
         }
         let engine = self.clone();
-        let work = async move {
-            let is_silent = || engine.watch.ledger_is_silent();
-            engine.policies.freshen(&engine.ledger, is_silent).await
-        };
         // Whoever polls says what is wrong with the ledger, and claims find out by themselves.
-        drop(self.detached(work).await);
+        drop(self.detached(async move { engine.freshen().await }).await);
+    }
+
+    /// Reads until all is fresh, or the ledger found silent: one failure, perhaps of a connection
+    /// that broke while the process was held up, is no silence.
+    async fn freshen(&self) {
+        let is_silent = || self.watch.ledger_is_silent();
+        while !self.policies.are_fresh() && !is_silent() {
+            match self.policies.freshen(&self.ledger, is_silent).await {
+                Ok(()) | Err(LedgerError::Corrupt(_)) => return,
+                Err(_) => sleep(READ_AGAIN_AFTER).await,
+            }
+        }
     }
 
     /// Makes a key. Its secret is returned, and known to nobody else.

@@ -15,6 +15,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::Versions;
+use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How long a change may take to hold everywhere.
@@ -203,6 +204,7 @@ impl Policies {
         let as_of = Instant::now();
         let known = self.progress().revision;
         let revision = ledger.revision().await?;
+        reach("policies.polled");
         // First, so that a revoked key stops working also where a policy cannot be read.
         self.access.refresh(ledger, revision).await?;
         if revision > known {

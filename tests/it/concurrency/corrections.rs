@@ -3,7 +3,7 @@
 
 use chrono::TimeDelta;
 use perdiem::domain::grant::{Entry, EntryKind};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
@@ -18,6 +18,7 @@ on_every_stack!(
     an_adjustment_is_entered_once,
     a_retry_after_its_reversal_gets_its_grant,
     usage_where_a_change_is_not_known_yet,
+    more_lapses_than_one_draft_takes,
 );
 
 const SUBJECT: &str = "member-42";
@@ -363,4 +364,39 @@ async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
         fleet.everybody_knows(version).await;
     }
     entries_in_order(&fleet).await;
+}
+
+/// More holds end at once than lapse in one transaction: all of them do before the next decision,
+/// whoever asks for it.
+async fn more_lapses_than_one_draft_takes(stack: Stack) {
+    const BATCHES: usize = 3;
+    const OF_BATCH: usize = 400;
+    const ALL: usize = BATCHES * OF_BATCH;
+    let fleet = fleet_with(stack, ALL as u64).await;
+    let hold = json!({ "policy": "benefit", "subject": SUBJECT, "hold_seconds": 60 });
+    let holds = json!({ "claims": vec![hold; OF_BATCH], "atomic": false });
+    let answers = all_at_once(BATCHES, |client| {
+        let request = fleet.app(client).request(Method::POST, "/v1/claims");
+        let request = request.json(&holds);
+        async move { Answer::of(request).await }
+    })
+    .await;
+    assert_eq!(count(&answers, StatusCode::OK), BATCHES);
+    assert_eq!(used(&fleet.app(1)).await, ALL as u64);
+    fleet.clock.advance(TimeDelta::seconds(60));
+    assert_eq!(used(&fleet.app(1)).await, 0);
+    let claim = json!({ "policy": "benefit", "subject": SUBJECT, "units": ALL });
+    let granted = all_at_once(4, |client| {
+        let (app, claim) = (fleet.app(client), claim.clone());
+        let is_atomic = client % 2 == 0;
+        async move {
+            let batch = json!({ "claims": [claim], "atomic": is_atomic });
+            let request = app.request(Method::POST, "/v1/claims");
+            let answer = Answer::of(request.json(&batch)).await;
+            answer.json()["items"][0]["status"] == 201
+        }
+    })
+    .await;
+    assert_eq!(granted.iter().filter(|granted| **granted).count(), 1);
+    assert_eq!(entries_in_order(&fleet).await.len(), 2 * ALL + 1);
 }

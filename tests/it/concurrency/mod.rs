@@ -6,5 +6,6 @@ mod cuts;
 mod exact;
 mod histories;
 mod keys;
+mod mixed;
 mod overrides;
 mod schedules;

@@ -234,3 +234,36 @@ async fn bad_input_is_told() {
         "{answer:?}"
     );
 }
+
+/// A hold that lapsed leaves its units: what is counted then goes over nothing, and its lapse comes
+/// into the ledger before it, so that the counter can tell by itself again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_lapses_before_what_was_counted_without_it() {
+    for stack in STACKS {
+        let (app, clock) = App::with_clock(stack).await;
+        app.put_policy("benefit", counted(3)).await;
+        let body = json!({ "subject": "member-42", "units": 3, "hold_seconds": 60 });
+        let hold = app.claim_body(body, None).await;
+        assert_eq!(hold.status, StatusCode::CREATED, "{hold:?}");
+        let denied = app.claim("member-42", None).await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+        clock.advance(chrono::TimeDelta::seconds(60));
+        for used in 1..=3 {
+            let answer = app.claim("member-42", None).await;
+            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+            assert_eq!(answer.json()["limits"][0]["used"], used, "{answer:?}");
+        }
+        let denied = app.claim("member-42", None).await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+        eventually("every grant is recorded", || async {
+            list(&app, "provisional=true").await.len() == 3
+        })
+        .await;
+        assert!(list(&app, "over=true").await.is_empty());
+        let path = "/v1/policies/benefit/subjects/member-42/entries";
+        let entries = app.get(path).await.json()["items"].clone();
+        let entries = entries.as_array().expect("items").iter();
+        let kinds: Vec<&str> = entries.filter_map(|entry| entry["kind"].as_str()).collect();
+        assert_eq!(kinds, ["grant", "grant", "grant", "lapse", "grant"]);
+    }
+}

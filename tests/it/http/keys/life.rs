@@ -1,7 +1,7 @@
 //! A key's end: by the clock, by revocation, at every instance; and the last admin key's, which
 //! never comes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use perdiem::clock::Clock;
@@ -15,6 +15,10 @@ use crate::support::app::{
     Answer, App, Ground, KEY, NOON, Stack, eventually, instant, on_every_stack,
 };
 use crate::support::process::Process;
+#[cfg(feature = "faults")]
+use crate::support::proxy::{Mode, Proxy};
+#[cfg(feature = "faults")]
+use crate::support::servers::postgres;
 
 on_every_stack!(
     a_key_ends_by_the_clock,
@@ -88,19 +92,61 @@ async fn a_revoked_key_is_refused_after_a_pause() {
     let one = App::start(&ground).await;
     let two = Process::start(&ground.database_url, &[]);
     for _ in 0..3 {
-        let key = make_role(&one, "audit", None).await;
-        eventually("the other instance knows the key", || async {
-            status_at(&two.url, &key.secret).await == 200
-        })
-        .await;
+        let key = key_known_at(&two, &one).await;
         two.pause();
-        revoke(&one, KEY, &key.id).await;
-        // Longer than a change may take to hold everywhere.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
+        revoke_a_while_ago(&one, &key).await;
         let asked = status_at(&two.url, &key.secret);
         let resumed = async { two.resume() };
         assert_eq!(tokio::join!(asked, resumed).0, 401);
     }
+}
+
+/// The same where the pause comes in the middle of a poll, whose time has run out when it ends,
+/// and where the ledger answers a little later, or hangs up first.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_that_a_pause_cuts_is_no_silence() {
+    let ground = Ground::new(Stack::Postgres);
+    let one = App::start(&ground).await;
+    for mode in [Mode::Hold, Mode::Swallow] {
+        let proxy = Proxy::before(postgres().port()).await;
+        let by_proxy = format!(":{}/", proxy.port);
+        let direct = format!(":{}/", postgres().port());
+        let url = ground.database_url.replace(&direct, &by_proxy);
+        let stops = [("FAILPOINTS", "policies.polled=12*off->1*return(stop)")];
+        let two = Process::start(&url, &stops);
+        let key = key_known_at(&two, &one).await;
+        eventually("a poll was stopped", || async { two.is_stopped() }).await;
+        proxy.set(mode);
+        revoke_a_while_ago(&one, &key).await;
+        let asked = status_at(&two.url, &key.secret);
+        let resumed = async {
+            two.resume();
+            // The ledger is slow, and far from silent.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            proxy.set(Mode::Pass);
+        };
+        assert_eq!(tokio::join!(asked, resumed).0, 401, "{mode:?}");
+    }
+}
+
+async fn key_known_at(two: &Process, one: &App) -> Made {
+    let key = make_role(one, "audit", None).await;
+    eventually("the other instance knows the key", || async {
+        status_at(&two.url, &key.secret).await == 200
+    })
+    .await;
+    key
+}
+
+/// Revokes a key, and lets more time pass than a change may take to hold everywhere.
+async fn revoke_a_while_ago(app: &App, key: &Made) {
+    assert_eq!(revoke(app, KEY, &key.id).await.status, 200);
+    let revoked_at = Instant::now();
+    eventually("a second is over", || async {
+        revoked_at.elapsed() > Duration::from_secs(1)
+    })
+    .await;
 }
 
 async fn the_last_admin_key_stays(stack: Stack) {
