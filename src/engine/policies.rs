@@ -208,9 +208,11 @@ impl Policies {
         // First, so that a revoked key stops working also where a policy cannot be read.
         self.access.refresh(ledger, revision).await?;
         if revision > known {
-            self.learn(ledger.policies_between(known, revision).await?);
+            let policies = ledger.policies_between(known, revision).await?;
             let overrides = ledger.overrides_between(known, revision).await?;
+            // Together, so that no version of a policy is known before an older override.
             self.learn_overrides(overrides, Some(revision));
+            self.learn(policies);
         }
         *self.progress() = Progress { revision, as_of };
         Ok(())

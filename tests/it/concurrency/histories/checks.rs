@@ -48,8 +48,10 @@ impl Model {
     pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let expected = self.expect(claim, now);
         let is_doubtful = self.doubtful_until.is_some_and(|until| now <= until);
-        if is_doubtful && expected == Expected::Granted && answer.status == 429 {
-            return Ok(());
+        let is_of_counter = matches!(expected, Expected::Granted | Expected::Denied);
+        if is_doubtful && is_of_counter && answer.status == 429 {
+            // The limits that it tells are the counter's, too.
+            return is_problem(429, &answer.json(), 429, "quota-exceeded");
         }
         self.check_claim(claim, expected, now, answer.status.as_u16(), &answer.json())
     }
