@@ -295,13 +295,13 @@ impl Engine {
 
     /// Runs work that ends the same way whether or not anybody still listens: a handler's
     /// future is dropped when its client goes away, and a transaction must not be.
-    async fn detached<T: Send + 'static>(
+    fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         self: &Arc<Self>,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: W,
+    ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
         let work = tracing::Instrument::in_current_span(work);
-        let result = self.runtime.spawn(work).await;
-        result.map_err(|_| Failure::Interrupted)
+        let task = self.runtime.spawn(work);
+        async move { task.await.map_err(|_| Failure::Interrupted) }
     }
 
     /// A new random number.

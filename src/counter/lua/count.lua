@@ -32,17 +32,24 @@ local observes = ARGV[8] == 'observe'
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
 
-for _, field in ipairs({id, key}) do
-  local place = field ~= '' and redis.call('HGET', waiting, field)
+-- What waits of the account: the places of the claim's id and key, and the units by window.
+local names, units_of = {}, {}
+for index = 9, #ARGV, 5 do
+  names[#names + 1] = ARGV[index] .. ':' .. ARGV[index + 2]
+  units_of[#names] = 'u' .. names[#names]
+end
+local waits = is_queue and redis.call('HMGET', waiting, id, key, unpack(units_of)) or {}
+for field = 1, 2 do
+  local place = waits[field]
   local found = place and redis.call('XRANGE', queue, place, place)[1]
   if found then
     return {'queued', found[1], found[2]}
   end
 end
 
-local current = read_line(counter)
+local current = read_line(counter, key)
 local ask = {'ask', current and string.format('%.0f', current.number) or ''}
-if current and key ~= '' and redis.call('HEXISTS', counter, key) == 1 then
+if current and current.knows then
   return ask
 end
 if ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
@@ -82,23 +89,19 @@ local function used_in(per, first, last, by_ledger)
   return nil
 end
 
-local names, used, denied = {}, {}, false
+local used, denied = {}, false
 for index = 9, #ARGV, 5 do
-  local name = ARGV[index] .. ':' .. ARGV[index + 2]
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
   if not before then
     return ask
   end
-  if is_queue then
-    before = before + tonumber(redis.call('HGET', waiting, 'u' .. name) or '0')
-  end
+  before = before + tonumber(waits[#used + 3] or '0')
   -- What no double counts any more is left to the ledger.
   if observes and units > 9007199254740991 - before then
     return ask
   end
   denied = denied or not observes and units > tonumber(ARGV[index + 1]) - before
-  names[#names + 1] = name
   used[#used + 1] = before
 end
 
@@ -121,11 +124,8 @@ end
 local after = table.concat(answer, ' ', 2)
 local place = redis.call('XADD', queue, '*', 'id', id, 'key', key, 'units', ARGV[3],
   'windows', table.concat(names, ' '), 'used', after, 'grant', ARGV[6])
-redis.call('HSET', waiting, id, place)
-if key ~= '' then
-  redis.call('HSET', waiting, key, place)
-end
-for _, name in ipairs(names) do
-  redis.call('HINCRBY', waiting, 'u' .. name, ARGV[3])
+redis.call('HSET', waiting, id, place, key ~= '' and key or id, place)
+for _, field in ipairs(units_of) do
+  redis.call('HINCRBY', waiting, field, ARGV[3])
 end
 return answer

@@ -2,11 +2,9 @@
 -- say what KEYS, ARGV and what it returns are.
 
 -- A counter's fields as perdiem writes them, or nil: what cannot be read is no counter.
-local function read_line(counter)
-  if redis.call('TYPE', counter).ok ~= 'hash' then
-    return nil
-  end
-  local fields = redis.call('HMGET', counter, 'number', 'line', 'confirmed', 'keys')
+-- `knows` tells whether it holds the field of a key, where one is named.
+local function read_line(counter, key)
+  local fields = redis.pcall('HMGET', counter, 'number', 'line', 'confirmed', 'keys', key or '')
   local is_whole = string.match(fields[1] or '', '^%d+$') and #fields[1] <= 16
     and string.match(fields[2] or '', '^%-?%d+ %d+ %S+ %[.*%]$')
     and string.match(fields[3] or '', '^%d+$') and #fields[3] <= 14
@@ -14,7 +12,8 @@ local function read_line(counter)
   if not is_whole then
     return nil
   end
-  return {number = tonumber(fields[1]), line = fields[2], confirmed = fields[3], keys = fields[4]}
+  return {number = tonumber(fields[1]), line = fields[2], confirmed = fields[3],
+    keys = fields[4], knows = fields[5]}
 end
 
 -- Writes an account's last line, and the keys that it must remember. Safe to run twice.
@@ -50,13 +49,13 @@ local function settle(counter, arguments)
   if all or not fits then
     redis.call('DEL', counter)
   end
-  redis.call('HSET', counter, 'number', arguments[1], 'line', arguments[2],
-    'confirmed', arguments[3], 'keys', fits and '1' or '0')
-  if fits then
-    for index = 8, #arguments do
-      redis.call('HSET', counter, arguments[index], '')
-    end
+  local fields = {'number', arguments[1], 'line', arguments[2], 'confirmed', arguments[3],
+    'keys', fits and '1' or '0'}
+  for index = 8, fits and #arguments or 0 do
+    fields[#fields + 1] = arguments[index]
+    fields[#fields + 1] = ''
   end
+  redis.call('HSET', counter, unpack(fields))
   redis.call('PEXPIRE', counter, arguments[4])
   return 1
 end
