@@ -6,16 +6,17 @@
 
 mod address;
 mod breaker;
+pub mod commands;
 mod link;
 mod queue;
-mod record;
+pub mod record;
 mod scan;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use redis::{Cmd, RedisError, RedisResult, Script, ToRedisArgs, Value, cmd};
+use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use uuid::Uuid;
 
 use crate::domain::grant::Line;
@@ -125,7 +126,7 @@ impl Counters {
     /// # Errors
     /// [`CounterError`] for a URL that cannot be read and for a Redis that may evict.
     pub async fn open(url: &str, ledger: Uuid, timeout: Duration) -> Result<Self, CounterError> {
-        let probe = |bucket| format!("{}probe", prefix(ledger, bucket as u8));
+        let probe = |bucket| format!("{}probe", commands::prefix(ledger, bucket as u8));
         let breaker = Breaker::open(url, timeout, std::array::from_fn(probe)).await?;
         Ok(Self { breaker, ledger })
     }
@@ -143,23 +144,7 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`].
     pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Answer>, Unavailable> {
-        let mut commands = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let name = self.name(ask.account);
-            if ask.looks_at_queue {
-                let mut command = cmd("EXISTS");
-                let queue = self.queue(ask.account.bucket());
-                command.arg(queue::waiting(&name)).arg(queue);
-                commands.push(command);
-            }
-            let mut command = cmd("HMGET");
-            command.arg(name);
-            command.arg(&["number", "line", "confirmed", "keys"]);
-            if let Some(key) = ask.key {
-                command.arg(record::key_field(key).as_slice());
-            }
-            commands.push(command);
-        }
+        let commands = commands::ask(self.ledger, asks);
         let mut answers = self.query(commands).await?.into_iter();
         let mut next = || answers.next().and_then(Result::ok);
         let answer = |ask: &Ask| Answer {
@@ -174,51 +159,30 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been written.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
-        let calls = settlements
-            .iter()
-            .map(|settlement| self.settle_call(settlement));
-        self.run(&SETTLE, SETTLE_LUA, calls.collect()).await?;
+        let call = |settlement: &Settlement, call: &mut Cmd| {
+            commands::settle(self.ledger, settlement, call);
+        };
+        self.run(&SETTLE, SETTLE_LUA, settlements, call).await?;
         Ok(())
     }
 
-    fn settle_call(&self, settlement: &Settlement) -> Call {
-        let mut call = Call::new(&[self.name(settlement.account)]);
-        Self::settle_arguments(settlement, &mut call);
-        call
-    }
-
-    /// What `settle` in line.lua takes.
-    fn settle_arguments(settlement: &Settlement, call: &mut Call) {
-        let (after, keys) = match &settlement.keys {
-            SettledKeys::All(keys) => ("all".to_owned(), keys),
-            SettledKeys::After(line, keys) => (
-                format!("{} {}", line.number, record::encode_line(line)),
-                keys,
-            ),
-        };
-        let seen = settlement.seen.map(|number| number.to_string());
-        call.arg(settlement.line.number)
-            .arg(record::encode_line(&settlement.line))
-            .arg(settlement.confirmed_at.timestamp_millis())
-            .arg(settlement.ttl.as_millis().max(1) as u64)
-            .arg(seen.unwrap_or_default())
-            .arg(after)
-            .arg(KEYS_MAX);
-        for key in keys {
-            call.arg(record::key_field(*key).as_slice());
-        }
-    }
-
-    /// Runs a script once for each call, in one round trip.
-    async fn run(
+    /// Runs a script once for each item, in one round trip; `complete` gives a call its keys and
+    /// arguments.
+    async fn run<T>(
         &self,
         script: &Script,
         text: &str,
-        calls: Vec<Call>,
+        items: &[T],
+        complete: impl Fn(&T, &mut Cmd),
     ) -> Result<Vec<RedisResult<Value>>, Unavailable> {
-        let by_hash = calls
+        let call = |verb: &str, code: &str, item: &T| {
+            let mut call = commands::script(verb, code);
+            complete(item, &mut call);
+            call
+        };
+        let by_hash = items
             .iter()
-            .map(|call| call.command("EVALSHA", script.get_hash()));
+            .map(|item| call("EVALSHA", script.get_hash(), item));
         let mut answers = self.query(by_hash.collect()).await?;
         // Redis forgets scripts when it restarts, and a replica never knew them.
         let unknown: Vec<usize> = (0..answers.len())
@@ -227,7 +191,7 @@ impl Counters {
         if !unknown.is_empty() {
             let in_full = unknown
                 .iter()
-                .map(|index| calls[*index].command("EVAL", text));
+                .map(|index| call("EVAL", text, &items[*index]));
             let second = self.query(in_full.collect()).await?;
             for (index, answer) in unknown.into_iter().zip(second) {
                 answers[index] = answer;
@@ -249,45 +213,6 @@ impl Counters {
             return Err(Unavailable);
         }
         answers.map_err(|_| Unavailable)
-    }
-
-    /// An account's counter. All keys of one account carry one hash tag, its bucket, so that
-    /// a Redis Cluster keeps them in one slot.
-    fn name(&self, account: AccountId) -> String {
-        let prefix = prefix(self.ledger, account.bucket());
-        format!("{prefix}{}", account.0.simple())
-    }
-}
-
-/// How the names of a bucket's keys begin.
-fn prefix(ledger: Uuid, bucket: u8) -> String {
-    format!("perdiem:{{{}:{bucket:02x}}}:", ledger.simple())
-}
-
-/// What a script is called with.
-struct Call {
-    keys: Vec<String>,
-    arguments: Vec<Vec<u8>>,
-}
-
-impl Call {
-    fn new(keys: &[String]) -> Self {
-        Self {
-            keys: keys.to_vec(),
-            arguments: Vec::new(),
-        }
-    }
-
-    fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
-        self.arguments.extend(argument.to_redis_args());
-        self
-    }
-
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = cmd(verb);
-        command.arg(script).arg(self.keys.len());
-        command.arg(&self.keys).arg(&self.arguments);
-        command
     }
 }
 

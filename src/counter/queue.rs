@@ -6,11 +6,12 @@
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
-use redis::{FromRedisValue, RedisResult, Script, Value, cmd};
+use redis::{Cmd, FromRedisValue, RedisResult, Script, Value, cmd};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Call, Counters, Settlement, Unavailable, prefix, record};
+use super::commands::{counter_name, prefix, queue_name, settle_arguments, waiting_name};
+use super::{Counters, Settlement, Unavailable, record};
 use crate::domain::claim::{Metadata, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
@@ -141,15 +142,15 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been counted.
     pub async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
-        let calls = counts.iter().map(|count| self.count_call(count)).collect();
-        let answers = self.run(&COUNT, COUNT_LUA, calls).await?;
+        let call = |count: &Count, call: &mut Cmd| self.count_call(count, call);
+        let answers = self.run(&COUNT, COUNT_LUA, counts, call).await?;
         let decode = |answer: RedisResult<Value>| decode_counted(answer.ok()?);
         Ok(answers.into_iter().map(decode).collect())
     }
 
-    fn count_call(&self, count: &Count) -> Call {
+    fn count_call(&self, count: &Count, call: &mut Cmd) {
         let grant = count.grant.as_ref();
-        let mut call = Call::new(&self.names(count.account));
+        call.arg(3).arg(&self.names(count.account));
         let entry = grant.map(|grant| record::entry_field(grant.entry));
         let key = grant.and_then(|grant| grant.key).map(record::key_field);
         let bytes = |field: &Option<[u8; 17]>| field.map_or(Vec::new(), Vec::from);
@@ -177,7 +178,6 @@ impl Counters {
                 .arg(total.window.end.timestamp())
                 .arg(total.used);
         }
-        call
     }
 
     /// The first grants that wait in some buckets' queues, in order, at most `most` each.
@@ -187,7 +187,10 @@ impl Counters {
     pub async fn queued(&self, buckets: &[u8], most: usize) -> Result<Vec<Queued>, Unavailable> {
         let commands = buckets.iter().map(|bucket| {
             let mut command = cmd("XRANGE");
-            command.arg(self.queue(*bucket)).arg("-").arg("+");
+            command
+                .arg(queue_name(self.ledger, *bucket))
+                .arg("-")
+                .arg("+");
             command.arg("COUNT").arg(most);
             command
         });
@@ -213,7 +216,7 @@ impl Counters {
     pub async fn queue_lengths(&self, buckets: &[u8]) -> Result<Vec<u64>, Unavailable> {
         let commands = buckets.iter().map(|bucket| {
             let mut command = cmd("XLEN");
-            command.arg(self.queue(*bucket));
+            command.arg(queue_name(self.ledger, *bucket));
             command
         });
         let answers = self.query(commands.collect()).await?;
@@ -232,16 +235,15 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been taken off.
     pub async fn record(&self, recorded: &[RecordedGrants]) -> Result<(), Unavailable> {
-        let calls = recorded.iter().map(|recorded| {
-            let mut call = Call::new(&self.names(recorded.settlement.account));
+        let call = |recorded: &RecordedGrants, call: &mut Cmd| {
+            call.arg(3).arg(&self.names(recorded.settlement.account));
             call.arg(recorded.grants.len());
             for (place, entry) in &recorded.grants {
                 call.arg(place).arg(record::entry_field(*entry).as_slice());
             }
-            Self::settle_arguments(&recorded.settlement, &mut call);
-            call
-        });
-        self.run(&RECORD, RECORD_LUA, calls.collect()).await?;
+            settle_arguments(&recorded.settlement, call);
+        };
+        self.run(&RECORD, RECORD_LUA, recorded, call).await?;
         Ok(())
     }
 
@@ -259,29 +261,22 @@ impl Counters {
             Queued::Unreadable(bucket, place) => (*bucket, place, None),
         };
         let aside = format!("{}aside", prefix(self.ledger, bucket));
-        let mut names = vec![self.queue(bucket), aside];
-        names.extend(account.map(|account| waiting(&self.name(account))));
-        let mut call = Call::new(&names);
-        call.arg(place);
-        self.run(&ASIDE, ASIDE_LUA, vec![call]).await?;
+        let mut names = vec![queue_name(self.ledger, bucket), aside];
+        let counter = account.map(|account| counter_name(self.ledger, account));
+        names.extend(counter.map(|counter| waiting_name(&counter)));
+        let call = |names: &Vec<String>, call: &mut Cmd| {
+            call.arg(names.len()).arg(names).arg(place);
+        };
+        self.run(&ASIDE, ASIDE_LUA, &[names], call).await?;
         Ok(())
     }
 
     /// An account's counter, what waits of it, and its bucket's queue.
     fn names(&self, account: AccountId) -> [String; 3] {
-        let counter = self.name(account);
-        let waiting = waiting(&counter);
-        [counter, waiting, self.queue(account.bucket())]
+        let counter = counter_name(self.ledger, account);
+        let waiting = waiting_name(&counter);
+        [counter, waiting, queue_name(self.ledger, account.bucket())]
     }
-
-    pub(super) fn queue(&self, bucket: u8) -> String {
-        format!("{}queue", prefix(self.ledger, bucket))
-    }
-}
-
-/// The name of what waits of an account, from its counter's.
-pub fn waiting(counter: &str) -> String {
-    format!("{counter}:waiting")
 }
 
 fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {

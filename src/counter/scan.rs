@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use redis::{FromRedisValue, RedisResult, Script, Value, cmd};
+use redis::{Cmd, FromRedisValue, RedisResult, Script, Value, cmd};
 use uuid::Uuid;
 
-use super::{Call, Counters, Unavailable, queue, record};
+use super::commands::{counter_name, queue_name, waiting_name};
+use super::{Counters, Unavailable, record};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 
@@ -95,7 +96,7 @@ impl Counters {
     pub async fn read(&self, accounts: &[AccountId]) -> Result<Vec<Reading>, Unavailable> {
         let mut commands = Vec::with_capacity(accounts.len() * 3);
         for account in accounts {
-            let name = self.name(*account);
+            let name = counter_name(self.ledger, *account);
             let mut fields = cmd("HMGET");
             fields
                 .arg(&name)
@@ -104,8 +105,8 @@ impl Counters {
             exists.arg(&name);
             let mut waits = cmd("EXISTS");
             waits
-                .arg(queue::waiting(&name))
-                .arg(self.queue(account.bucket()));
+                .arg(waiting_name(&name))
+                .arg(queue_name(self.ledger, account.bucket()));
             commands.extend([fields, exists, waits]);
         }
         let mut answers = self.query(commands).await?.into_iter();
@@ -123,12 +124,11 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: some may have been deleted.
     pub async fn forget(&self, read: &[(AccountId, Vec<u8>)]) -> Result<(), Unavailable> {
-        let calls = read.iter().map(|(account, number)| {
-            let mut call = Call::new(&[self.name(*account)]);
+        let call = |(account, number): &(AccountId, Vec<u8>), call: &mut Cmd| {
+            call.arg(1).arg(counter_name(self.ledger, *account));
             call.arg(number.as_slice());
-            call
-        });
-        self.run(&FORGET, FORGET_LUA, calls.collect()).await?;
+        };
+        self.run(&FORGET, FORGET_LUA, read, call).await?;
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Counters {
         let name = std::str::from_utf8(name).ok()?;
         let (_, last) = name.rsplit_once(':')?;
         let account = AccountId(Uuid::try_parse(last).ok()?);
-        (self.name(account) == name).then_some(account)
+        (counter_name(self.ledger, account) == name).then_some(account)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each type is parsed once, at the edge, and cannot be wrong afterwards.
 
 pub mod account;
+pub mod almanac;
 pub mod audit;
 pub mod backtest;
 pub mod claim;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
 
+use super::almanac::Almanac;
 use super::claim::UNITS_MAX;
 use super::window::{Calendar, Per};
 use super::zone::Zone;
@@ -143,7 +144,7 @@ pub struct Rule {
     /// For people.
     pub description: String,
     /// How its local time is cut into windows.
-    pub calendar: Calendar,
+    pub calendar: Almanac,
     /// One or more limits, no two with the same `per`, in the order they were given.
     pub limits: Vec<Limit>,
     /// Before this instant no claim is granted.
@@ -307,11 +308,11 @@ impl RuleDraft {
         match zone {
             Some(zone) if faults.is_empty() => Ok(Rule {
                 description,
-                calendar: Calendar {
+                calendar: Almanac::from(Calendar {
                     zone,
                     day_starts_at,
                     week_starts_on,
-                },
+                }),
                 limits,
                 active_from: self.active_from,
                 active_until: self.active_until,

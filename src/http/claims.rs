@@ -190,7 +190,8 @@ impl Claimed {
 }
 
 impl ClaimAnswer {
-    fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
+    /// A grant as it stands at an instant.
+    pub fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
         let entry = &grant.entry;
         Self {
             outcome: "granted",

@@ -88,7 +88,11 @@ fn read_body(
     }
 }
 
-fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+/// A JSON object.
+///
+/// # Errors
+/// [`ApiError::Malformed`].
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
     let value = value.map_err(|error| {

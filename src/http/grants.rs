@@ -11,7 +11,7 @@ use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
 use super::extract::{EngineData, Faults, Query, engine, parse_true, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
-use super::words;
+use super::{instant, words};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{EntryKind, Follower, Followers, Grant, GrantState, Provisional};
 use crate::domain::policy::PolicyName;
@@ -38,6 +38,7 @@ pub struct GrantBody {
     #[schema(value_type = words::GrantState, example = "granted")]
     pub state: &'static str,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
+    #[serde(serialize_with = "instant::serialize")]
     pub granted_at: DateTime<Utc>,
     /// `true` where Redis alone decided it, and the ledger recorded it afterwards. Absent
     /// otherwise.

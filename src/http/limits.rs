@@ -1,15 +1,21 @@
 //! Limits in answers: in bodies and in the fields of the IETF's draft.
 
+use std::fmt::Write;
+
 use actix_web::HttpResponseBuilder;
+use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::words;
+use super::{instant, words};
 use crate::domain::grant::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
+
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// A limit and its window, as they are now or were at a grant.
 #[derive(Debug, Serialize, ToSchema)]
@@ -28,9 +34,11 @@ pub struct LimitUsage {
     pub remaining: u64,
     /// When the window began.
     #[schema(example = "2026-11-20T16:00:00Z")]
+    #[serde(serialize_with = "instant::serialize")]
     pub window_start: DateTime<Utc>,
     /// When it ends, and the next one begins at zero.
     #[schema(example = "2026-11-21T16:00:00Z")]
+    #[serde(serialize_with = "instant::serialize")]
     pub resets_at: DateTime<Utc>,
 }
 
@@ -50,21 +58,20 @@ impl From<&Total> for LimitUsage {
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10): one item
 /// a limit, named by its `per`; quotas in units, times in seconds.
 pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
-    let policies = totals.iter().map(|total| {
-        let window = (total.window.end - total.window.start).num_seconds();
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for (index, total) in totals.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        let per = total.per.as_str();
         let quota = total.max.min(FIELD_INTEGER_MAX);
-        format!("\"{}\";q={quota};w={window}", total.per)
-    });
-    let limits = totals.iter().map(|total| {
+        let window = (total.window.end - total.window.start).num_seconds();
         let remaining = total.remaining().min(FIELD_INTEGER_MAX);
-        format!(
-            "\"{}\";r={remaining};t={}",
-            total.per,
-            seconds_until(total.window.end, now)
-        )
-    });
-    response.insert_header(("RateLimit-Policy", policies.collect::<Vec<_>>().join(", ")));
-    response.insert_header(("RateLimit", limits.collect::<Vec<_>>().join(", ")));
+        let seconds = seconds_until(total.window.end, now);
+        let written = write!(policies, "{separator}\"{per}\";q={quota};w={window}")
+            .and_then(|()| write!(limits, "{separator}\"{per}\";r={remaining};t={seconds}"));
+        written.expect("a String takes every text");
+    }
+    response.insert_header((RATELIMIT_POLICY, policies));
+    response.insert_header((RATELIMIT, limits));
 }
 
 /// Whole seconds from `now` until an instant, rounded up, so that whoever waits so long does

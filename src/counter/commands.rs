@@ -1,0 +1,102 @@
+//! What is sent to Redis of asks and settlements, and the names of what it holds.
+
+use redis::{Cmd, cmd};
+use uuid::Uuid;
+
+use super::record::{encode_line, key_field};
+use super::{Ask, KEYS_MAX, SettledKeys, Settlement};
+use crate::domain::identity::AccountId;
+
+/// How the names of a bucket's keys begin. They carry one hash tag, the bucket, so that a Redis
+/// Cluster keeps them in one slot.
+pub fn prefix(ledger: Uuid, bucket: u8) -> String {
+    format!("perdiem:{{{}:{bucket:02x}}}:", ledger.simple())
+}
+
+/// An account's counter.
+pub fn counter_name(ledger: Uuid, account: AccountId) -> String {
+    let mut name = prefix(ledger, account.bucket());
+    name.push_str(account.0.simple().encode_lower(&mut Uuid::encode_buffer()));
+    name
+}
+
+/// What of an account waits for the ledger, from its counter's name.
+pub fn waiting_name(counter: &str) -> String {
+    format!("{counter}:waiting")
+}
+
+/// A bucket's queue.
+pub fn queue_name(ledger: Uuid, bucket: u8) -> String {
+    format!("{}queue", prefix(ledger, bucket))
+}
+
+/// Asks for the counters of claims: for each one command, or two where it looks at the queue.
+pub fn ask(ledger: Uuid, asks: &[Ask]) -> Vec<Cmd> {
+    let mut commands = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let name = counter_name(ledger, ask.account);
+        if ask.looks_at_queue {
+            let mut command = cmd("EXISTS");
+            let queue = queue_name(ledger, ask.account.bucket());
+            command.arg(waiting_name(&name)).arg(queue);
+            commands.push(command);
+        }
+        let mut command = Cmd::with_capacity(ASK_PARTS, ASK_BYTES);
+        command.arg("HMGET").arg(name);
+        command
+            .arg("number")
+            .arg("line")
+            .arg("confirmed")
+            .arg("keys");
+        if let Some(key) = ask.key {
+            command.arg(key_field(key).as_slice());
+        }
+        commands.push(command);
+    }
+    commands
+}
+
+const ASK_PARTS: usize = 7;
+const ASK_BYTES: usize = 160;
+
+/// A script by its hash or its text, before it has its keys and arguments.
+pub fn script(verb: &str, script: &str) -> Cmd {
+    let mut command = Cmd::with_capacity(SCRIPT_PARTS, SCRIPT_BYTES);
+    command.arg(verb).arg(script);
+    command
+}
+
+const SCRIPT_PARTS: usize = 16;
+const SCRIPT_BYTES: usize = 512;
+
+/// Completes a call of settle.lua.
+pub fn settle(ledger: Uuid, settlement: &Settlement, call: &mut Cmd) {
+    call.arg(1).arg(counter_name(ledger, settlement.account));
+    settle_arguments(settlement, call);
+}
+
+/// What `settle` in line.lua takes.
+pub fn settle_arguments(settlement: &Settlement, call: &mut Cmd) {
+    call.arg(settlement.line.number)
+        .arg(encode_line(&settlement.line))
+        .arg(settlement.confirmed_at.timestamp_millis())
+        .arg(settlement.ttl.as_millis().max(1) as u64);
+    match settlement.seen {
+        Some(number) => call.arg(number),
+        None => call.arg(""),
+    };
+    let keys = match &settlement.keys {
+        SettledKeys::All(keys) => {
+            call.arg("all");
+            keys
+        }
+        SettledKeys::After(line, keys) => {
+            call.arg(format!("{} {}", line.number, encode_line(line)));
+            keys
+        }
+    };
+    call.arg(KEYS_MAX);
+    for key in keys {
+        call.arg(key_field(*key).as_slice());
+    }
+}
