@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use sqlx::SqliteConnection;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{FromRow, Row, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
-use super::{Store, decode_instant, encode_ids};
-use crate::domain::claim::{Metadata, Subject, Units};
+use super::{Store, decode_instant};
+use crate::domain::claim::{Metadata, Units};
 use crate::domain::correction::Hold;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
@@ -117,19 +117,16 @@ const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4");
 const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
 
 impl Store {
-    /// See [`crate::ledger::Ledger::look`].
+    /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
+    /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.writer.acquire().await?;
         let mut seen = Seen::default();
-        if !look.accounts.is_empty() {
-            for row in last_lines(&mut connection, &look.accounts).await? {
-                seen.lines.insert(AccountId(row.account), row.decode()?);
-            }
+        for row in last_lines(&mut connection, &look.accounts).await? {
+            seen.lines.insert(AccountId(row.account), row.decode()?);
         }
-        if !look.names_no_entries() {
-            for row in entries(&mut connection, look).await? {
-                seen.entries.push(row.decode()?);
-            }
+        for row in entries(&mut connection, look).await? {
+            seen.entries.push(row.decode()?);
         }
         Ok(seen)
     }
@@ -232,179 +229,254 @@ async fn append(
     connection: &mut SqliteConnection,
     drafts: &[Draft],
 ) -> Result<HashSet<AccountId>, LedgerError> {
-    let standing: Vec<Uuid> = sqlx::query_scalar(GUARD)
-        .bind(encode_assumptions(drafts))
-        .fetch_all(&mut *connection)
-        .await?;
-    let standing: HashSet<AccountId> = standing.into_iter().map(AccountId).collect();
+    let refused = refused(connection, drafts).await?;
     let fitting = drafts
         .iter()
-        .filter(|draft| standing.contains(&draft.account));
-    let rows = encode_rows(fitting);
-    sqlx::query(INSERT_ENTRIES)
-        .bind(&rows)
-        .execute(&mut *connection)
-        .await?;
-    sqlx::query(INSERT_ACCOUNTS)
-        .bind(&rows)
-        .execute(connection)
-        .await?;
+        .filter(|draft| !refused.contains(&draft.account.0));
+    let standing = fitting.clone().map(|draft| draft.account).collect();
+    let entries: Vec<(&Draft, &Entry)> = fitting
+        .flat_map(|draft| draft.entries.iter().map(move |entry| (draft, entry)))
+        .collect();
+    for rows in entries.chunks(ROWS_MOST) {
+        let query = sqlx::query(INSERT_ENTRIES.of(rows.len()));
+        rows.iter()
+            .fold(query, bind_entry)
+            .execute(&mut *connection)
+            .await?;
+    }
+    let opened: Vec<&Draft> = entries
+        .iter()
+        .filter(|(_, entry)| entry.line.number == 1)
+        .map(|(draft, _)| *draft)
+        .collect();
+    for rows in opened.chunks(ROWS_MOST) {
+        let query = sqlx::query(INSERT_ACCOUNTS.of(rows.len()));
+        rows.iter()
+            .fold(query, bind_account)
+            .execute(&mut *connection)
+            .await?;
+    }
     Ok(standing)
+}
+
+/// The accounts of the drafts that do not fit.
+async fn refused(
+    connection: &mut SqliteConnection,
+    drafts: &[Draft],
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let mut refused = HashSet::new();
+    for rows in drafts.chunks(ROWS_MOST) {
+        let query = sqlx::query(REFUSED.of(rows.len()));
+        let found = rows
+            .iter()
+            .fold(query, bind_assumption)
+            .fetch_all(&mut *connection);
+        for row in found.await? {
+            refused.insert(row.try_get(0)?);
+        }
+    }
+    Ok(refused)
 }
 
 pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
 ) -> Result<Vec<LineRow>, sqlx::Error> {
-    sqlx::query_as(
-        "SELECT account, number, at, policy_version, lapses_at, totals
-         FROM json_each($1) AS wanted CROSS JOIN entries
-         WHERE account = unhex(wanted.value) AND number = (
-             SELECT MAX(number) FROM entries WHERE account = unhex(wanted.value)
-         )",
-    )
-    .bind(encode_ids(accounts.iter().map(|account| account.0)))
-    .fetch_all(connection)
-    .await
+    let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
+    of_ids(connection, &LAST_LINES, &accounts).await
 }
 
+/// The entries that bear one of the keys or ids, or follow one of the grants, each once.
 async fn entries(
     connection: &mut SqliteConnection,
     look: &Look,
 ) -> Result<Vec<EntryRow>, sqlx::Error> {
-    sqlx::query_as(concat!(
-        "SELECT ",
-        entry_columns!(),
-        " FROM entries AS e WHERE key IN (SELECT unhex(value) FROM json_each($1))
-            OR id IN (SELECT unhex(value) FROM json_each($2))
-            OR of_grant IN (SELECT unhex(value) FROM json_each($3))"
-    ))
-    .bind(encode_ids(look.keys.iter().map(|key| key.0)))
-    .bind(encode_ids(look.entries.iter().map(|entry| entry.0)))
-    .bind(encode_ids(look.followers_of.iter().map(|grant| grant.0)))
-    .fetch_all(connection)
-    .await
+    let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
+    let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
+    let grants: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
+    let mut rows: Vec<EntryRow> = of_ids(connection, &WITH_KEYS, &keys).await?;
+    rows.extend(of_ids(connection, &WITH_IDS, &ids).await?);
+    rows.extend(of_ids(connection, &FOLLOWERS, &grants).await?);
+    let mut seen = HashSet::new();
+    rows.retain(|row| seen.insert(row.id));
+    Ok(rows)
 }
 
-/// The accounts whose last entry is still the assumed one, in all that a decision reads of
-/// it, and whose next entry takes neither a key nor the place of another beside a grant.
-const GUARD: &str = "
-    SELECT unhex(draft.value ->> 0)
-    FROM json_each($1) AS draft LEFT JOIN entries AS last
-        ON last.account = unhex(draft.value ->> 0) AND last.number = (
-            SELECT MAX(number) FROM entries WHERE account = unhex(draft.value ->> 0)
-        )
-    WHERE COALESCE(last.number, 0) = draft.value ->> 1 AND last.totals IS draft.value ->> 2
-        AND last.at IS draft.value ->> 3 AND last.policy_version IS draft.value ->> 4
-        AND last.lapses_at IS draft.value ->> 5
-        AND NOT EXISTS (SELECT 1 FROM entries WHERE key = unhex(draft.value ->> 6))
-        AND NOT EXISTS (
-            SELECT 1 FROM entries WHERE of_grant = unhex(draft.value ->> 7)
-                AND (kind = 2) = (draft.value ->> 8 = 2)
-        )";
+/// The rows that a query tells of ids.
+async fn of_ids<Row>(
+    connection: &mut SqliteConnection,
+    query: &Batched,
+    ids: &[Uuid],
+) -> Result<Vec<Row>, sqlx::Error>
+where
+    Row: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
+{
+    let mut found = Vec::new();
+    for ids in ids.chunks(ROWS_MOST) {
+        let mut query = sqlx::query_as(query.of(ids.len()));
+        for id in ids {
+            query = query.bind(id);
+        }
+        found.append(&mut query.fetch_all(&mut *connection).await?);
+    }
+    Ok(found)
+}
 
-/// What a draft assumes: its account; number, totals, instant, policy version and first lapse
-/// of the last line; and of its first entry the key, the grant that it names, and the kind.
-type Assumption = (
-    String,
-    u64,
-    Option<String>,
-    Option<i64>,
-    Option<u32>,
-    Option<i64>,
-    Option<String>,
-    Option<String>,
-    Option<i16>,
+/// A statement on rows of values, in the two widths that it is prepared for. Rows that are not
+/// bound are NULL, and each statement leaves them out.
+struct Batched {
+    few: &'static str,
+    many: &'static str,
+}
+
+const ROWS_FEW: usize = 8;
+const ROWS_MOST: usize = 64;
+
+impl Batched {
+    /// The statement for so many rows, at most [`ROWS_MOST`].
+    fn of(&self, rows: usize) -> &'static str {
+        match rows <= ROWS_FEW {
+            true => self.few,
+            false => self.many,
+        }
+    }
+}
+
+macro_rules! eight {
+    ($row:expr) => {
+        concat!(
+            $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row
+        )
+    };
+}
+
+macro_rules! batched {
+    ($before:expr, $row:literal, $after:expr) => {
+        Batched {
+            few: concat!($before, eight!($row), $after),
+            many: concat!($before, eight!(eight!($row)), $after),
+        }
+    };
+}
+
+const LAST_LINES: Batched = batched!(
+    "WITH wanted (account) AS (VALUES ",
+    "(?)",
+    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals
+     FROM wanted CROSS JOIN entries AS last
+     WHERE last.account = wanted.account AND last.number = (
+         SELECT MAX(number) FROM entries WHERE account = wanted.account
+     )"
 );
 
-fn encode_assumptions(drafts: &[Draft]) -> String {
-    let assumptions: Vec<Assumption> = drafts
-        .iter()
-        .map(|draft| {
-            let after = draft.after.as_ref();
-            let first = draft.entries.first();
-            let key = first.and_then(|entry| entry.key);
-            let grant = first.and_then(|entry| of_grant(entry.kind));
-            (
-                draft.account.0.simple().to_string(),
-                after.map_or(0, |line| line.number),
-                after.map(|line| encode_totals(&line.totals)),
-                after.map(|line| line.at.timestamp_micros()),
-                after.map(|line| line.policy_version),
-                after.and_then(|line| Some(line.lapses_at?.timestamp_micros())),
-                key.map(|key| key.0.simple().to_string()),
-                grant.map(|grant| grant.0.simple().to_string()),
-                first.map(|entry| encode_kind(entry.kind)),
+/// A query for the entries of which a column is one of some ids.
+macro_rules! entries_with {
+    ($column:literal) => {
+        batched!(
+            "WITH wanted (id) AS (VALUES ",
+            "(?)",
+            concat!(
+                ") SELECT ",
+                entry_columns!(),
+                " FROM wanted CROSS JOIN entries AS e WHERE e.",
+                $column,
+                " = wanted.id"
             )
-        })
-        .collect();
-    serde_json::to_string(&assumptions).expect("texts and numbers are JSON")
+        )
+    };
 }
 
-const INSERT_ENTRIES: &str = "
-    INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-        totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
-        reason)
-    SELECT unhex(value ->> 'account'), value ->> 'number', unhex(value ->> 'id'),
-        value ->> 'at', value ->> 'kind', value ->> 'policy', value ->> 'policy_version',
-        value ->> 'units', unhex(value ->> 'key'), value ->> 'totals', value ->> 'metadata',
-        value ->> 'provisional', unhex(value ->> 'of_grant'), value ->> 'held_until',
-        value ->> 'lapses_at', value ->> 'would_deny', value ->> 'made_by', value ->> 'reason'
-    FROM json_each($1)";
+const WITH_KEYS: Batched = entries_with!("key");
+const WITH_IDS: Batched = entries_with!("id");
+const FOLLOWERS: Batched = entries_with!("of_grant");
 
-const INSERT_ACCOUNTS: &str = "
-    INSERT INTO accounts (id, policy, subject)
-    SELECT unhex(value ->> 'account'), value ->> 'policy', value ->> 'subject'
-    FROM json_each($1) WHERE value ->> 'number' = 1";
+/// The accounts whose last entry is no longer the assumed one, in all that a decision reads of
+/// it, or whose next entry takes a key or the place of another beside a grant.
+const REFUSED: Batched = batched!(
+    "WITH draft (account, number, totals, at, policy_version, lapses_at, key, of_grant, kind)
+     AS (VALUES ",
+    "(?,?,?,?,?,?,?,?,?)",
+    ") SELECT draft.account
+     FROM draft LEFT JOIN entries AS last
+         ON last.account = draft.account AND last.number = (
+             SELECT MAX(number) FROM entries WHERE account = draft.account
+         )
+     WHERE draft.account IS NOT NULL AND (
+         COALESCE(last.number, 0) <> draft.number OR last.totals IS NOT draft.totals
+         OR last.at IS NOT draft.at OR last.policy_version IS NOT draft.policy_version
+         OR last.lapses_at IS NOT draft.lapses_at
+         OR EXISTS (SELECT 1 FROM entries WHERE key = draft.key)
+         OR EXISTS (
+             SELECT 1 FROM entries WHERE of_grant = draft.of_grant
+                 AND (kind = 2) = (draft.kind = 2)
+         )
+     )"
+);
 
-/// An entry as one element of the JSON array that the inserts take apart.
-#[derive(Serialize)]
-struct RowRecord<'a> {
-    account: String,
-    number: u64,
-    id: String,
-    at: i64,
-    kind: i16,
-    policy: i32,
-    policy_version: u32,
-    units: u64,
-    key: Option<String>,
-    totals: String,
-    metadata: Option<&'a str>,
-    provisional: Option<i16>,
-    subject: Option<&'a str>,
-    of_grant: Option<String>,
-    held_until: Option<i64>,
-    lapses_at: Option<i64>,
-    would_deny: Option<bool>,
-    made_by: Option<&'a str>,
-    reason: Option<&'a str>,
+// OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what each
+// page was before the statement.
+const INSERT_ENTRIES: Batched = batched!(
+    "INSERT OR FAIL INTO entries (account, number, id, at, kind, policy, policy_version, units,
+         key, totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
+         reason)
+     SELECT * FROM (VALUES ",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    ") WHERE column1 IS NOT NULL"
+);
+
+const INSERT_ACCOUNTS: Batched = batched!(
+    "INSERT OR FAIL INTO accounts (id, policy, subject) SELECT * FROM (VALUES ",
+    "(?,?,?)",
+    ") WHERE column1 IS NOT NULL"
+);
+
+type Statement<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
+
+/// What a draft assumes of the last line; and of its first entry the key, the grant that it
+/// names, and the kind.
+fn bind_assumption<'q>(query: Statement<'q>, draft: &Draft) -> Statement<'q> {
+    let after = draft.after.as_ref();
+    let first = draft.entries.first();
+    query
+        .bind(draft.account.0)
+        .bind(after.map_or(0, |line| signed(line.number)))
+        .bind(after.map(|line| encode_totals(&line.totals)))
+        .bind(after.map(|line| line.at.timestamp_micros()))
+        .bind(after.map(|line| line.policy_version))
+        .bind(after.and_then(|line| Some(line.lapses_at?.timestamp_micros())))
+        .bind(first.and_then(|entry| Some(entry.key?.0)))
+        .bind(first.and_then(|entry| Some(of_grant(entry.kind)?.0)))
+        .bind(first.map(|entry| encode_kind(entry.kind)))
 }
 
-fn encode_rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> String {
-    let rows: Vec<RowRecord<'_>> = drafts
-        .flat_map(|draft| draft.entries.iter().map(move |entry| (draft, entry)))
-        .map(|(draft, entry)| RowRecord {
-            account: draft.account.0.simple().to_string(),
-            number: entry.line.number,
-            id: entry.id.0.simple().to_string(),
-            at: entry.line.at.timestamp_micros(),
-            kind: encode_kind(entry.kind),
-            policy: draft.policy.0,
-            policy_version: entry.line.policy_version,
-            units: entry.units.get(),
-            key: entry.key.map(|key| key.0.simple().to_string()),
-            totals: encode_totals(&entry.line.totals),
-            metadata: entry.metadata.as_ref().map(Metadata::as_str),
-            provisional: entry.provisional.map(encode_provisional),
-            subject: draft.subject.as_ref().map(Subject::as_str),
-            of_grant: of_grant(entry.kind).map(|of| of.0.simple().to_string()),
-            held_until: entry.held_until().map(|until| until.timestamp_micros()),
-            lapses_at: entry.line.lapses_at.map(|at| at.timestamp_micros()),
-            would_deny: entry.would_deny.then_some(true),
-            made_by: entry.note.as_ref().map(|note| &*note.by),
-            reason: entry.note.as_ref().and_then(|note| note.reason.as_deref()),
-        })
-        .collect();
-    serde_json::to_string(&rows).expect("texts and numbers are JSON")
+fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &(&Draft, &Entry)) -> Statement<'q> {
+    let note = entry.note.as_ref();
+    query
+        .bind(draft.account.0)
+        .bind(signed(entry.line.number))
+        .bind(entry.id.0)
+        .bind(entry.line.at.timestamp_micros())
+        .bind(encode_kind(entry.kind))
+        .bind(draft.policy.0)
+        .bind(entry.line.policy_version)
+        .bind(signed(entry.units.get()))
+        .bind(entry.key.map(|key| key.0))
+        .bind(encode_totals(&entry.line.totals))
+        .bind(entry.metadata.as_ref().map(|json| json.as_str().to_owned()))
+        .bind(entry.provisional.map(encode_provisional))
+        .bind(of_grant(entry.kind).map(|of| of.0))
+        .bind(entry.held_until().map(|until| until.timestamp_micros()))
+        .bind(entry.line.lapses_at.map(|at| at.timestamp_micros()))
+        .bind(entry.would_deny.then_some(true))
+        .bind(note.map(|note| note.by.to_string()))
+        .bind(note.and_then(|note| note.reason.clone()))
+}
+
+fn bind_account<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
+    query.bind(draft.account.0).bind(draft.policy.0).bind(
+        draft
+            .subject
+            .as_ref()
+            .map(|subject| subject.as_str().to_owned()),
+    )
 }

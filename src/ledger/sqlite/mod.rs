@@ -31,6 +31,10 @@ pub use grants::Snapshot;
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
 
 const READ_CONNECTIONS: u32 = 8;
+/// What the writer keeps in memory of the file, in KiB, as SQLite wants it written.
+const WRITER_CACHE: &str = "-65536";
+/// How many pages may stand in the log before the writer carries them over into the file.
+const CHECKPOINT_PAGES: &str = "4000";
 /// How long an opening waits for others to finish theirs.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,7 +95,13 @@ impl Store {
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_lazy_with(base.clone());
+            .test_before_acquire(false)
+            .connect_lazy_with(
+                base.clone()
+                    .pragma("cache_size", WRITER_CACHE)
+                    .pragma("temp_store", "MEMORY")
+                    .pragma("wal_autocheckpoint", CHECKPOINT_PAGES),
+            );
         let readers = SqlitePoolOptions::new()
             .max_connections(READ_CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
