@@ -40,12 +40,14 @@ class Claims:
     batch: int = 0
     is_counted: bool = False
     threads: int = 1
+    # Goes round so many, whose names end in digits.
+    policies: int = 1
 
     @property
     def is_denied(self):
         return self.status == 429
 
-    def send(self, connections, seconds, label):
+    def send(self, connections, seconds, label, **more):
         """Sends claims for so long. Returns what the load generator says, and its CPU seconds."""
         path = "/v1/claims" if self.batch else f"/v1/policies/{self.policy}/claims"
         threads = min(self.threads, connections)
@@ -65,7 +67,8 @@ class Claims:
             "times": times,
             "batch": self.batch,
             "policy": self.policy,
-        }
+            "policies": self.policies,
+        } | more
         command = [self.load, self.server.address]
         command += [f"--{name}={value}" for name, value in options.items()]
         before = children_cpu_seconds()
@@ -84,17 +87,17 @@ class Claims:
         if self.is_counted:
             self.drain()
 
-    def measure(self, connections, seconds, label):
+    def measure(self, connections, seconds, label, **more):
         """One round. Returns its numbers; raises Trouble when it was not what is meant."""
         ledger = self.server.ledger
         if ledger:
             count, size, wal = ledger.count(), ledger.size_bytes(), ledger.wal_bytes()
         meter = Meter(self.server.processes)
-        report, generator = self.send(connections, seconds, label)
+        report, generator = self.send(connections, seconds, label, **more)
         waiting, drain_seconds = self.drain() if self.is_counted else (0, 0.0)
         cpu, others = meter.read(generator)
         answered = sum(report["statuses"].values())
-        lasted = report["seconds"] + drain_seconds
+        lasted = min(report["seconds"], report["lasted_seconds"]) + drain_seconds
         result = {
             "claims": answered,
             "claims_per_second": (answered if self.is_counted else report["in_time"]) / lasted,

@@ -7,6 +7,8 @@ from bare import POOL, BareInserts, BareLone, BareScript
 from claims import LIMIT, Claims
 from servers import start_flexible, start_limitador, start_perdiem, start_postgres, start_redis
 
+# What the names of another perdiem's contestants end in.
+AGAINST = "-against"
 BATCH = 100
 BATCH_CONNECTIONS = 8
 ONE_LIMIT = [{"max": LIMIT, "per": "day"}]
@@ -119,6 +121,7 @@ CONTESTANTS = [
     claims("three-limits", f"{BOTH}: three limits", (64,), "both", policy="three"),
     claims("counted", f"{BOTH}: counted", (64,), "both", policy="counted", is_counted=True),
     claims("denied", f"{BOTH}: denied", (64,), "both", status=429),
+    claims("limitador-denied", "Limitador on Redis: denied", (64,), "limitador", status=429),
     claims(
         "batches", f"{BOTH}: batches of {BATCH}", (BATCH_CONNECTIONS,), "both", batch=BATCH
     ),
@@ -132,12 +135,18 @@ CONTESTANTS = [
 NAMES = [name for name, _, _ in CONTESTANTS]
 
 
-def make_contestants(ground, names, connections):
-    """Those that are named, in the order of the list, on the connections that are named."""
+def make_contestants(grounds, names, connections):
+    """Those that are named, in the order of the list, on the connections that are named. A
+    second ground has another perdiem, whose contestants stand beside those of the first."""
     made = []
     for name, own, make in CONTESTANTS:
         wanted = [number for number in own if not connections or number in connections]
-        if name in names and wanted:
-            contestant = make(ground)
-            made += [(contestant, number) for number in wanted]
+        if name not in names or not wanted:
+            continue
+        pair = [make(grounds[0])]
+        if len(grounds) > 1 and isinstance(pair[0], Claims) and pair[0].server.ledger:
+            pair.append(make(grounds[1]))
+            pair[1].name += AGAINST
+            pair[1].title += ", --against"
+        made += [(contestant, number) for number in wanted for contestant in pair]
     return made

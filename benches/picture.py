@@ -10,6 +10,7 @@ BOTTOM = 64
 LABELS = 330
 BARS = (338, 610)
 TIMES = (710, 975)
+LATENCIES = ("p50_ms", "p99_ms", "p999_ms")
 
 STYLE = """
   svg { --page: #ffffff; --text: #1f2328; --faint: #59636e; --line: #d1d9e0;
@@ -81,7 +82,8 @@ def line(x1, y1, x2, y2, style):
 def nice(value):
     """The next of 1, 2, 2.5, 5, 10 … times a power of ten."""
     power = 10 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value)
+    steps = (step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10))
+    return next(step for step in steps if step >= value)
 
 
 def bar_grid(fastest, bottom):
@@ -108,7 +110,7 @@ def bar(rate, fastest, y, colour):
 
 def latency_bounds(rows):
     """The slowest and the quickest time, as powers of ten around all of them."""
-    values = [row[key]["median"] for row in rows for key in ("p50_ms", "p99_ms", "p999_ms") if key in row]
+    values = [row[key]["median"] for row in rows for key in LATENCIES if key in row]
     return 10 ** math.ceil(math.log10(max(values))), 10 ** math.floor(math.log10(min(values)))
 
 
@@ -127,7 +129,7 @@ def time_grid(quickest, slowest, bottom):
 
 
 def times(row, quickest, slowest, y, colour):
-    keys = [key for key in ("p50_ms", "p99_ms", "p999_ms") if key in row]
+    keys = [key for key in LATENCIES if key in row]
     places = [time_place(row[key]["median"], quickest, slowest) for key in keys]
     middle = places[1]
     parts = [

@@ -9,17 +9,24 @@ import tables
 from bare import POOL
 from claims import BLOCK, EXHAUSTED_SUBJECTS, LIMIT
 from contestants import BATCH, BATCH_CONNECTIONS
+from growth import DAYS, SUBJECTS_AFTER_LOSS
 from programs import ROOT
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
-def write(facts, results, judged, arguments):
+def write(facts, results, grown, judged, arguments):
     """Writes all three."""
     DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(document(facts, results, judged, arguments))
-    settings = {key: getattr(arguments, key) for key in ("seconds", "rounds", "load_threads")}
-    data = {"machine": facts, "settings": settings, "targets": judged, "results": results}
+    DOCUMENT.write_text(document(facts, results, grown, judged, arguments))
+    settings = ("seconds", "warm_up_seconds", "rounds", "load_threads", "rows", "policies")
+    data = {
+        "machine": facts,
+        "settings": {key: getattr(arguments, key) for key in settings},
+        "targets": judged,
+        "results": results,
+        "growth": grown,
+    }
     DOCUMENT.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
     cores = f"{facts['cores']} cores for all: service, Redis, PostgreSQL, load generator"
     caption = f"Median of {arguments.rounds} rounds; connections after the dot; {cores}"
@@ -35,7 +42,8 @@ def others_most(results):
     return max(one["other_cpus_busy"] for row in results.values() for one in row["rounds"])
 
 
-def document(facts, results, judged, arguments):
+def document(facts, results, grown, judged, arguments):
+    others = f"{others_most(results | grown):.2f}"
     command = f"scripts/bench --seconds {arguments.seconds:g} --rounds {arguments.rounds}"
     origin = f"""Made by `{command}` on {datetime.date.today()}; the numbers of every round are in
 [benchmarks.json](benchmarks.json). Medians of {arguments.rounds} rounds (least–most)."""
@@ -44,8 +52,8 @@ def document(facts, results, judged, arguments):
 disk (fdatasync, median). PostgreSQL {facts["postgresql"]}, Redis {facts["redis"]}, limitador
 {facts["limitador"]}, rate-limiter-flexible {facts["rate_limiter_flexible"]} on node
 {facts["node"]}, rustc {facts["rustc"]}, perdiem {facts["perdiem"]}. All of them ran on this one
-machine, the load generator too. Whatever else ran on it took at most {others_most(results):.2f}
-cores in any round."""
+machine, the load generator too. Whatever else ran on it took at most {others} cores in any
+round."""
     return f"""# Benchmarks
 
 {wrapped(origin)}
@@ -69,6 +77,20 @@ with its full pages after checkpoints; the ledger is what its tables `entries` a
 by, with their indexes.
 
 {tables.costs(results)}
+
+## Flat growth
+
+{arguments.rows:,} rows of {DAYS} days, filled in bulk as perdiem writes them (a random index as
+full as one comes to by itself), beside a ledger that begins empty, and one with
+{arguments.policies:,} policies, whose claims go round all of them. All three on Redis and
+PostgreSQL, granted.
+
+{tables.rates(grown)}
+
+{tables.growth(grown)}
+
+The last rows: {SUBJECTS_AFTER_LOSS:,} subjects with one entry each claim once more, with their
+counters in Redis; and then again, the first time after `FLUSHALL`.
 
 ## The machine
 

@@ -54,18 +54,34 @@ def costs(results):
     )
 
 
+def growth(grown):
+    """CPU time a claim, and memory, of ledgers and policies of different size."""
+    rows = []
+    for result in grown.values():
+        cpu = result["cpu_us_per_claim"]
+        memory = result.get("resident_mib")
+        bytes_a_row = result.get("filled_bytes_per_row")
+        rows.append(
+            [
+                result["title"],
+                *(f"{cpu[process]['median']:.1f}" for process in PROCESSES if process in cpu),
+                f"{memory:,.0f}" if memory else "",
+                f"{bytes_a_row:,.0f}" if bytes_a_row else "",
+            ]
+        )
+    processes = [process for process in PROCESSES if process != "peer"]
+    header = ["CPU µs a claim", *processes, "perdiem's memory, MiB", "ledger bytes a row"]
+    return table(header, rows)
+
+
 def goals(judged):
     """What was to be reached, and what was."""
     rows = []
     for one in judged:
-        digits = 0 if one["bound"] > 100 else 2
-        rows.append(
-            [
-                one["what"],
-                f"`{one['of']}`",
-                f"{'at most' if one['is_most'] else 'at least'} {one['bound']:g}",
-                spread(one, digits),
-                "yes" if one["is_met"] else "**no**",
-            ]
-        )
+        bound = one["bound"]
+        is_bytes = bound is not None and bound > 100
+        wanted = "" if bound is None else f"{'at most' if one['is_most'] else 'at least'} {bound:g}"
+        met = {None: "", True: "yes", False: "**no**"}[one["is_met"]]
+        of = f"`{one['of']}`"
+        rows.append([one["what"], of, wanted, spread(one, 0 if is_bytes else 2), met])
     return table(["", "of", "wanted", "measured", "reached"], rows)

@@ -38,6 +38,9 @@ struct Arguments {
     threads: usize,
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// How many requests each thread sends at most
+    #[arg(long, default_value_t = u64::MAX)]
+    requests: u64,
     #[command(flatten)]
     shape: Shape,
 }
@@ -47,6 +50,7 @@ struct Seen {
     sent: u64,
     in_time: u64,
     broken: u64,
+    lasted: Duration,
     statuses: [u64; STATUSES],
     microseconds: Histogram<u64>,
 }
@@ -58,6 +62,7 @@ impl Seen {
             sent: 0,
             in_time: 0,
             broken: 0,
+            lasted: Duration::ZERO,
             statuses: [0; STATUSES],
             microseconds: microseconds.expect("the bounds are good"),
         }
@@ -67,6 +72,7 @@ impl Seen {
         self.sent += other.sent;
         self.in_time += other.in_time;
         self.broken += other.broken;
+        self.lasted = self.lasted.max(other.lasted);
         for (total, more) in self.statuses.iter_mut().zip(other.statuses) {
             *total += more;
         }
@@ -80,6 +86,7 @@ impl Seen {
             .collect();
         json!({
             "seconds": seconds,
+            "lasted_seconds": self.lasted.as_secs_f64(),
             "sent": self.sent,
             "in_time": self.in_time,
             "broken": self.broken,
@@ -126,20 +133,25 @@ fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::
     }
 
     connected.wait();
-    let end = Instant::now() + Duration::from_secs_f64(arguments.seconds);
+    let began = Instant::now();
+    let end = began + Duration::from_secs_f64(arguments.seconds);
     let mut seen = Seen::new();
     let mut under_way = 0_usize;
+    let mut left = arguments.requests;
     for connection in &mut connections {
-        send(connection, &mut requests, &mut seen, &mut under_way);
+        if left > 0 {
+            left -= 1;
+            send(connection, &mut requests, &mut seen, &mut under_way);
+        }
     }
     let mut events = Events::with_capacity(connections.len().max(1));
     while under_way > 0 {
-        let left = (end + PATIENCE).saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let patience = (end + PATIENCE).saturating_duration_since(Instant::now());
+        if patience.is_zero() {
             seen.broken += under_way as u64;
             break;
         }
-        if let Err(error) = poll.poll(&mut events, Some(left)) {
+        if let Err(error) = poll.poll(&mut events, Some(patience)) {
             if error.kind() == std::io::ErrorKind::Interrupted {
                 continue;
             }
@@ -163,12 +175,16 @@ fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::
                     under_way -= 1;
                     if now < end {
                         seen.in_time += claims;
+                    }
+                    if now < end && left > 0 {
+                        left -= 1;
                         send(connection, &mut requests, &mut seen, &mut under_way);
                     }
                 }
             }
         }
     }
+    seen.lasted = began.elapsed();
     Ok(seen)
 }
 

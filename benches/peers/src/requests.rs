@@ -35,6 +35,10 @@ pub struct Shape {
     /// The policy of a batch's claims
     #[arg(long, default_value = "")]
     policy: String,
+    /// Spreads the subjects over so many policies, by the digits at the end of `--policy`, as they
+    /// stand in the path
+    #[arg(long, default_value_t = 1)]
+    policies: u64,
 }
 
 /// Where a claim's digits stand.
@@ -51,6 +55,9 @@ pub struct Requests {
     times: u64,
     claimed: u64,
     is_batch: bool,
+    /// Where the digits of the path's policy stand.
+    policy: Option<std::ops::Range<usize>>,
+    policies: u64,
 }
 
 impl Requests {
@@ -87,6 +94,7 @@ impl Requests {
             .zip(ends(&subject, SUBJECT_DIGITS))
             .map(|(key, subject)| Places { key, subject })
             .collect();
+        let policy = (shape.policies > 1).then(|| policy_digits(&bytes, &shape.policy));
         Self {
             bytes,
             places,
@@ -94,6 +102,8 @@ impl Requests {
             times: shape.times,
             claimed: 0,
             is_batch,
+            policy: policy.flatten(),
+            policies: shape.policies,
         }
     }
 
@@ -118,10 +128,20 @@ impl Requests {
             let subject = round + block * self.count;
             write_digits(&mut self.bytes[places.key..][..KEY_DIGITS], self.claimed);
             write_digits(&mut self.bytes[places.subject..][..SUBJECT_DIGITS], subject);
+            if let Some(digits) = &self.policy {
+                write_digits(&mut self.bytes[digits.clone()], subject % self.policies);
+            }
             self.claimed += 1;
         }
         &self.bytes
     }
+}
+
+/// Where the digits at the end of a policy's name stand, the first time that it does.
+fn policy_digits(bytes: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
+    let end = memmem::find(bytes, name.as_bytes())? + name.len();
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    Some(end - digits..end)
 }
 
 fn write_digits(place: &mut [u8], mut number: u64) {
