@@ -1,0 +1,116 @@
+//! A peer of perdiem's: the crate `limitador` behind a minimal HTTP server, with its counters in
+//! Redis or in memory. It takes the same requests as perdiem does, and records nothing.
+
+use std::collections::HashMap;
+
+use actix_web::web::{Data, Json};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use clap::Parser;
+use limitador::limit::{Context, Limit, Namespace};
+use limitador::storage::redis::AsyncRedisStorage;
+use limitador::{AsyncRateLimiter, RateLimiter};
+use serde::Deserialize;
+
+const DAY_SECONDS: u64 = 86_400;
+/// More subjects than any measurement has: none is forgotten.
+const SUBJECTS_IN_MEMORY: u64 = 10_000_000;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Where the counters are; in memory without it
+    #[arg(long)]
+    redis_url: Option<String>,
+    /// The secret of the bearer key
+    #[arg(long, env = "PEER_SECRET")]
+    secret: String,
+    /// How many claims a subject has a day
+    #[arg(long, default_value_t = 3)]
+    max: u64,
+}
+
+enum Limiter {
+    Redis(AsyncRateLimiter),
+    Memory(RateLimiter),
+}
+
+struct Peer {
+    limiter: Limiter,
+    namespace: Namespace,
+    authorization: String,
+}
+
+#[derive(Deserialize)]
+struct ClaimBody {
+    subject: String,
+    units: Option<u64>,
+}
+
+async fn claim(request: HttpRequest, body: Json<ClaimBody>, peer: Data<Peer>) -> HttpResponse {
+    let header = |name| request.headers().get(name).map(|value| value.as_bytes());
+    if header("authorization") != Some(peer.authorization.as_bytes()) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    if header("idempotency-key").is_none() {
+        return HttpResponse::BadRequest().finish();
+    }
+    let ClaimBody { subject, units } = body.into_inner();
+    let context = Context::from(HashMap::from([("subject".to_owned(), subject)]));
+    let units = units.unwrap_or(1);
+    let checked = match &peer.limiter {
+        Limiter::Redis(limiter) => {
+            let check = limiter.check_rate_limited_and_update(&peer.namespace, &context, units);
+            check.await
+        }
+        Limiter::Memory(limiter) => {
+            limiter.check_rate_limited_and_update(&peer.namespace, &context, units)
+        }
+    };
+    match checked {
+        Ok(checked) if checked.limited => HttpResponse::TooManyRequests().finish(),
+        Ok(_) => HttpResponse::Created().json(serde_json::json!({"outcome": "granted"})),
+        Err(_) => HttpResponse::ServiceUnavailable().finish(),
+    }
+}
+
+#[actix_web::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    let namespace: Namespace = "benefit".into();
+    let limit = Limit::new(
+        namespace.clone(),
+        arguments.max,
+        DAY_SECONDS,
+        Vec::new(),
+        vec!["subject".try_into()?],
+    );
+    let limiter = match &arguments.redis_url {
+        Some(url) => {
+            let storage = AsyncRedisStorage::new(url).await?;
+            let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
+            limiter.add_limit(limit);
+            Limiter::Redis(limiter)
+        }
+        None => {
+            let limiter = RateLimiter::new(SUBJECTS_IN_MEMORY);
+            limiter.add_limit(limit);
+            Limiter::Memory(limiter)
+        }
+    };
+    let peer = Data::new(Peer {
+        limiter,
+        namespace,
+        authorization: format!("Bearer {}", arguments.secret),
+    });
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(peer.clone())
+            .route("/v1/policies/benefit/claims", web::post().to(claim))
+    })
+    .keep_alive(std::time::Duration::from_secs(75))
+    .bind(("127.0.0.1", 0))?;
+    for address in server.addrs() {
+        println!("serves at http://{address}");
+    }
+    server.run().await?;
+    Ok(())
+}
