@@ -1,37 +1,33 @@
 //! The one text form of totals, which entries and counters share.
 
+use std::fmt::Write;
+
 use chrono::DateTime;
-use serde::{Deserialize, Serialize};
 
 use super::grant::Total;
-use super::window::Window;
+use super::window::{Per, Window};
 
 /// A text that [`encode_totals`] did not write.
 #[derive(Debug, thiserror::Error)]
 #[error("unreadable totals {0:?}")]
 pub struct TotalsError(String);
 
-/// `["day", max, used, start, end]`, instants in seconds since 1970.
-#[derive(Serialize, Deserialize)]
-struct TotalRecord<'a>(&'a str, u64, u64, i64, i64);
-
-/// The text of an entry's totals. Equal totals are equal texts: the guard of an append
-/// compares them.
+/// The text of an entry's totals: `d3,1,1763654400+86400` for 1 of 3 units used in a day, with
+/// the window's start in seconds since 1970 and its length in seconds; a semicolon between
+/// limits. Equal totals are equal texts: the guard of an append compares them. Each entry keeps
+/// one, so it is short.
 pub fn encode_totals(totals: &[Total]) -> String {
-    let records: Vec<TotalRecord<'_>> = totals
-        .iter()
-        .map(|total| {
-            let Window { start, end } = total.window;
-            TotalRecord(
-                total.per.as_str(),
-                total.max,
-                total.used,
-                start.timestamp(),
-                end.timestamp(),
-            )
-        })
-        .collect();
-    serde_json::to_string(&records).expect("arrays of texts and numbers are JSON")
+    let mut text = String::with_capacity(24 * totals.len());
+    for total in totals {
+        let Window { start, end } = total.window;
+        let (start, end) = (start.timestamp(), end.timestamp());
+        if !text.is_empty() {
+            text.push(';');
+        }
+        let (letter, max, used, length) = (letter(total.per), total.max, total.used, end - start);
+        write!(text, "{letter}{max},{used},{start}+{length}").expect("a string takes it");
+    }
+    text
 }
 
 /// The totals of a text that [`encode_totals`] wrote.
@@ -39,23 +35,41 @@ pub fn encode_totals(totals: &[Total]) -> String {
 /// # Errors
 /// [`TotalsError`] for any other text.
 pub fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
-    let corrupt = || TotalsError(text.to_owned());
-    let records: Vec<TotalRecord<'_>> = serde_json::from_str(text).map_err(|_| corrupt())?;
-    records
+    let totals = text.split(';').map(decode_total);
+    let totals: Option<_> = totals.collect();
+    totals.ok_or_else(|| TotalsError(text.to_owned()))
+}
+
+fn decode_total(text: &str) -> Option<Total> {
+    let per = Per::ALL
         .into_iter()
-        .map(|TotalRecord(per, max, used, start, end)| {
-            let instant = |seconds| DateTime::from_timestamp(seconds, 0).ok_or_else(corrupt);
-            Ok(Total {
-                per: per.parse().map_err(|_| corrupt())?,
-                max,
-                used,
-                window: Window {
-                    start: instant(start)?,
-                    end: instant(end)?,
-                },
-            })
-        })
-        .collect()
+        .find(|per| text.starts_with(letter(*per)))?;
+    let mut parts = text[1..].splitn(3, ',');
+    let (max, used) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (start, length) = parts.next()?.split_once('+')?;
+    let (start, length): (i64, u32) = (start.parse().ok()?, length.parse().ok()?);
+    let instant = |seconds| DateTime::from_timestamp(seconds, 0);
+    Some(Total {
+        per,
+        max,
+        used,
+        window: Window {
+            start: instant(start)?,
+            end: instant(start.checked_add(length.into())?)?,
+        },
+    })
+}
+
+/// What stands for a window's length. `counter/lua/count.lua` has the same letters.
+fn letter(per: Per) -> char {
+    match per {
+        Per::Minute => 'i',
+        Per::Hour => 'h',
+        Per::Day => 'd',
+        Per::Week => 'w',
+        Per::Month => 'm',
+        Per::Year => 'y',
+    }
 }
 
 /// The totals with other units used, in their order.
@@ -93,7 +107,7 @@ mod tests {
             })
             .collect();
         let text = encode_totals(&totals);
-        assert!(text.starts_with(r#"[["minute",9007199254740991,2,-5,1763740800],"#));
+        assert!(text.starts_with("i9007199254740991,2,-5+1763740805;h"));
         assert_eq!(decode_totals(&text).unwrap(), totals);
     }
 
@@ -101,9 +115,12 @@ mod tests {
     fn what_cannot_be_read_is_an_error() {
         for text in [
             "",
-            "[[1]]",
-            r#"[["fortnight",1,1,0,1]]"#,
-            r#"[["day",1,-1,0,1]]"#,
+            "d",
+            "f1,1,0+1",
+            "d1,-1,0+1",
+            "d1,1,0",
+            "d1,1,0+1;",
+            "d1,1,9223372036854775807+1",
         ] {
             assert!(decode_totals(text).is_err(), "{text}");
         }

@@ -60,12 +60,17 @@ if number and current and current.number > number then
   return ask
 end
 
+-- The units used in the windows of the counter's line, as domain/totals.rs writes them.
+local LETTERS = {minute = 'i', hour = 'h', day = 'd', week = 'w', month = 'm', year = 'y'}
 local at, version, totals
 if current and not number then
   local lapses, text
-  at, version, lapses, text = string.match(current.line, '^(%-?%d+) (%d+) (%S+) (%[.*%])$')
-  local readable, decoded = pcall(cjson.decode, text)
-  at, version, totals = tonumber(at), tonumber(version), readable and decoded
+  at, version, lapses, text = string.match(current.line, '^(%-?%d+) (%d+) (%S+) (%S+)$')
+  at, version = tonumber(at), tonumber(version)
+  for letter, used, first, length in string.gmatch(text, '(%a)%d+,(%d+),(%-?%d+)%+(%d+)') do
+    totals = totals or {}
+    totals[letter .. first .. '+' .. length] = tonumber(used)
+  end
   -- Holds that may have lapsed take units until the ledger says so.
   local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
   if ledger == '' and (not totals or version > tonumber(ARGV[4]) or may_have_lapses) then
@@ -78,10 +83,9 @@ local function used_in(per, first, last, by_ledger)
   if number then
     return tonumber(by_ledger)
   end
-  for _, total in ipairs(totals or {}) do
-    if total[1] == per and total[4] == first and total[5] == last then
-      return total[3]
-    end
+  local used = totals and totals[string.format('%s%.0f+%.0f', LETTERS[per], first, last - first)]
+  if used then
+    return used
   end
   if ledger == 'silent' or first * 1000000 > at then
     return 0

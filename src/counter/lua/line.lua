@@ -6,7 +6,7 @@
 local function read_line(counter, key)
   local fields = redis.pcall('HMGET', counter, 'number', 'line', 'confirmed', 'keys', key or '')
   local is_whole = string.match(fields[1] or '', '^%d+$') and #fields[1] <= 16
-    and string.match(fields[2] or '', '^%-?%d+ %d+ %S+ %[.*%]$')
+    and string.match(fields[2] or '', '^%-?%d+ %d+ %S+ %a%d%S*$')
     and string.match(fields[3] or '', '^%d+$') and #fields[3] <= 14
     and fields[4]
   if not is_whole then

@@ -1,5 +1,6 @@
 //! Redis dies, stops, forgets, errs and fills up. The ledger decides meanwhile.
 
+use perdiem::domain::totals::{decode_totals, encode_totals};
 use uuid::Uuid;
 
 use super::trial::{Setup, Trial};
@@ -109,19 +110,18 @@ fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let Ok([Some(number), Some(line)]) = fields.as_deref() else {
         return;
     };
-    let Some((head, totals)) = line.split_once('[') else {
+    let Some((head, totals)) = line.rsplit_once(' ') else {
         return;
     };
-    let totals = serde_json::from_str::<Vec<(String, u64, u64, i64, i64)>>(&format!("[{totals}"));
-    let (Ok(number), Ok(mut totals)) = (number.parse(), totals) else {
+    let (Ok(number), Ok(mut totals)) = (number.parse(), decode_totals(totals)) else {
         return;
     };
-    if totals[0].2 == 0 {
+    if totals[0].used == 0 {
         return;
     }
-    let (number, used) = other(number, totals[0].2);
-    totals[0].2 = used;
-    let line = format!("{head}{}", serde_json::to_string(&totals).expect("JSON"));
+    let (number, used) = other(number, totals[0].used);
+    totals[0].used = used;
+    let line = format!("{head} {}", encode_totals(&totals));
     let number = number.to_string();
     redis.command::<()>(&["HSET", name, "number", &number, "line", &line]);
 }

@@ -214,18 +214,24 @@ impl Entry {
 
 impl Total {
     pub fn parse(text: &str) -> Vec<Self> {
-        let totals: Vec<(String, u64, u64, i64, i64)> =
-            serde_json::from_str(text).expect("totals are JSON");
-        totals
-            .into_iter()
-            .map(|(per, max, used, start, end)| Self {
-                per,
-                max,
-                used,
-                start,
-                end,
-            })
-            .collect()
+        let one = |text: &str| {
+            let per = ["minute", "hour", "day", "week", "month", "year"];
+            let letter = "ihdwmy".find(&text[..1]).expect("a letter");
+            let (head, length) = text[1..].split_once('+').expect("a length");
+            let parts: Vec<&str> = head.split(',').collect();
+            let [max, used, start] = parts[..] else {
+                panic!("{text} has max, used and start")
+            };
+            let number = |text: &str| text.parse::<i64>().expect("a number");
+            Self {
+                per: per[letter].to_owned(),
+                max: number(max).cast_unsigned(),
+                used: number(used).cast_unsigned(),
+                start: number(start),
+                end: number(start) + number(length),
+            }
+        };
+        text.split(';').map(one).collect()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
+use perdiem::domain::totals::{decode_totals, encode_totals};
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Scene, kinds, nothing_differs, reconcile, with_redis};
@@ -47,10 +48,11 @@ async fn a_sound_ledger_has_nothing_that_differs(stack: Stack) {
 async fn plant(scene: &Scene, subject: &str, number: u64, used: u64) {
     let name = scene.counter_of(subject);
     let line: String = scene.run(&["HGET", &name, "line"]).await;
-    let (start, totals) = line.split_once('[').expect("totals");
-    let mut totals: Value = serde_json::from_str(&format!("[{totals}")).expect("JSON");
-    totals[0][2] = json!(used);
-    let (number, line) = (number.to_string(), format!("{start}{totals}"));
+    let (start, totals) = line.rsplit_once(' ').expect("totals");
+    let mut totals = decode_totals(totals).expect("totals");
+    totals[0].used = used;
+    let line = format!("{start} {}", encode_totals(&totals));
+    let number = number.to_string();
     let _: i64 = scene
         .run(&["HSET", &name, "number", &number, "line", &line])
         .await;
@@ -128,8 +130,8 @@ async fn what_is_no_counter_is_replaced(stack: Stack) {
         &["HSET", "", "number", "junk"],
         &["HSET", "", "number", "99999999999999999999999999"],
         // The script takes these for counters, and their numbers for higher ones.
-        &["HSET", "", "number", "9", "line", "1 2 [junk]"],
-        &["HSET", "", "number", "9", "line", "1 2 [[\"day\",1]]"],
+        &["HSET", "", "number", "9", "line", "1 2 - d1"],
+        &["HSET", "", "number", "9", "line", "1 2 - d1,junk"],
         &["HDEL", "", "line"],
         &["HDEL", "", "number", "line", "confirmed", "keys"],
     ];

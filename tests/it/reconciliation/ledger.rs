@@ -110,7 +110,7 @@ async fn planted_faults_are_found(stack: Stack) {
         ("more units", told(update("units = 2")), &["wrong_total"]),
         (
             "another window",
-            told(update("totals = '[[\"day\",5,2,0,86400]]'")),
+            told(update("totals = 'd5,2,0+86400'")),
             &["wrong_total"],
         ),
         (

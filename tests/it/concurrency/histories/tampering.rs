@@ -3,9 +3,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::claim::Subject;
+use perdiem::domain::grant::Total;
 use perdiem::domain::identity::Identity;
 use perdiem::domain::policy::PolicyName;
-use serde_json::{Value, json};
+use perdiem::domain::totals::{decode_totals, encode_totals};
 
 use super::steps::Tampering;
 use super::subject_text;
@@ -101,8 +102,8 @@ impl Tamperer {
                 let Some(mut line) = self.read(subject).await else {
                     return;
                 };
-                for total in line.totals.as_array_mut().expect("totals") {
-                    total[2] = json!(total[1].as_u64().expect("a max") + 1);
+                for total in &mut line.totals {
+                    total.used = total.max + 1;
                 }
                 line.number += 7;
                 self.write(line, now - TimeDelta::seconds(4)).await;
@@ -148,7 +149,7 @@ impl Tamperer {
             at: parts.next()?.parse().ok()?,
             version: parts.next()?.parse().ok()?,
             lapses_at: parts.next()?.to_owned(),
-            totals: serde_json::from_str(parts.next()?).ok()?,
+            totals: decode_totals(parts.next()?).ok()?,
         })
     }
 
@@ -162,7 +163,7 @@ impl Tamperer {
             totals,
         } = line;
         let number = number.to_string();
-        let line = format!("{at} {version} {lapses_at} {totals}");
+        let line = format!("{at} {version} {lapses_at} {}", encode_totals(&totals));
         let confirmed_at = confirmed_at.timestamp_millis().to_string();
         let words: [&[u8]; 8] = [
             b"HSET",
@@ -186,5 +187,5 @@ struct CounterLine {
     at: i64,
     version: u32,
     lapses_at: String,
-    totals: Value,
+    totals: Vec<Total>,
 }
