@@ -1,0 +1,383 @@
+//! The pure parts of a claim's way, for Callgrind to count their instructions: `scripts/check-hot-paths`
+//! compares them with `benches/hot_paths.json`.
+//!
+//! Each is counted once, on what is made before it. What allocates runs once before: the first time
+//! the allocator sorts what the making has left. Zones are the bundled ones, so that the counts do
+//! not depend on the machine's.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc, Weekday};
+use gungraun::prelude::*;
+use redis::{Cmd, Value};
+use uuid::Uuid;
+
+use perdiem::counter::record::{decode_counter, encode_line};
+use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
+use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
+use perdiem::domain::almanac::Almanac;
+use perdiem::domain::claim::{Claim, IdempotencyKey, Subject, Units};
+use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line, Total};
+use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
+use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::schedule::Versions;
+use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::zones::Zones;
+use perdiem::http::claims::{ClaimAnswer, ClaimBody};
+use perdiem::http::denial::{Asked, Denial};
+use perdiem::http::extract::{KeyHeader, parse_json};
+use perdiem::http::limits::insert_fields;
+
+/// 2026-11-21T03:04:05.678901Z.
+const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();
+
+/// Kept until the process ends, so that no count has its end in it.
+fn keep<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// Kept, and taken once by what will be counted.
+fn warm<T, R>(value: T, path: impl FnOnce(&'static T) -> R) -> &'static T {
+    let value = keep(value);
+    black_box(path(value));
+    value
+}
+
+fn calendar(zone: &str, per: Per) -> (&'static Calendar, Per) {
+    let calendar = Calendar {
+        zone: Zones::bundled().get(zone).expect("a zone"),
+        day_starts_at: NaiveTime::MIN,
+        week_starts_on: Weekday::Mon,
+    };
+    (keep(calendar), per)
+}
+
+#[library_benchmark(setup = calendar)]
+#[bench::day_of_an_offset("+08:00", Per::Day)]
+#[bench::day_in_shanghai("Asia/Shanghai", Per::Day)]
+#[bench::day_in_new_york("America/New_York", Per::Day)]
+#[bench::minute_in_new_york("America/New_York", Per::Minute)]
+#[bench::week_in_new_york("America/New_York", Per::Week)]
+#[bench::year_in_new_york("America/New_York", Per::Year)]
+fn window((calendar, per): (&'static Calendar, Per)) -> Window {
+    black_box(calendar).window(per, black_box(NOW))
+}
+
+/// A policy of so many limits.
+fn policy(limits: usize) -> Policy {
+    let limits = [("day", 3), ("week", 10), ("month", 30)][..limits].iter();
+    let draft = RuleDraft {
+        time_zone: "America/New_York".to_owned(),
+        limits: limits
+            .map(|(per, max)| LimitDraft {
+                max: *max,
+                per: (*per).to_owned(),
+            })
+            .collect(),
+        ..RuleDraft::default()
+    };
+    let mut rule = draft.check().expect("a rule");
+    rule.calendar = Almanac::from(calendar("America/New_York", Per::Day).0.clone());
+    Policy {
+        id: PolicyId(1),
+        name: PolicyName::new("benefit").expect("a name"),
+        version: 1,
+        rule,
+        archived: false,
+        effective_at: DateTime::UNIX_EPOCH,
+        changed_at: DateTime::UNIX_EPOCH,
+        changed_by: "bench".to_owned(),
+        reason: None,
+    }
+}
+
+/// The line after so many claims of one unit, the last of them at an instant.
+fn line(policy: &Policy, claims: u32, at: DateTime<Utc>) -> Option<Line> {
+    (0..claims).fold(None, |last, _| {
+        match decide(policy, Units::ONE, last.as_ref(), &Sums::default(), at) {
+            Ok(Verdict::Granted(line)) => Some(line),
+            other => panic!("not granted: {other:?}"),
+        }
+    })
+}
+
+type Account = (&'static Policy, Option<&'static Line>);
+
+fn account(limits: usize, claims: u32, ago: TimeDelta) -> Account {
+    let policy = policy(limits);
+    let line = line(&policy, claims, NOW - ago);
+    (keep(policy), line.map(|line| keep(line)))
+}
+
+const JUST_NOW: TimeDelta = TimeDelta::minutes(1);
+const YESTERDAY: TimeDelta = TimeDelta::days(1);
+
+#[library_benchmark(setup = account)]
+#[bench::first_of_1_limit(1, 0, JUST_NOW)]
+#[bench::first_of_3_limits(3, 0, JUST_NOW)]
+#[bench::granted_of_1_limit(1, 1, JUST_NOW)]
+#[bench::granted_of_3_limits(3, 1, JUST_NOW)]
+#[bench::denied_of_1_limit(1, 3, JUST_NOW)]
+#[bench::denied_of_3_limits(3, 3, JUST_NOW)]
+#[bench::next_day_of_1_limit(1, 3, YESTERDAY)]
+#[bench::next_day_of_3_limits(3, 3, YESTERDAY)]
+fn decision((policy, last): Account) -> Result<Verdict, Unknown> {
+    let (policy, last) = (black_box(policy), black_box(last));
+    decide(policy, Units::ONE, last, &Sums::default(), black_box(NOW))
+}
+
+fn versions() -> &'static Versions {
+    let mut versions = Versions::default();
+    versions.insert(Arc::new(policy(1)));
+    keep(versions)
+}
+
+#[library_benchmark]
+#[bench::of_one_version(versions())]
+fn in_force(versions: &'static Versions) -> Option<&'static Arc<Policy>> {
+    black_box(versions).in_force(black_box(NOW), 1)
+}
+
+fn last_line(limits: usize) -> &'static Line {
+    let line = account(limits, 2, JUST_NOW).1.expect("a line");
+    warm((), |()| (encode_line(line), encode_totals(&line.totals)));
+    line
+}
+
+#[library_benchmark(setup = last_line)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn encode_of_totals(line: &'static Line) -> String {
+    encode_totals(black_box(&line.totals))
+}
+
+fn totals_text(limits: usize) -> &'static str {
+    warm(encode_totals(&last_line(limits).totals), |text| {
+        decode_totals(text)
+    })
+}
+
+#[library_benchmark(setup = totals_text)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn decode_of_totals(text: &'static str) -> Vec<Total> {
+    decode_totals(black_box(text)).expect("totals")
+}
+
+/// What Redis answers of a counter.
+fn fields(limits: usize) -> Value {
+    let line = last_line(limits);
+    let text = |text: String| Value::BulkString(text.into_bytes());
+    let fields = Value::Array(vec![
+        text(line.number.to_string()),
+        text(encode_line(line)),
+        text(NOW.timestamp_millis().to_string()),
+        text("1".to_owned()),
+    ]);
+    warm((), |()| decode_counter(fields.clone()));
+    fields
+}
+
+#[library_benchmark(setup = fields)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn decode_of_a_counter(fields: Value) -> Option<Counter> {
+    decode_counter(black_box(fields))
+}
+
+#[library_benchmark(setup = last_line)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn encode_of_a_line(line: &'static Line) -> String {
+    encode_line(black_box(line))
+}
+
+const LEDGER: Uuid = Uuid::from_u128(1);
+/// As long as a script's hash.
+const SETTLE_HASH: &str = "0123456789abcdef0123456789abcdef01234567";
+/// How many claims wait at a busy moment.
+const BATCH: u128 = 32;
+
+fn accounts() -> impl Iterator<Item = AccountId> {
+    (0..BATCH).map(|number| AccountId(Uuid::from_u128(number << 120)))
+}
+
+fn asks() -> &'static Vec<Ask> {
+    let ask = |account| Ask {
+        account,
+        key: Some(KeyId(Uuid::from_u128(7))),
+        looks_at_queue: false,
+    };
+    warm(accounts().map(ask).collect(), |asks: &'static Vec<Ask>| {
+        commands::ask(LEDGER, asks)
+    })
+}
+
+#[library_benchmark]
+#[bench::of_32_claims(asks())]
+fn encode_of_asks(asks: &'static Vec<Ask>) -> Vec<Cmd> {
+    commands::ask(LEDGER, black_box(asks))
+}
+
+fn settlements(limits: usize) -> &'static Vec<Settlement> {
+    let after = last_line(limits);
+    let settlement = |account| Settlement {
+        account,
+        line: Line {
+            number: after.number + 1,
+            ..after.clone()
+        },
+        confirmed_at: NOW,
+        seen: Some(after.number),
+        keys: SettledKeys::since(Some(after), vec![KeyId(Uuid::from_u128(7))]),
+        ttl: Duration::from_secs(48 * 60 * 60),
+    };
+    warm(accounts().map(settlement).collect(), encode_settlements)
+}
+
+fn encode_settlements(settlements: &'static Vec<Settlement>) -> Vec<Cmd> {
+    let encode = |settlement| {
+        let mut call = commands::script("EVALSHA", SETTLE_HASH);
+        commands::settle(LEDGER, settlement, &mut call);
+        call
+    };
+    settlements.iter().map(encode).collect()
+}
+
+#[library_benchmark(setup = settlements)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn encode_of_32_settlements(settlements: &'static Vec<Settlement>) -> Vec<Cmd> {
+    encode_settlements(black_box(settlements))
+}
+
+type Named = (Identity, PolicyName, Subject, IdempotencyKey);
+
+fn named() -> &'static Named {
+    keep((
+        Identity::new(Uuid::from_u128(1), [7; 32]),
+        PolicyName::new("benefit").expect("a name"),
+        Subject::new("member-42").expect("a subject"),
+        IdempotencyKey::parse("0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42").expect("a key"),
+    ))
+}
+
+#[library_benchmark]
+#[bench::member(named())]
+fn account_id((identity, policy, subject, _): &'static Named) -> AccountId {
+    black_box(identity).account(black_box(policy), black_box(subject))
+}
+
+#[library_benchmark]
+#[bench::uuid(named())]
+fn key_id((identity, policy, _, key): &'static Named) -> KeyId {
+    black_box(identity).key(black_box(policy), black_box(key))
+}
+
+#[library_benchmark]
+#[bench::of_now(NOW)]
+fn entry_id(at: DateTime<Utc>) -> EntryId {
+    EntryId::new(black_box(at), black_box(7), black_box(1 << 40))
+}
+
+fn parse(text: &str) -> Option<Claim> {
+    let body: ClaimBody = parse_json(text.as_bytes()).ok()?;
+    let (claim, _) = body.check(KeyHeader(None)).ok()?;
+    Some(claim)
+}
+
+fn body(text: &'static str) -> &'static str {
+    warm(text, |text| parse(text))
+}
+
+#[library_benchmark(setup = body)]
+#[bench::of_a_subject(r#"{"subject":"member-42"}"#)]
+#[bench::with_metadata(
+    r#"{"subject":"member-42","units":2,"metadata":{"order":"A-17","lines":[1,2]}}"#
+)]
+fn claim_body(text: &'static str) -> Option<Claim> {
+    parse(black_box(text))
+}
+
+fn grant(limits: usize) -> &'static Grant {
+    let line = last_line(limits).clone();
+    let grant = Grant {
+        entry: Entry {
+            account: AccountId(Uuid::from_u128(1)),
+            id: EntryId::new(line.at, line.number, 7),
+            kind: EntryKind::Grant { held_until: None },
+            units: Units::ONE,
+            key: None,
+            metadata: None,
+            provisional: None,
+            would_deny: false,
+            note: None,
+            line,
+        },
+        policy: PolicyName::new("benefit").expect("a name"),
+        subject: Some("member-42".to_owned()),
+        followers: Followers::default(),
+    };
+    warm(grant, render)
+}
+
+fn render(grant: &'static Grant) -> HttpResponse {
+    let mut response = HttpResponse::Created();
+    insert_fields(&mut response, &grant.entry.line.totals, NOW);
+    response.json(ClaimAnswer::of(grant, NOW))
+}
+
+#[library_benchmark(setup = grant)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn grant_answer(grant: &'static Grant) -> HttpResponse {
+    render(black_box(grant))
+}
+
+fn denial(limits: usize) -> &'static Denial {
+    let (policy, last) = account(limits, 3, JUST_NOW);
+    let denial = Denial {
+        asked: Asked {
+            policy: Arc::new(policy.clone()),
+            subject: "member-42".to_owned(),
+            units: Units::ONE,
+            now: NOW,
+        },
+        totals: last.expect("a line").totals.clone(),
+    };
+    warm(denial, Denial::response)
+}
+
+#[library_benchmark(setup = denial)]
+#[bench::of_1_limit(1)]
+#[bench::of_3_limits(3)]
+fn denial_answer(denial: &'static Denial) -> HttpResponse {
+    black_box(denial).response()
+}
+
+library_benchmark_group!(
+    name = hot_paths,
+    benchmarks = [
+        window,
+        decision,
+        in_force,
+        encode_of_totals,
+        decode_of_totals,
+        encode_of_a_line,
+        decode_of_a_counter,
+        encode_of_asks,
+        encode_of_32_settlements,
+        account_id,
+        key_id,
+        entry_id,
+        claim_body,
+        grant_answer,
+        denial_answer,
+    ]
+);
+
+main!(library_benchmark_groups = hot_paths);
