@@ -46,6 +46,10 @@ class Claims:
     is_exhausted: bool = False
 
     @property
+    def kind(self):
+        return "perdiem" if self.server.ledger else "peer"
+
+    @property
     def is_denied(self):
         return self.status == 429
 

@@ -184,6 +184,7 @@ def measure_loss(contestant, redis, rounds):
         f"{contestant.name}-{name}@{CONNECTIONS}": {
             "name": f"{contestant.name}-{name}",
             "title": f"{contestant.title}: {words}",
+            "kind": contestant.kind,
             "connections": CONNECTIONS,
             "rounds": results,
         }

@@ -3,6 +3,8 @@
 import statistics
 import sys
 
+# Perdiem's, a peer's, or a limit without any service.
+KINDS = ("perdiem", "peer", "bare")
 COLUMNS = (
     "claims_per_second",
     "p50_ms",
@@ -24,6 +26,7 @@ def measure_all(contestants, rounds, seconds, warm_up_seconds):
         results[key] = {
             "name": contestant.name,
             "title": contestant.title,
+            "kind": contestant.kind,
             "connections": connections,
             "rounds": [],
         }
@@ -36,7 +39,8 @@ def measure_all(contestants, rounds, seconds, warm_up_seconds):
             tell(number, f"{contestant.name}@{connections}", result)
     for result in results.values():
         result |= summarise(result["rounds"])
-    return results
+    # In the order of the document: whose it is, and then as they took their turns.
+    return dict(sorted(results.items(), key=lambda item: KINDS.index(item[1]["kind"])))
 
 
 def tell(number, key, result):
