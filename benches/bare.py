@@ -88,6 +88,7 @@ class BareScript:
     title: str
     connections: tuple
     redis: Redis
+    kind: str = "bare"
 
     def warm_up(self, connections, _seconds, _label):
         self.call = claim_script(self.redis)
@@ -121,6 +122,7 @@ class BareInserts:
     connections: tuple
     postgres: Postgres
     database: str
+    kind: str = "bare"
 
     def warm_up(self, connections, seconds, _label):
         self.send(connections, seconds)
@@ -172,6 +174,7 @@ class BareLone:
     postgres: Postgres
     database: str
     redis: Redis
+    kind: str = "bare"
 
     def warm_up(self, _connections, seconds, _label):
         self.call = claim_script(self.redis)

@@ -12,6 +12,7 @@ LIMIT = 3
 # Fresh subjects are claimed for in blocks, so that a subject's three claims lie a block apart.
 BLOCK = 1000
 EXHAUSTED_SUBJECTS = 2000
+EXHAUSTION_SECONDS = 60
 WARM_UPS_MOST = 20
 DRAIN_DEADLINE_SECONDS = 60
 DRAIN_LOOK_SECONDS = 0.02
@@ -42,6 +43,11 @@ class Claims:
     threads: int = 1
     # Goes round so many, whose names end in digits.
     policies: int = 1
+    is_exhausted: bool = False
+
+    @property
+    def kind(self):
+        return "perdiem" if self.server.ledger else "peer"
 
     @property
     def is_denied(self):
@@ -77,6 +83,10 @@ class Claims:
 
     def warm_up(self, connections, seconds, label):
         """Fills caches; and exhausts the subjects that are to be denied."""
+        if self.is_denied and not self.is_exhausted:
+            claims = EXHAUSTED_SUBJECTS * LIMIT // min(self.threads, connections)
+            self.send(connections, EXHAUSTION_SECONDS, f"{label}-x", requests=claims)
+            self.is_exhausted = True
         wanted = {str(self.status)}
         for attempt in range(WARM_UPS_MOST):
             report, _ = self.send(connections, seconds, f"{label}-w{attempt}")

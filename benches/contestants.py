@@ -36,6 +36,11 @@ class Ground:
         return start_redis(self.stack)
 
     @cached_property
+    def bare_redis(self):
+        """Flushed after each round: nobody's counters are there."""
+        return start_redis(self.stack)
+
+    @cached_property
     def both(self):
         """perdiem on Redis and PostgreSQL."""
         server = self.perdiem(self.postgres, "fast", self.redis)
@@ -97,7 +102,7 @@ def claims(name, title, connections, server_name, **more):
 
 
 def bare_script(ground):
-    return BareScript("bare-script", "Redis: the claim script", (64,), ground.peers_redis)
+    return BareScript("bare-script", "Redis: the claim script", (64,), ground.bare_redis)
 
 
 def bare_inserts(ground):
@@ -108,8 +113,8 @@ def bare_inserts(ground):
 def bare_lone(ground):
     title = "one call to Redis, then one INSERT"
     program = ground.programs.lone
-    postgres, database = ground.postgres, ground.bare
-    return BareLone("bare-lone", title, (1,), program, postgres, database, ground.peers_redis)
+    postgres, redis = ground.postgres, ground.bare_redis
+    return BareLone("bare-lone", title, (1,), program, postgres, ground.bare, redis)
 
 
 BOTH = "perdiem, Redis and PostgreSQL"

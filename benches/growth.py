@@ -178,12 +178,13 @@ def measure_loss(contestant, redis, rounds):
         known.append(claim("known"))
         redis.query("FLUSHALL")
         lost.append(claim("lost"))
-        measure.tell(number, contestant, CONNECTIONS, known[-1])
-        measure.tell(number, contestant, CONNECTIONS, lost[-1])
+        measure.tell(number, f"{contestant.name}-known@{CONNECTIONS}", known[-1])
+        measure.tell(number, f"{contestant.name}-lost@{CONNECTIONS}", lost[-1])
     return {
-        f"{contestant.name}-{name}": {
+        f"{contestant.name}-{name}@{CONNECTIONS}": {
             "name": f"{contestant.name}-{name}",
             "title": f"{contestant.title}: {words}",
+            "kind": contestant.kind,
             "connections": CONNECTIONS,
             "rounds": results,
         }

@@ -3,6 +3,8 @@
 import statistics
 import sys
 
+# Perdiem's, a peer's, or a limit without any service.
+KINDS = ("perdiem", "peer", "bare")
 COLUMNS = (
     "claims_per_second",
     "p50_ms",
@@ -24,6 +26,7 @@ def measure_all(contestants, rounds, seconds, warm_up_seconds):
         results[key] = {
             "name": contestant.name,
             "title": contestant.title,
+            "kind": contestant.kind,
             "connections": connections,
             "rounds": [],
         }
@@ -33,16 +36,17 @@ def measure_all(contestants, rounds, seconds, warm_up_seconds):
             contestant.warm_up(connections, warm_up_seconds, label)
             result = contestant.measure(connections, seconds, label)
             results[f"{contestant.name}@{connections}"]["rounds"].append(result)
-            tell(number, contestant, connections, result)
+            tell(number, f"{contestant.name}@{connections}", result)
     for result in results.values():
         result |= summarise(result["rounds"])
-    return results
+    # In the order of the document: whose it is, and then as they took their turns.
+    return dict(sorted(results.items(), key=lambda item: KINDS.index(item[1]["kind"])))
 
 
-def tell(number, contestant, connections, result):
+def tell(number, key, result):
     cpu = ", ".join(f"{name} {used:.1f}" for name, used in result["cpu_us_per_claim"].items())
     print(
-        f"round {number}: {contestant.name}@{connections}: "
+        f"round {number}: {key}: "
         f"{result['claims_per_second']:,.0f}/s, p50 {result['p50_ms']:.2f} ms, "
         f"p99 {result['p99_ms']:.2f} ms; CPU µs: {cpu}; others {result['other_cpus_busy']:.2f}",
         file=sys.stderr,

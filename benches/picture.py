@@ -32,13 +32,6 @@ STYLE = """
 """
 
 
-def kind(name):
-    """Whose it is: perdiem's, a peer's, or a bare limit."""
-    if name.startswith("bare-"):
-        return "bare"
-    return "peer" if name.startswith(("limitador", "flexible")) else "perdiem"
-
-
 def draw(results, caption):
     """The picture of one run's results."""
     rows = list(results.values())
@@ -60,7 +53,7 @@ def draw(results, caption):
     parts += time_grid(quickest, slowest, bottom)
     for number, row in enumerate(rows):
         y = TOP + ROW * number + ROW / 2
-        colour = kind(row["name"])
+        colour = row["kind"]
         title = f"{row['title']} · {row['connections']}"
         parts.append(text(LABELS, y + 4, title, anchor="end"))
         parts += bar(row["claims_per_second"], fastest, y, colour)

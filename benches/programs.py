@@ -49,7 +49,7 @@ def find_programs(binary=None):
 def build_lacking_crate():
     """limitador 0.14 without its storage on disk, and so without RocksDB, lacks a module of its
     own named `bin`, by which no limit without an id goes. A crate of that name stands in."""
-    library = PEERS_TARGET / "libbin.rlib"
+    library = PEERS_TARGET / "release" / "deps" / "libbin.rlib"
     library.parent.mkdir(parents=True, exist_ok=True)
     source = PEERS / "lacking" / "bin.rs"
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
@@ -59,7 +59,7 @@ def build_lacking_crate():
 
 def build(package, target, **variables):
     """Builds a package for release. Returns its programs by name."""
-    command = ["cargo", "build", "--release", "--locked", "--message-format=json"]
+    command = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)} | variables
     built = subprocess.run(
         command, cwd=package, env=environment, stdout=subprocess.PIPE, text=True

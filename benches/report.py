@@ -42,6 +42,16 @@ def others_most(results):
     return max(one["other_cpus_busy"] for row in results.values() for one in row["rounds"])
 
 
+def queue_words(results):
+    """How far the ledger was behind Redis when counted claims ended."""
+    counted = next(row for row in results.values() if "drain_seconds" in row)
+    return wrapped(
+        f"""When the load of counted claims ended, {tables.spread(counted["waiting_at_end"], 0)}
+        grants waited for the ledger, and {tables.spread(counted["drain_seconds"], 2)} s later none
+        did; that time is part of the rate."""
+    )
+
+
 def document(facts, results, grown, judged, arguments):
     others = f"{others_most(results | grown):.2f}"
     command = f"scripts/bench --seconds {arguments.seconds:g} --rounds {arguments.rounds}"
@@ -77,6 +87,8 @@ with its full pages after checkpoints; the ledger is what its tables `entries` a
 by, with their indexes.
 
 {tables.costs(results)}
+
+{queue_words(results)}
 
 ## Flat growth
 

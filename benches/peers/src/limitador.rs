@@ -2,6 +2,7 @@
 //! Redis or in memory. It takes the same requests as perdiem does, and records nothing.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use actix_web::web::{Data, Json};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
@@ -11,11 +12,12 @@ use limitador::storage::redis::AsyncRedisStorage;
 use limitador::{AsyncRateLimiter, RateLimiter};
 use serde::Deserialize;
 
+const NAMESPACE: &str = "benefit";
 const DAY_SECONDS: u64 = 86_400;
 /// More subjects than any measurement has: none is forgotten.
 const SUBJECTS_IN_MEMORY: u64 = 10_000_000;
 
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 struct Arguments {
     /// Where the counters are; in memory without it
     #[arg(long)]
@@ -30,13 +32,42 @@ struct Arguments {
 
 enum Limiter {
     Redis(AsyncRateLimiter),
-    Memory(RateLimiter),
+    Memory(Arc<RateLimiter>),
 }
 
+/// What a worker has.
 struct Peer {
     limiter: Limiter,
     namespace: Namespace,
     authorization: String,
+}
+
+impl Peer {
+    /// A worker's own connection to Redis, or what all workers have in memory.
+    async fn open(
+        arguments: Arguments,
+        memory: Arc<RateLimiter>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let limiter = match &arguments.redis_url {
+            Some(url) => {
+                let storage = AsyncRedisStorage::new(url).await?;
+                let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
+                limiter.add_limit(limit(arguments.max));
+                Limiter::Redis(limiter)
+            }
+            None => Limiter::Memory(memory),
+        };
+        Ok(Self {
+            limiter,
+            namespace: NAMESPACE.into(),
+            authorization: format!("Bearer {}", arguments.secret),
+        })
+    }
+}
+
+fn limit(max: u64) -> Limit {
+    let subject = "subject".try_into().expect("a variable");
+    Limit::new(NAMESPACE, max, DAY_SECONDS, Vec::new(), vec![subject])
 }
 
 #[derive(Deserialize)]
@@ -73,37 +104,15 @@ async fn claim(request: HttpRequest, body: Json<ClaimBody>, peer: Data<Peer>) ->
 }
 
 #[actix_web::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> std::io::Result<()> {
     let arguments = Arguments::parse();
-    let namespace: Namespace = "benefit".into();
-    let limit = Limit::new(
-        namespace.clone(),
-        arguments.max,
-        DAY_SECONDS,
-        Vec::new(),
-        vec!["subject".try_into()?],
-    );
-    let limiter = match &arguments.redis_url {
-        Some(url) => {
-            let storage = AsyncRedisStorage::new(url).await?;
-            let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
-            limiter.add_limit(limit);
-            Limiter::Redis(limiter)
-        }
-        None => {
-            let limiter = RateLimiter::new(SUBJECTS_IN_MEMORY);
-            limiter.add_limit(limit);
-            Limiter::Memory(limiter)
-        }
-    };
-    let peer = Data::new(Peer {
-        limiter,
-        namespace,
-        authorization: format!("Bearer {}", arguments.secret),
-    });
+    let memory = RateLimiter::new(SUBJECTS_IN_MEMORY);
+    memory.add_limit(limit(arguments.max));
+    let memory = Arc::new(memory);
     let server = HttpServer::new(move || {
+        let (arguments, memory) = (arguments.clone(), memory.clone());
         App::new()
-            .app_data(peer.clone())
+            .data_factory(move || Peer::open(arguments.clone(), memory.clone()))
             .route("/v1/policies/benefit/claims", web::post().to(claim))
     })
     .keep_alive(std::time::Duration::from_secs(75))
@@ -111,6 +120,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for address in server.addrs() {
         println!("serves at http://{address}");
     }
-    server.run().await?;
-    Ok(())
+    server.run().await
 }
