@@ -2,6 +2,7 @@
 //! and are answered after it is on disk.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -300,7 +301,7 @@ impl Appender {
         }
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         reach("append.decided");
-        let appending = self.ledger.append(&drafts);
+        let appending = pin!(self.ledger.append(&drafts));
         let appended = self.metrics.timed(Stage::Append, entries, appending).await;
         match appended {
             Ok(appended) => {
@@ -385,7 +386,7 @@ impl Appender {
         if look.accounts.is_empty() {
             return Ok(());
         }
-        let looking = self.ledger.look(&look);
+        let looking = pin!(self.ledger.look(&look));
         let accounts = look.accounts.len();
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");

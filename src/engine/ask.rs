@@ -1,5 +1,6 @@
 //! The first step of a claim where there are counters: Redis says no, fast.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Asker {
             })
             .collect();
         reach("ask.begun");
-        let asking = self.counters.ask(&asks);
+        let asking = pin!(self.counters.ask(&asks));
         match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
                 reach("ask.answered");

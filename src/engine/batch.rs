@@ -3,36 +3,43 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinSet;
 
 /// Takes items off a queue and works on them, as many at a time as wait (at most `most`), in
-/// at most `lanes` batches at once. Nothing waits for a batch to fill: what is there goes when
-/// a lane is free. Ends when the queue's senders are gone and it is empty, after the last
-/// batch.
+/// `lanes` batches at once. Nothing waits for a batch to fill: what is there goes when a lane is
+/// free. Ends when the queue's senders are gone and it is empty, after the last batch. A lane
+/// that panics, which is a bug, loses its batch, and another takes its place.
 pub async fn in_batches<T, F>(
-    mut queue: Receiver<T>,
+    queue: Receiver<T>,
     lanes: u32,
     most: usize,
-    work: impl Fn(Vec<T>) -> F,
+    work: impl Fn(Vec<T>) -> F + Clone + Send + 'static,
 ) where
+    T: Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let free = Arc::new(Semaphore::new(lanes as usize));
-    loop {
-        let Ok(lane) = free.clone().acquire_owned().await else {
-            return;
-        };
-        let mut batch = Vec::new();
-        if queue.recv_many(&mut batch, most).await == 0 {
-            break;
+    let queue = Arc::new(Mutex::new(queue));
+    let lane = || {
+        let (queue, work) = (queue.clone(), work.clone());
+        async move {
+            loop {
+                let mut batch = Vec::new();
+                if queue.lock().await.recv_many(&mut batch, most).await == 0 {
+                    return;
+                }
+                work(batch).await;
+            }
         }
-        let work = work(batch);
-        tokio::spawn(async move {
-            work.await;
-            drop(lane);
-        });
+    };
+    let mut running = JoinSet::new();
+    for _ in 0..lanes {
+        running.spawn(lane());
     }
-    // Every lane is free once the last batch has ended.
-    let _ = free.acquire_many(lanes).await;
+    while let Some(ended) = running.join_next().await {
+        if ended.is_err() {
+            running.spawn(lane());
+        }
+    }
 }

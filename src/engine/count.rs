@@ -1,6 +1,7 @@
 //! Redis decides alone: for policies whose grants are counted, and for those whose owner chose
 //! so for the time that the ledger does not answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -332,7 +333,7 @@ impl Counting {
 
     async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
         reach("count.begun");
-        let counting = self.counters.count(counts);
+        let counting = pin!(self.counters.count(counts));
         let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
         let answers = timed.await;
         reach("count.ended");

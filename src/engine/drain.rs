@@ -2,6 +2,7 @@
 //! instant: over the limit if it must be, and marked so.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -280,7 +281,7 @@ impl Drainer {
 
     async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
-        let appending = self.ledger.append(drafts);
+        let appending = pin!(self.ledger.append(drafts));
         self.metrics.timed(Stage::Record, entries, appending).await
     }
 

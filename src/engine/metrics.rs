@@ -1,6 +1,7 @@
 //! What is measured, in the terms of Prometheus. Labels are bounded: no subject, no policy, no
 //! key is one.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -233,7 +234,7 @@ impl Metrics {
         &self,
         stage: Stage,
         items: usize,
-        work: impl Future<Output = Result<T, E>>,
+        work: Pin<&mut impl Future<Output = Result<T, E>>>,
     ) -> Result<T, E> {
         let began = Instant::now();
         let result = work.await;

@@ -1,5 +1,6 @@
 //! Settlements: what the ledger decided goes into the counters, in bulk, after the answer.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -174,7 +175,7 @@ pub async fn settle_all(
     ledger: Ledger,
     metrics: Metrics,
 ) {
-    in_batches(queue, LANES, BATCH_MOST, |jobs| {
+    in_batches(queue, LANES, BATCH_MOST, move |jobs| {
         let (counters, ledger, metrics) = (counters.clone(), ledger.clone(), metrics.clone());
         async move {
             let mut settlements = Vec::with_capacity(jobs.len());
@@ -187,7 +188,7 @@ pub async fn settle_all(
                 answers.extend(job.answers);
             }
             reach("settle.begun");
-            let settling = counters.settle(&settlements);
+            let settling = pin!(counters.settle(&settlements));
             let count = settlements.len();
             if metrics.timed(Stage::Settle, count, settling).await.is_err() {
                 tracing::debug!(count, "settlements were lost");

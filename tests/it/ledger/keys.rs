@@ -1,15 +1,11 @@
 //! Keys in the ledger: their versions, and those of ledgers that had none yet.
 
-use std::path::Path;
-
 use perdiem::domain::key::{Key, KeyRule, Role};
 use perdiem::domain::policy::PolicyName;
 use perdiem::ledger::{KeyChange, Ledger};
-use sqlx::migrate::Migrator;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
-use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::older::older_ledger;
 use crate::support::app::{Ground, NOON, Stack, instant};
 use crate::support::desk::{Desk, another_ledger, on_every_store, put, rule};
 
@@ -219,28 +215,9 @@ async fn many_at_once_have_an_order(stack: Stack) {
     assert_eq!(rest, start + 64);
 }
 
-/// The migrations up to a version, in a folder of their own.
-fn older_migrations(store: &str, last: &str) -> TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let migrations = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("migrations")
-        .join(store);
-    for file in std::fs::read_dir(migrations).expect("a folder") {
-        let file = file.expect("a file");
-        if file.file_name().to_str().expect("a name") < last {
-            std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
-        }
-    }
-    folder
-}
-
 async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
     let ground = Ground::new(stack);
-    let url = &ground.database_url;
     let is_postgres = stack == Stack::Postgres;
-    let store = if is_postgres { "postgres" } else { "sqlite" };
-    let folder = older_migrations(store, "0004");
-    let migrator = Migrator::new(folder.path()).await.expect("migrations");
     // As each store writes ids, hashes and instants.
     let (bytes, at) = match is_postgres {
         true => ("'\\x{}'", "'2026-11-21T03:04:05.678901Z'"),
@@ -267,29 +244,7 @@ async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
             hex(number, 2)
         ));
     }
-    if is_postgres {
-        let pool = PgPool::connect(url).await.expect("a pool");
-        migrator.run(&pool).await.expect("it is migrated");
-        for sql in statements {
-            sqlx::query(AssertSqlSafe(sql))
-                .execute(&pool)
-                .await
-                .expect("a row");
-        }
-        pool.close().await;
-    } else {
-        let pool = SqlitePool::connect(&format!("{url}?mode=rwc"))
-            .await
-            .expect("a pool");
-        migrator.run(&pool).await.expect("it is migrated");
-        for sql in statements {
-            sqlx::query(AssertSqlSafe(sql))
-                .execute(&pool)
-                .await
-                .expect("a row");
-        }
-        pool.close().await;
-    }
+    older_ledger(&ground, stack, "0004", statements).await;
     let ledger = another_ledger(&ground).await;
     assert_eq!(ledger.revision().await.expect("a revision"), 9);
     let expected = [1, 2].map(|number| Key {

@@ -3,6 +3,7 @@
 mod append;
 mod corrections;
 mod keys;
+mod older;
 mod open;
 mod overrides;
 mod policies;

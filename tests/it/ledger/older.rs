@@ -1,0 +1,134 @@
+//! Ledgers that an older perdiem made, and what becomes of them.
+
+use std::path::Path;
+
+use perdiem::domain::grant::Total;
+use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::window::{Per, Window};
+use perdiem::ledger::Look;
+use sqlx::migrate::Migrator;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::support::app::{Ground, Stack, instant};
+use crate::support::desk::{another_ledger, on_every_store};
+
+on_every_store!(totals_of_an_older_ledger_are_written_anew);
+
+/// Makes a ledger with the migrations before `last`, and rows in it.
+pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements: Vec<String>) {
+    let url = &ground.database_url;
+    let is_postgres = stack == Stack::Postgres;
+    let store = if is_postgres { "postgres" } else { "sqlite" };
+    let folder = older_migrations(store, last);
+    let migrator = Migrator::new(folder.path()).await.expect("migrations");
+    if is_postgres {
+        let pool = PgPool::connect(url).await.expect("a pool");
+        migrator.run(&pool).await.expect("it is migrated");
+        for sql in statements {
+            sqlx::query(AssertSqlSafe(sql))
+                .execute(&pool)
+                .await
+                .expect("a row");
+        }
+        pool.close().await;
+    } else {
+        let pool = SqlitePool::connect(&format!("{url}?mode=rwc"))
+            .await
+            .expect("a pool");
+        migrator.run(&pool).await.expect("it is migrated");
+        for sql in statements {
+            sqlx::query(AssertSqlSafe(sql))
+                .execute(&pool)
+                .await
+                .expect("a row");
+        }
+        pool.close().await;
+    }
+}
+
+/// The migrations up to a version, in a folder of their own.
+fn older_migrations(store: &str, last: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let migrations = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("migrations")
+        .join(store);
+    for file in std::fs::read_dir(migrations).expect("a folder") {
+        let file = file.expect("a file");
+        if file.file_name().to_str().expect("a name") < last {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
+        }
+    }
+    folder
+}
+
+async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
+    let ground = Ground::new(stack);
+    let account = AccountId(Uuid::from_u128(1));
+    let id = |number: u128| EntryId(Uuid::from_u128(number));
+    // As each store writes ids and instants.
+    let (written, at) = match stack {
+        Stack::Postgres => (|id: Uuid| format!("'{id}'"), "'2026-11-21T03:04:05Z'"),
+        _ => (|id: Uuid| format!("x'{}'", id.simple()), "1795230245000000"),
+    };
+    let row = |number: u64, totals: &str| {
+        format!(
+            "INSERT INTO entries (number, at, units, policy, policy_version, kind, account, id,
+                 totals) VALUES ({number}, {at}, 1, 1, 1, 1, {}, {}, '{totals}')",
+            written(account.0),
+            written(id(number.into()).0)
+        )
+    };
+    let statements = vec![
+        row(1, r#"[["minute",9007199254740991,1,-60,0]]"#),
+        row(
+            2,
+            r#"[["month",30,2,1761955200,1764547200],["minute",3,1,1795230240,1795230300]]"#,
+        ),
+    ];
+    older_ledger(&ground, stack, "0007", statements).await;
+
+    let ledger = another_ledger(&ground).await;
+    let look = Look {
+        accounts: vec![account],
+        entries: vec![id(1)],
+        ..Look::default()
+    };
+    let seen = ledger.look(&look).await.expect("a look");
+    let total = |per, max, used, start: &str, end: &str| Total {
+        per,
+        max,
+        used,
+        window: Window {
+            start: instant(start),
+            end: instant(end),
+        },
+    };
+    let most = (1 << 53) - 1;
+    let first = [total(
+        Per::Minute,
+        most,
+        1,
+        "1969-12-31T23:59:00Z",
+        "1970-01-01T00:00:00Z",
+    )];
+    assert_eq!(seen.entries[0].line.totals, first);
+    let last = [
+        total(
+            Per::Month,
+            30,
+            2,
+            "2025-11-01T00:00:00Z",
+            "2025-12-01T00:00:00Z",
+        ),
+        total(
+            Per::Minute,
+            3,
+            1,
+            "2026-11-21T03:04:00Z",
+            "2026-11-21T03:05:00Z",
+        ),
+    ];
+    assert_eq!(seen.lines[&account].totals, last);
+}
