@@ -12,6 +12,8 @@ from contestants import BATCH, BATCH_CONNECTIONS
 from growth import DAYS, SUBJECTS_AFTER_LOSS
 from programs import ROOT
 
+# Written by hand: what stands in the way of what was not reached, with its own heading.
+FINDINGS = ROOT / "benches" / "findings.md"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
@@ -40,6 +42,11 @@ def wrapped(paragraph):
 def others_most(results):
     """The largest load of all else in any round, in cores."""
     return max(one["other_cpus_busy"] for row in results.values() for one in row["rounds"])
+
+
+def findings():
+    """What people found out about these numbers, where they wrote it down."""
+    return f"\n{FINDINGS.read_text()}" if FINDINGS.exists() else ""
 
 
 def queue_words(results):
@@ -78,7 +85,7 @@ Each ratio is taken within a round; the median of the rounds counts. The names a
 `scripts/bench` and their connections.
 
 {tables.goals(judged)}
-
+{findings()}
 ## What it costs
 
 User and system time from the operating system, divided by the answered claims; PostgreSQL with all
@@ -110,8 +117,8 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
 
 ## What was measured
 
-- The load generator is `benches/peers/src/load.rs`, {arguments.load_threads} thread(s). Each
-  connection sends its next claim when it has the answer to the last one, so a latency is the time
+- The load generator is `benches/peers/src/load.rs`, on {arguments.load_threads} thread(s). Each connection
+  sends its next claim when it has the answer to the last one, so a latency is the time
   of one claim among all that are under way; a lone client's is that on 1 connection.
 - Each claim is a `POST` with a bearer key, an `Idempotency-Key` of its own, and a subject in a
   JSON body; perdiem and its peers get the same bytes. The policy is "{LIMIT} per day"; three
