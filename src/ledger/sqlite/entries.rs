@@ -363,9 +363,8 @@ const LAST_LINES: Batched = batched!(
     "WITH wanted (account) AS (VALUES ",
     "(?)",
     ") SELECT last.account, last.number, at, policy_version, lapses_at, totals
-     FROM wanted CROSS JOIN entries AS last
-     WHERE last.account = wanted.account AND last.number = (
-         SELECT MAX(number) FROM entries WHERE account = wanted.account
+     FROM wanted CROSS JOIN entries AS last ON last.rowid = (
+         SELECT rowid FROM entries WHERE account = wanted.account ORDER BY number DESC LIMIT 1
      )"
 );
 
@@ -397,10 +396,9 @@ const REFUSED: Batched = batched!(
      AS (VALUES ",
     "(?,?,?,?,?,?,?,?,?)",
     ") SELECT draft.account
-     FROM draft LEFT JOIN entries AS last
-         ON last.account = draft.account AND last.number = (
-             SELECT MAX(number) FROM entries WHERE account = draft.account
-         )
+     FROM draft LEFT JOIN entries AS last ON last.rowid = (
+         SELECT rowid FROM entries WHERE account = draft.account ORDER BY number DESC LIMIT 1
+     )
      WHERE draft.account IS NOT NULL AND (
          COALESCE(last.number, 0) <> draft.number OR last.totals IS NOT draft.totals
          OR last.at IS NOT draft.at OR last.policy_version IS NOT draft.policy_version

@@ -14,6 +14,7 @@ on_every_store!(
     a_stale_line_is_refused,
     a_line_that_never_was_is_refused,
     a_batch_may_win_some_and_lose_some,
+    a_batch_may_be_of_any_width,
     a_batch_sent_twice_stands_once,
     a_taken_first_key_is_refused,
     a_taken_later_key_undoes_the_batch,
@@ -103,6 +104,38 @@ async fn a_batch_may_win_some_and_lose_some(stack: Stack) {
     assert_eq!(appended, won.into());
     for (subject, entries) in [("a", 3), ("b", 2), ("c", 1), ("d", 0), ("e", 2)] {
         assert_eq!(desk.entries(subject).await, entries, "{subject}");
+    }
+}
+
+/// A store may send rows in portions; what is looked for is found across them, each entry once.
+async fn a_batch_may_be_of_any_width(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    for width in [1, 8, 9, 64, 65, 130] {
+        let subjects: Vec<String> = (0..width).map(|place| format!("{width}-{place}")).collect();
+        let of = |subject: &String| {
+            desk.draft_of(subject, None, &[(1, Some(subject.as_str())), (2, None)])
+        };
+        let mut batch: Vec<Draft> = subjects.iter().map(of).collect();
+        let appended = desk.ledger.append(&batch).await.expect("an answer");
+        assert_eq!(appended.len(), width);
+        let look = Look {
+            accounts: batch.iter().map(|draft| draft.account).collect(),
+            keys: batch
+                .iter()
+                .filter_map(|draft| draft.entries[0].key)
+                .collect(),
+            entries: batch.iter().map(|draft| draft.entries[0].id).collect(),
+            ..Look::default()
+        };
+        let seen = desk.ledger.look(&look).await.expect("a look");
+        assert_eq!((seen.lines.len(), seen.entries.len()), (width, width));
+        for draft in &batch {
+            assert_eq!(seen.lines[&draft.account], draft.entries[1].line);
+        }
+        // All of them stand already, but for one that is new.
+        batch.push(desk.draft(&format!("{width} and one"), None, 1));
+        let appended = desk.ledger.append(&batch).await.expect("an answer");
+        assert_eq!(appended, [batch[width].account].into());
     }
 }
 
