@@ -26,7 +26,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     let account = scene.literal(scene.account("member-42").0);
     scene
         .sql(&format!(
-            "UPDATE entries SET totals = replace(totals, ',5,2,', ',5,1,')
+            "UPDATE entries SET totals = replace(totals, 'd5,2,', 'd5,1,')
              WHERE number = 2 AND account = {account}"
         ))
         .await;
@@ -59,7 +59,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     // Put right by hand: the newest report says so.
     scene
         .sql(&format!(
-            "UPDATE entries SET totals = replace(totals, ',5,1,', ',5,2,')
+            "UPDATE entries SET totals = replace(totals, 'd5,1,', 'd5,2,')
              WHERE number = 2 AND account = {account}"
         ))
         .await;
@@ -157,7 +157,7 @@ async fn planted_faults_are_found(stack: Stack) {
             "an entry of nobody",
             Box::new(|scene| {
                 let account = scene.literal(Uuid::new_v4());
-                let totals = "replace(totals, ',5,2,', ',5,1,')".to_owned();
+                let totals = "replace(totals, 'd5,2,', 'd5,1,')".to_owned();
                 let columns = [
                     ("account", account),
                     ("number", "1".to_owned()),

@@ -45,7 +45,7 @@ async fn a_report_can_be_read() {
 
     // An alarm is not healed.
     scene.open_the_ledger().await;
-    let lower = "UPDATE entries SET totals = replace(totals, ',5,1,', ',5,0,') WHERE number = 1";
+    let lower = "UPDATE entries SET totals = replace(totals, 'd5,1,', 'd5,0,') WHERE number = 1";
     scene.sql(lower).await;
     for args in [&["--apply"][..], &[]] {
         let (code, stdout, _) = perdiem(&scene.app, args).await;
