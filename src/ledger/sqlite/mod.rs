@@ -31,8 +31,6 @@ pub use grants::Snapshot;
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
 
 const READ_CONNECTIONS: u32 = 8;
-/// What the writer keeps in memory of the file, in KiB, as SQLite wants it written.
-const WRITER_CACHE: &str = "-65536";
 /// How many pages may stand in the log before the writer carries them over into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// How long an opening waits for others to finish theirs.
@@ -98,7 +96,6 @@ impl Store {
             .test_before_acquire(false)
             .connect_lazy_with(
                 base.clone()
-                    .pragma("cache_size", WRITER_CACHE)
                     .pragma("temp_store", "MEMORY")
                     .pragma("wal_autocheckpoint", CHECKPOINT_PAGES),
             );
