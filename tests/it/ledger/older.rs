@@ -68,9 +68,14 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
     let account = AccountId(Uuid::from_u128(1));
     let id = |number: u128| EntryId(Uuid::from_u128(number));
     // As each store writes ids and instants.
-    let (written, at) = match stack {
-        Stack::Postgres => (|id: Uuid| format!("'{id}'"), "'2026-11-21T03:04:05Z'"),
-        _ => (|id: Uuid| format!("x'{}'", id.simple()), "1795230245000000"),
+    let is_postgres = stack == Stack::Postgres;
+    let written = |id: Uuid| match is_postgres {
+        true => format!("'{id}'"),
+        false => format!("x'{}'", id.simple()),
+    };
+    let at = match is_postgres {
+        true => "'2026-11-21T03:04:05Z'",
+        false => "1795230245000000",
     };
     let row = |number: u64, totals: &str| {
         format!(
