@@ -17,7 +17,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -35,6 +36,8 @@ static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 const CLAIM_CONNECTIONS: u32 = 6;
 /// Connections for all else: lists, exports, edits.
 const QUERY_CONNECTIONS: u32 = 8;
+/// How long a connection for claims may take to make. Claims do not wait so long for it.
+const CLAIM_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -92,14 +95,15 @@ impl Store {
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
             .options([("enable_seqscan", "off"), ("jit", "off")]);
-        let claim_pool = || {
+        let claim_pool = |acquire_timeout| {
             PgPoolOptions::new()
                 .max_connections(CLAIM_CONNECTIONS)
-                .acquire_timeout(options.claim_timeout / 3)
+                .acquire_timeout(acquire_timeout)
                 .test_before_acquire(false)
                 .connect_lazy_with(base.clone())
         };
-        let (claims, turns) = (claim_pool(), claim_pool());
+        let claims = claim_pool(CLAIM_CONNECT_TIMEOUT);
+        let turns = claim_pool(options.claim_timeout / 3);
         Ok(Self {
             claims,
             turns,
@@ -114,13 +118,27 @@ impl Store {
         &self.identity
     }
 
+    /// A connection, if there is one in time. To make one goes on when nobody waits for it any
+    /// more: otherwise there would never be one where that takes longer.
+    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        if let Some(connection) = self.claims.try_acquire() {
+            return Ok(connection);
+        }
+        let claims = self.claims.clone();
+        let acquiring = tokio::spawn(async move { claims.acquire().await });
+        match timeout(self.claim_timeout / 3, acquiring).await {
+            Ok(Ok(acquired)) => acquired,
+            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut),
+        }
+    }
+
     /// Runs statements that claims wait for. A connection that does not answer in time is
     /// given up: its path may be dead, and what it carried may or may not have been committed.
     async fn in_time<T>(
         &self,
         statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, LedgerError> {
-        let mut connection = self.claims.acquire().await?;
+        let mut connection = self.connection().await?;
         match timeout(self.claim_timeout, statements(&mut connection)).await {
             Ok(result) => Ok(result?),
             Err(_) => {
