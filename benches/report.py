@@ -146,7 +146,9 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
 - **Limitador** is the crate behind a minimal server of ours (`benches/peers/src/limitador.rs`):
   actix-web with as many workers as cores, as perdiem's, release, LTO. It looks at the same key,
   reads the same body, and answers with less. On Redis it takes its storage that asks Redis for
-  every check (`AsyncRedisStorage`, not the cached one): one call to look and one to count. It
+  every check (`AsyncRedisStorage`, not the cached one): one call to look and one to count. All workers share
+  its connection, as in Limitador's own server; with a connection a worker, which that server does
+  not offer, it takes less, so that is shown too. It
   records nothing, remembers no `Idempotency-Key`, may go over a limit when checks race (its own
   source says so), and counts a day from a subject's first claim on.
 - **rate-limiter-flexible** runs behind node's own HTTP server, in one process as node does. It

@@ -166,8 +166,8 @@ def start_peer(stack, name, command, redis=None):
     return Server(address, secret, processes, redis=redis)
 
 
-def start_limitador(stack, programs, redis=None):
-    return start_peer(stack, "peer", [programs.limitador], redis)
+def start_limitador(stack, programs, redis=None, options=()):
+    return start_peer(stack, "peer", [programs.limitador, *options], redis)
 
 
 def start_flexible(stack, redis):

@@ -12,7 +12,8 @@ class Target:
     value: str
     ours: str
     theirs: str
-    bound: float
+    # None where nothing was wanted.
+    bound: float | None
     is_most: bool = False
 
 
@@ -31,9 +32,12 @@ def at_most(bound, what, value, ours, theirs=LIMITADOR):
 TARGETS = [
     at_least(1.1, "durable grants, against Limitador on Redis", RATE, "granted@64"),
     at_least(1.4, "the same", RATE, "granted@256", "limitador-redis@256"),
-    at_most(1.0, "p99 of the same", P99, "granted@64"),
+    at_least(None, "the same, a connection a worker", RATE, "granted@64", "limitador-redis-each@64"),
+    at_least(None, "the same", RATE, "granted@256", "limitador-redis-each@256"),
+    at_most(1.0, "p99 of durable grants, against Limitador on Redis", P99, "granted@64"),
     at_most(1.0, "the same", P99, "granted@256", "limitador-redis@256"),
     at_least(2.0, "denied claims, against Limitador on Redis", RATE, "denied@64"),
+    at_least(None, "the same, denied too", RATE, "denied@64", "limitador-denied@64"),
     at_least(1.3, "counted claims, against Limitador on Redis", RATE, "counted@64"),
     at_least(
         3.5,
