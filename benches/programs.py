@@ -59,7 +59,8 @@ def build_lacking_crate():
 
 def build(package, target, **variables):
     """Builds a package for release. Returns its programs by name."""
-    command = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
+    command = ["cargo", "build", "--release", "--locked"]
+    command += ["--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)} | variables
     built = subprocess.run(
         command, cwd=package, env=environment, stdout=subprocess.PIPE, text=True
