@@ -61,6 +61,11 @@ class Ground:
         return start_limitador(self.stack, self.programs, self.peers_redis)
 
     @cached_property
+    def limitador_each(self):
+        options = ["--connection-a-worker"]
+        return start_limitador(self.stack, self.programs, self.peers_redis, options)
+
+    @cached_property
     def limitador_in_memory(self):
         return start_limitador(self.stack, self.programs)
 
@@ -121,6 +126,12 @@ BOTH = "perdiem, Redis and PostgreSQL"
 # By name: on how many connections, and how each is made. Those that are compared stand together.
 CONTESTANTS = [
     claims("limitador-redis", "Limitador on Redis", (64, 256), "limitador"),
+    claims(
+        "limitador-redis-each",
+        "Limitador on Redis, a connection a worker",
+        (64, 256),
+        "limitador_each",
+    ),
     claims("granted", f"{BOTH}: granted", (64, 256, 1), "both"),
     ("bare-lone", (1,), bare_lone),
     claims("three-limits", f"{BOTH}: three limits", (64,), "both", policy="three"),

@@ -28,8 +28,9 @@ class Programs:
     lone: str
 
 
-def find_programs(binary=None):
-    """Builds perdiem, unless a binary is named, and what it is measured with and against."""
+def find_programs(binary=None, built_peers=None):
+    """Builds perdiem, unless a binary is named, and what it is measured with and against, unless
+    a folder of that is."""
     run([ROOT / "scripts" / "install-test-tools", "--bench"])
     needed = ["redis-server", "redis-cli", "redis-benchmark", "setpriv", "findmnt", "cargo"]
     missing = [name for name in [*needed, "node", "npm"] if not shutil.which(name)]
@@ -38,7 +39,12 @@ def find_programs(binary=None):
         missing.insert(0, "postgres")
     if missing:
         raise Trouble(f"missing: {', '.join(missing)}")
-    peers = build(PEERS, PEERS_TARGET, RUSTFLAGS=f"--extern bin={build_lacking_crate()}")
+    if built_peers:
+        names = ("load", "limitador-server", "lone")
+        peers = {name: os.path.join(os.path.abspath(built_peers), name) for name in names}
+    else:
+        lacking = build_lacking_crate()
+        peers = build(PEERS, PEERS_TARGET, RUSTFLAGS=f"--extern bin={lacking}")
     install_node_peer()
     perdiem = os.path.abspath(binary) if binary else build(ROOT, ROOT / "target")["perdiem"]
     return Programs(
@@ -52,14 +58,14 @@ def build_lacking_crate():
     library = PEERS_TARGET / "release" / "deps" / "libbin.rlib"
     library.parent.mkdir(parents=True, exist_ok=True)
     source = PEERS / "lacking" / "bin.rs"
-    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        run(["rustc", "--crate-type=rlib", "--edition=2024", "-O", "-o", library, source])
+    run(["rustc", "--crate-type=rlib", "--edition=2024", "-O", "-o", library, source])
     return library
 
 
 def build(package, target, **variables):
     """Builds a package for release. Returns its programs by name."""
-    command = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
+    command = ["cargo", "build", "--release", "--locked"]
+    command += ["--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)} | variables
     built = subprocess.run(
         command, cwd=package, env=environment, stdout=subprocess.PIPE, text=True

@@ -117,8 +117,8 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
 
 ## What was measured
 
-- The load generator is `benches/peers/src/load.rs`, on {arguments.load_threads} thread(s). Each connection
-  sends its next claim when it has the answer to the last one, so a latency is the time
+- The load generator is `benches/peers/src/load.rs`, on {arguments.load_threads} thread(s). Each
+  connection sends its next claim when it has the answer to the last one, so a latency is the time
   of one claim among all that are under way; a lone client's is that on 1 connection.
 - Each claim is a `POST` with a bearer key, an `Idempotency-Key` of its own, and a subject in a
   JSON body; perdiem and its peers get the same bytes. The policy is "{LIMIT} per day"; three
@@ -146,9 +146,11 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
 - **Limitador** is the crate behind a minimal server of ours (`benches/peers/src/limitador.rs`):
   actix-web with as many workers as cores, as perdiem's, release, LTO. It looks at the same key,
   reads the same body, and answers with less. On Redis it takes its storage that asks Redis for
-  every check (`AsyncRedisStorage`, not the cached one): one call to look and one to count. It
-  records nothing, remembers no `Idempotency-Key`, may go over a limit when checks race (its own
-  source says so), and counts a day from a subject's first claim on.
+  every check (`AsyncRedisStorage`, not the cached one): one call to look and one to count. All
+  workers share its connection, as in Limitador's own server; with a connection a worker, which that
+  server does not offer, it takes less, so that is shown too. It records nothing, remembers no
+  `Idempotency-Key`, may go over a limit when checks race (its own source says so), and counts a day
+  from a subject's first claim on.
 - **rate-limiter-flexible** runs behind node's own HTTP server, in one process as node does. It
   records nothing, and remembers no key.
 - **The bare limits** have no service before them. `redis-benchmark` calls the script by which

@@ -8,7 +8,7 @@ import secrets
 import socket
 import subprocess
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ledgers import PostgresLedger, SqliteLedger
 from processes import (
@@ -74,13 +74,11 @@ class Server:
     # None of what records nothing.
     ledger: PostgresLedger | SqliteLedger | None = None
     redis: Redis | None = None
-    policies: set[str] = field(default_factory=set)
 
     def put_policy(self, name, limits, **more):
         """Makes a policy whose days end far from now."""
         rule = {"time_zone": zone_where_it_is_noon(), "limits": limits} | more
         self.request("PUT", f"/v1/policies/{name}", rule)
-        self.policies.add(name)
 
     def request(self, method, path, body):
         request = urllib.request.Request(
@@ -166,8 +164,8 @@ def start_peer(stack, name, command, redis=None):
     return Server(address, secret, processes, redis=redis)
 
 
-def start_limitador(stack, programs, redis=None):
-    return start_peer(stack, "peer", [programs.limitador], redis)
+def start_limitador(stack, programs, redis=None, options=()):
+    return start_peer(stack, "peer", [programs.limitador, *options], redis)
 
 
 def start_flexible(stack, redis):

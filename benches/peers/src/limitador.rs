@@ -12,6 +12,8 @@ use limitador::storage::redis::AsyncRedisStorage;
 use limitador::{AsyncRateLimiter, RateLimiter};
 use serde::Deserialize;
 
+type Failure = Box<dyn std::error::Error>;
+
 const NAMESPACE: &str = "benefit";
 const DAY_SECONDS: u64 = 86_400;
 /// More subjects than any measurement has: none is forgotten.
@@ -28,34 +30,49 @@ struct Arguments {
     /// How many claims a subject has a day
     #[arg(long, default_value_t = 3)]
     max: u64,
+    /// A connection to Redis for each worker. Without it all share one, as in Limitador's own
+    /// server
+    #[arg(long)]
+    connection_a_worker: bool,
 }
 
 enum Limiter {
     Redis(AsyncRateLimiter),
-    Memory(Arc<RateLimiter>),
+    Memory(RateLimiter),
+}
+
+impl Limiter {
+    async fn open(arguments: &Arguments) -> Result<Self, Failure> {
+        let subject = "subject".try_into()?;
+        let limit = Limit::new(NAMESPACE, arguments.max, DAY_SECONDS, Vec::new(), [subject]);
+        Ok(match &arguments.redis_url {
+            Some(url) => {
+                let storage = AsyncRedisStorage::new(url).await?;
+                let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
+                limiter.add_limit(limit);
+                Self::Redis(limiter)
+            }
+            None => {
+                let limiter = RateLimiter::new(SUBJECTS_IN_MEMORY);
+                limiter.add_limit(limit);
+                Self::Memory(limiter)
+            }
+        })
+    }
 }
 
 /// What a worker has.
 struct Peer {
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     namespace: Namespace,
     authorization: String,
 }
 
 impl Peer {
-    /// A worker's own connection to Redis, or what all workers have in memory.
-    async fn open(
-        arguments: Arguments,
-        memory: Arc<RateLimiter>,
-    ) -> Result<Self, Box<dyn std::error::Error>> {
-        let limiter = match &arguments.redis_url {
-            Some(url) => {
-                let storage = AsyncRedisStorage::new(url).await?;
-                let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
-                limiter.add_limit(limit(arguments.max));
-                Limiter::Redis(limiter)
-            }
-            None => Limiter::Memory(memory),
+    async fn open(arguments: Arguments, shared: Option<Arc<Limiter>>) -> Result<Self, Failure> {
+        let limiter = match shared {
+            Some(limiter) => limiter,
+            None => Arc::new(Limiter::open(&arguments).await?),
         };
         Ok(Self {
             limiter,
@@ -63,11 +80,6 @@ impl Peer {
             authorization: format!("Bearer {}", arguments.secret),
         })
     }
-}
-
-fn limit(max: u64) -> Limit {
-    let subject = "subject".try_into().expect("a variable");
-    Limit::new(NAMESPACE, max, DAY_SECONDS, Vec::new(), vec![subject])
 }
 
 #[derive(Deserialize)]
@@ -87,7 +99,7 @@ async fn claim(request: HttpRequest, body: Json<ClaimBody>, peer: Data<Peer>) ->
     let ClaimBody { subject, units } = body.into_inner();
     let context = Context::from(HashMap::from([("subject".to_owned(), subject)]));
     let units = units.unwrap_or(1);
-    let checked = match &peer.limiter {
+    let checked = match &*peer.limiter {
         Limiter::Redis(limiter) => {
             let check = limiter.check_rate_limited_and_update(&peer.namespace, &context, units);
             check.await
@@ -104,15 +116,16 @@ async fn claim(request: HttpRequest, body: Json<ClaimBody>, peer: Data<Peer>) ->
 }
 
 #[actix_web::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> Result<(), Failure> {
     let arguments = Arguments::parse();
-    let memory = RateLimiter::new(SUBJECTS_IN_MEMORY);
-    memory.add_limit(limit(arguments.max));
-    let memory = Arc::new(memory);
+    let shared = match arguments.connection_a_worker {
+        true => None,
+        false => Some(Arc::new(Limiter::open(&arguments).await?)),
+    };
     let server = HttpServer::new(move || {
-        let (arguments, memory) = (arguments.clone(), memory.clone());
+        let (arguments, shared) = (arguments.clone(), shared.clone());
         App::new()
-            .data_factory(move || Peer::open(arguments.clone(), memory.clone()))
+            .data_factory(move || Peer::open(arguments.clone(), shared.clone()))
             .route("/v1/policies/benefit/claims", web::post().to(claim))
     })
     .keep_alive(std::time::Duration::from_secs(75))
@@ -120,5 +133,6 @@ async fn main() -> std::io::Result<()> {
     for address in server.addrs() {
         println!("serves at http://{address}");
     }
-    server.run().await
+    server.run().await?;
+    Ok(())
 }
