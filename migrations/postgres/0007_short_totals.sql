@@ -12,8 +12,4 @@ CREATE FUNCTION pg_temp.short_totals(totals text) RETURNS text LANGUAGE sql AS $
     FROM json_array_elements(totals::json) WITH ORDINALITY AS totals (total, place)
 $$;
 
--- What grows at its end is never split in the middle: its pages can be full.
-ALTER INDEX entries_id SET (fillfactor = 100);
-ALTER INDEX entries_policy SET (fillfactor = 100);
-
 ALTER TABLE entries ALTER COLUMN totals TYPE text USING pg_temp.short_totals(totals);
