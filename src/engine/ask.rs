@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Receiver, Sender, WeakSender};
 use tokio::time::{Instant, sleep};
 
 use super::batch::in_batches;
-use super::denied::end_denied;
+use super::denied::Denied;
 use super::drain::DrainSignal;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Asked, Hint, Pending, Undecided, send};
@@ -18,11 +18,10 @@ use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Sums, Verdict, decide};
 use crate::faults::reach;
-use crate::ledger::Ledger;
 
 /// A counter may deny for so long after the ledger confirmed it.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
-const LANES: u32 = 4;
+const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
 /// How long a claim waits before it looks again whether older grants still wait.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
@@ -31,12 +30,12 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 pub struct Asker {
     /// The counters.
     pub counters: Counters,
-    /// Which keys have their grants.
-    pub ledger: Ledger,
     /// The source of time.
     pub clock: Clock,
     /// Whether they are fresh decides whether a counter may deny.
     pub policies: Arc<Policies>,
+    /// Where claims go that the counters deny.
+    pub deny: Sender<Denied>,
     /// Where claims go that the counters do not deny.
     pub append: Sender<Pending>,
     /// Where claims go that Redis decides.
@@ -73,33 +72,28 @@ impl Asker {
         match self.metrics.timed(Stage::Ask, asks.len(), asking).await {
             Ok(answers) => {
                 reach("ask.answered");
-                let mut denied = Vec::new();
                 for (mut claim, answer) in claims.into_iter().zip(answers) {
                     claim.may_wait = answer.grants_wait;
                     match answer.grants_wait && claim.waits_for_queue() {
                         true => self.wait_for_ledger(claim),
-                        false => denied.extend(self.judge(claim, answer.counter)),
+                        false => self.judge(claim, answer.counter),
                     }
                 }
-                // Whoever appends tries again until the claim's deadline.
-                let unsure = end_denied(&self.ledger, denied).await;
-                unsure.into_iter().for_each(|claim| self.send_on(claim));
             }
             // The ledger decides alone.
             Err(Unavailable) => claims.into_iter().for_each(|claim| self.send_on(claim)),
         }
     }
 
-    /// Sends a claim on, or returns it with its denial.
-    fn judge(&self, mut claim: Pending, counter: Option<Counter>) -> Option<(Pending, Refusal)> {
+    /// Sends a claim on: to be denied, or to the ledger.
+    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
         let Some(counter) = counter else {
             claim.asked = Asked {
                 seen: None,
                 hint: Some(Hint::NoEntries),
                 wants_keys: claim.work.key.is_some(),
             };
-            self.send_on(claim);
-            return None;
+            return self.send_on(claim);
         };
         let now = self.clock.now();
         let line = Some(&counter.line);
@@ -122,7 +116,12 @@ impl Asker {
             Ok(Verdict::Refused(refusal @ Refusal::Denied(_)))
                 if self.may_deny(&claim, &counter, now) =>
             {
-                return Some((claim, refusal));
+                let denied = Denied { claim, refusal };
+                return match denied.claim.work.key {
+                    // Only a key could have a grant that the counter does not tell.
+                    Some(_) => send(&self.deny, denied),
+                    None => denied.end(),
+                };
             }
             Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)) if !counter.knows_key => {
                 claim.asked.hint = Some(Hint::Line(counter.line));
@@ -131,7 +130,6 @@ impl Asker {
             Ok(Verdict::Granted(_) | Verdict::WouldDeny(_) | Verdict::Refused(_)) | Err(_) => {}
         }
         self.send_on(claim);
-        None
     }
 
     /// Grants of the account that Redis decided are on their way into the ledger: the claim

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Receiver, WeakSender};
 
 use super::ask::CONFIRMED;
 use super::batch::in_batches;
-use super::denied::end_denied;
+use super::denied::{Denied, end_denied};
 use super::drain::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
@@ -114,7 +114,7 @@ impl Counting {
                     if word == LedgerWord::NotAsked && claim.sent.is_none() =>
                 {
                     let refusal = denial(&claim, used, now);
-                    denied.push((claim, refusal));
+                    denied.push(Denied { claim, refusal });
                 }
                 answer => self.end(claim, answer, now),
             }

@@ -1,46 +1,79 @@
 //! Denials by counters, which no retry of a grant may get.
 
-use super::pending::{Outcome, Pending};
+use tokio::sync::mpsc::{Receiver, Sender};
+
+use super::batch::in_batches;
+use super::pending::{Outcome, Pending, send};
 use crate::domain::account::Refusal;
 use crate::ledger::{Ledger, Look};
+
+const LANES: u32 = 2;
+const BATCH_MOST: usize = 256;
+
+/// A claim that its counter denies.
+pub struct Denied {
+    /// It.
+    pub claim: Pending,
+    /// How.
+    pub refusal: Refusal,
+}
+
+impl Denied {
+    /// Ends the claim.
+    pub fn end(self) {
+        let policy = self.claim.work.policy.clone();
+        self.claim.end(Ok(Outcome::Refused(policy, self.refusal)));
+    }
+}
+
+impl From<Denied> for Pending {
+    fn from(denied: Denied) -> Self {
+        denied.claim
+    }
+}
+
+/// Takes denied claims off their queue and ends them; sends those on about which the ledger did
+/// not answer. A queue of their own makes wide batches of them, and holds no other claim up.
+pub async fn end_all_denied(ledger: Ledger, append: Sender<Pending>, queue: Receiver<Denied>) {
+    in_batches(queue, LANES, BATCH_MOST, move |denied| {
+        let (ledger, append) = (ledger.clone(), append.clone());
+        async move {
+            let unsure = end_denied(&ledger, denied).await;
+            unsure.into_iter().for_each(|claim| send(&append, claim));
+        }
+    })
+    .await;
+}
 
 /// Ends the claims that their counters deny. Those with a key only if the ledger holds no grant
 /// with it, which no counter can tell: after its line there may have been room again. Returns
 /// the claims about which the ledger did not answer.
-pub async fn end_denied(ledger: &Ledger, denied: Vec<(Pending, Refusal)>) -> Vec<Pending> {
+pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
     let (keyed, others): (Vec<_>, Vec<_>) = denied
         .into_iter()
-        .partition(|(claim, _)| claim.work.key.is_some());
-    others
-        .into_iter()
-        .for_each(|(claim, refusal)| refuse(claim, refusal));
+        .partition(|denied| denied.claim.work.key.is_some());
+    others.into_iter().for_each(Denied::end);
     if keyed.is_empty() {
         return Vec::new();
     }
+    let keys = keyed.iter().filter_map(|denied| denied.claim.work.key);
     let look = Look {
-        keys: keyed
-            .iter()
-            .filter_map(|(claim, _)| claim.work.key)
-            .collect(),
+        keys: keys.collect(),
         ..Look::default()
     };
     let Ok(seen) = ledger.look(&look).await else {
-        return keyed.into_iter().map(|(claim, _)| claim).collect();
+        return keyed.into_iter().map(Pending::from).collect();
     };
-    for (claim, refusal) in keyed {
+    for denied in keyed {
         let mut entries = seen.entries.iter();
-        match entries.find(|entry| entry.key == claim.work.key).cloned() {
+        match entries.find(|entry| entry.key == denied.claim.work.key) {
             Some(entry) => {
-                let outcome = claim.work.repeats(entry);
-                claim.end(Ok(outcome));
+                let outcome = denied.claim.work.repeats(entry.clone());
+                denied.claim.end(Ok(outcome));
             }
-            None => refuse(claim, refusal),
+            None => denied.end(),
         }
     }
     Vec::new()
 }
 
-fn refuse(claim: Pending, refusal: Refusal) {
-    let policy = claim.work.policy.clone();
-    claim.end(Ok(Outcome::Refused(policy, refusal)));
-}

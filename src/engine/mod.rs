@@ -388,12 +388,15 @@ impl Parts<'_> {
             metrics: self.metrics.clone(),
         });
         tokio::spawn(count::count_all(counting.clone(), to_count));
+        let (deny, to_deny) = mpsc::channel(self.claims_most);
+        let denying = denied::end_all_denied(self.ledger.clone(), append.clone(), to_deny);
+        tokio::spawn(denying);
         let (ask, to_ask) = mpsc::channel(self.claims_most);
         let asker = Asker {
             counters: counters.clone(),
-            ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
+            deny,
             append: append.clone(),
             count: count.clone(),
             again: ask.downgrade(),

@@ -139,11 +139,11 @@ impl Pending {
     }
 }
 
-/// Sends a claim on. A queue has room for every claim under way; it is closed only when the
-/// instance is ending.
-pub fn send(queue: &Sender<Pending>, claim: Pending) {
+/// Sends a claim on, perhaps with what was found out about it. A queue has room for every claim
+/// under way; it is closed only when the instance is ending.
+pub fn send<T: Into<Pending>>(queue: &Sender<T>, claim: T) {
     if let Err(error) = queue.try_send(claim) {
-        error.into_inner().end(Err(Undecided::Ending));
+        error.into_inner().into().end(Err(Undecided::Ending));
     }
 }
 
