@@ -76,4 +76,3 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
     }
     Vec::new()
 }
-
