@@ -110,7 +110,7 @@ type Account = (&'static Policy, Option<&'static Line>);
 fn account(limits: usize, claims: u32, ago: TimeDelta) -> Account {
     let policy = policy(limits);
     let line = line(&policy, claims, NOW - ago);
-    (keep(policy), line.map(|line| keep(line)))
+    (keep(policy), line.map(keep))
 }
 
 const JUST_NOW: TimeDelta = TimeDelta::minutes(1);
@@ -206,7 +206,7 @@ fn accounts() -> impl Iterator<Item = AccountId> {
     (0..BATCH).map(|number| AccountId(Uuid::from_u128(number << 120)))
 }
 
-fn asks() -> &'static Vec<Ask> {
+fn asks() -> &'static [Ask] {
     let ask = |account| Ask {
         account,
         key: Some(KeyId(Uuid::from_u128(7))),
@@ -219,11 +219,11 @@ fn asks() -> &'static Vec<Ask> {
 
 #[library_benchmark]
 #[bench::of_32_claims(asks())]
-fn encode_of_asks(asks: &'static Vec<Ask>) -> Vec<Cmd> {
+fn encode_of_asks(asks: &'static [Ask]) -> Vec<Cmd> {
     commands::ask(LEDGER, black_box(asks))
 }
 
-fn settlements(limits: usize) -> &'static Vec<Settlement> {
+fn settlements(limits: usize) -> &'static [Settlement] {
     let after = last_line(limits);
     let settlement = |account| Settlement {
         account,
@@ -236,10 +236,13 @@ fn settlements(limits: usize) -> &'static Vec<Settlement> {
         keys: SettledKeys::since(Some(after), vec![KeyId(Uuid::from_u128(7))]),
         ttl: Duration::from_secs(48 * 60 * 60),
     };
-    warm(accounts().map(settlement).collect(), encode_settlements)
+    let settlements: Vec<Settlement> = accounts().map(settlement).collect();
+    warm(settlements, |settlements: &'static Vec<Settlement>| {
+        encode_settlements(settlements)
+    })
 }
 
-fn encode_settlements(settlements: &'static Vec<Settlement>) -> Vec<Cmd> {
+fn encode_settlements(settlements: &'static [Settlement]) -> Vec<Cmd> {
     let encode = |settlement| {
         let mut call = commands::script("EVALSHA", SETTLE_HASH);
         commands::settle(LEDGER, settlement, &mut call);
@@ -251,7 +254,7 @@ fn encode_settlements(settlements: &'static Vec<Settlement>) -> Vec<Cmd> {
 #[library_benchmark(setup = settlements)]
 #[bench::of_1_limit(1)]
 #[bench::of_3_limits(3)]
-fn encode_of_32_settlements(settlements: &'static Vec<Settlement>) -> Vec<Cmd> {
+fn encode_of_32_settlements(settlements: &'static [Settlement]) -> Vec<Cmd> {
     encode_settlements(black_box(settlements))
 }
 
