@@ -11,7 +11,7 @@ mod credentials;
 pub mod denial;
 mod docs;
 mod entries;
-mod error;
+pub mod error;
 mod exports;
 pub mod extract;
 mod grants;
