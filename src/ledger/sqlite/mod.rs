@@ -11,7 +11,7 @@ mod policies;
 mod reconciliations;
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use sqlx::Connection;
@@ -35,6 +35,8 @@ const READ_CONNECTIONS: u32 = 8;
 const CHECKPOINT_PAGES: &str = "4000";
 /// How long an opening waits for others to finish theirs.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it waits before it connects again.
+const OPEN_PAUSE: Duration = Duration::from_millis(10);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A SQLite file. SQLite has one writer, so writes share one connection and queue for it.
@@ -64,7 +66,7 @@ impl Store {
         };
         // Others may be opening the same new file, one after the other.
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
-        let mut opening = SqliteConnection::connect_with(&patient)
+        let mut opening = connect(&patient)
             .await
             .map_err(|error| unreadable(&place, &error))?;
         // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
@@ -121,6 +123,27 @@ impl Store {
         self.readers.close().await;
         self.writer.close().await;
     }
+}
+
+/// Connects to a file that becomes one with a write-ahead log. Of several who do that to a new
+/// file at once, SQLite refuses some without letting them wait.
+async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+    let deadline = Instant::now() + OPEN_PATIENCE;
+    loop {
+        match SqliteConnection::connect_with(options).await {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(OPEN_PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether another connection holds a lock: SQLITE_BUSY, whatever its extended code.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.and_then(|code| code.parse::<i32>().ok())
+        .is_some_and(|code| code & 0xff == 5)
 }
 
 fn unreadable(place: &str, error: &sqlx::Error) -> OpenError {
