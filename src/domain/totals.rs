@@ -1,7 +1,5 @@
 //! The one text form of totals, which entries and counters share.
 
-use std::fmt::Write;
-
 use chrono::DateTime;
 
 use super::grant::Total;
@@ -18,14 +16,21 @@ pub struct TotalsError(String);
 /// one, so it is short.
 pub fn encode_totals(totals: &[Total]) -> String {
     let mut text = String::with_capacity(24 * totals.len());
+    let mut number = itoa::Buffer::new();
     for total in totals {
         let Window { start, end } = total.window;
         let (start, end) = (start.timestamp(), end.timestamp());
         if !text.is_empty() {
             text.push(';');
         }
-        let (letter, max, used, length) = (letter(total.per), total.max, total.used, end - start);
-        write!(text, "{letter}{max},{used},{start}+{length}").expect("a string takes it");
+        text.push(letter(total.per));
+        text.push_str(number.format(total.max));
+        text.push(',');
+        text.push_str(number.format(total.used));
+        text.push(',');
+        text.push_str(number.format(start));
+        text.push('+');
+        text.push_str(number.format(end - start));
     }
     text
 }
