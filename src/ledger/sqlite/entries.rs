@@ -237,26 +237,30 @@ async fn append(
     let entries: Vec<(&Draft, &Entry)> = fitting
         .flat_map(|draft| draft.entries.iter().map(move |entry| (draft, entry)))
         .collect();
-    for rows in entries.chunks(ROWS_MOST) {
-        let query = sqlx::query(INSERT_ENTRIES.of(rows.len()));
-        rows.iter()
-            .fold(query, bind_entry)
-            .execute(&mut *connection)
-            .await?;
-    }
+    insert(connection, &INSERT_ENTRIES, &entries, bind_entry).await?;
     let opened: Vec<&Draft> = entries
         .iter()
         .filter(|(_, entry)| entry.line.number == 1)
         .map(|(draft, _)| *draft)
         .collect();
-    for rows in opened.chunks(ROWS_MOST) {
-        let query = sqlx::query(INSERT_ACCOUNTS.of(rows.len()));
+    insert(connection, &INSERT_ACCOUNTS, &opened, bind_account).await?;
+    Ok(standing)
+}
+
+async fn insert<Row>(
+    connection: &mut SqliteConnection,
+    statement: &Batched,
+    rows: &[Row],
+    bind: for<'q> fn(Statement<'q>, &Row) -> Statement<'q>,
+) -> Result<(), sqlx::Error> {
+    for rows in rows.chunks(ROWS_MOST) {
+        let query = sqlx::query(statement.of(rows.len()));
         rows.iter()
-            .fold(query, bind_account)
+            .fold(query, bind)
             .execute(&mut *connection)
             .await?;
     }
-    Ok(standing)
+    Ok(())
 }
 
 /// The accounts of the drafts that do not fit.
