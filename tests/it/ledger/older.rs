@@ -23,27 +23,24 @@ pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements:
     let store = if is_postgres { "postgres" } else { "sqlite" };
     let folder = older_migrations(store, last);
     let migrator = Migrator::new(folder.path()).await.expect("migrations");
+    let rows = statements.join(";\n");
     if is_postgres {
         let pool = PgPool::connect(url).await.expect("a pool");
         migrator.run(&pool).await.expect("it is migrated");
-        for sql in statements {
-            sqlx::query(AssertSqlSafe(sql))
-                .execute(&pool)
-                .await
-                .expect("a row");
-        }
+        sqlx::raw_sql(AssertSqlSafe(rows))
+            .execute(&pool)
+            .await
+            .expect("rows");
         pool.close().await;
     } else {
         let pool = SqlitePool::connect(&format!("{url}?mode=rwc"))
             .await
             .expect("a pool");
         migrator.run(&pool).await.expect("it is migrated");
-        for sql in statements {
-            sqlx::query(AssertSqlSafe(sql))
-                .execute(&pool)
-                .await
-                .expect("a row");
-        }
+        sqlx::raw_sql(AssertSqlSafe(rows))
+            .execute(&pool)
+            .await
+            .expect("rows");
         pool.close().await;
     }
 }
