@@ -66,6 +66,17 @@ def insert_statement(postgres, database, ordered, random):
     return f"INSERT INTO bare ({names}) VALUES ({', '.join(texts)})"
 
 
+def metered(processes, send):
+    """Sends. Returns what that returns, and the CPU seconds by process and of all others."""
+    meter = Meter(processes)
+    before = children_cpu_seconds()
+    sent = send()
+    generator = children_cpu_seconds() - before
+    # PostgreSQL's backends have ended once the cluster has noticed.
+    time.sleep(0.3)
+    return sent, *meter.read(generator)
+
+
 def numbers(rate, times_ms, claims, cpu, others, seconds):
     """A round's result, as contestants over HTTP give it."""
     p50, p99, p999 = times_ms
@@ -95,11 +106,10 @@ class BareScript:
         self.rate, _ = self.send(connections, CALIBRATION_CALLS)
 
     def measure(self, connections, seconds, _label):
-        meter = Meter({"Redis": self.redis.pid})
-        before = children_cpu_seconds()
         calls = int(self.rate * seconds)
-        rate, times_ms = self.send(connections, calls)
-        cpu, others = meter.read(children_cpu_seconds() - before)
+        processes = {"Redis": self.redis.pid}
+        sent, cpu, others = metered(processes, lambda: self.send(connections, calls))
+        rate, times_ms = sent
         self.redis.query("FLUSHALL")
         return numbers(rate, times_ms, calls, cpu, others, calls / rate)
 
@@ -128,13 +138,9 @@ class BareInserts:
         self.send(connections, seconds)
 
     def measure(self, connections, seconds, _label):
-        meter = Meter({"PostgreSQL": self.postgres.pid})
-        before = children_cpu_seconds()
-        rate, claims, times_ms = self.send(connections, seconds)
-        generator = children_cpu_seconds() - before
-        # Its backends have ended once the cluster has noticed.
-        time.sleep(0.3)
-        cpu, others = meter.read(generator)
+        processes = {"PostgreSQL": self.postgres.pid}
+        sent, cpu, others = metered(processes, lambda: self.send(connections, seconds))
+        rate, claims, times_ms = sent
         return numbers(rate, times_ms, claims, cpu, others, seconds)
 
     def send(self, connections, seconds):
@@ -182,12 +188,8 @@ class BareLone:
         self.send(seconds)
 
     def measure(self, _connections, seconds, _label):
-        meter = Meter({"PostgreSQL": self.postgres.pid, "Redis": self.redis.pid})
-        before = children_cpu_seconds()
-        report = self.send(seconds)
-        generator = children_cpu_seconds() - before
-        time.sleep(0.3)
-        cpu, others = meter.read(generator)
+        processes = {"PostgreSQL": self.postgres.pid, "Redis": self.redis.pid}
+        report, cpu, others = metered(processes, lambda: self.send(seconds))
         times_ms = tuple(report[key] / 1000 for key in ("p50_us", "p99_us", "p999_us"))
         rate = report["times"] / seconds
         return numbers(rate, times_ms, report["times"], cpu, others, seconds)
