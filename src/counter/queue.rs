@@ -88,6 +88,9 @@ pub enum Counted {
     Granted(Vec<u64>),
     /// Denied: the units used in each window, and when the ledger last confirmed the counter.
     Denied(Vec<u64>, Option<DateTime<Utc>>),
+    /// It would be denied, and grants of the account are on their way into the ledger: where
+    /// they stand there already, they count twice. Else as for a denial.
+    Waits(Vec<u64>, Option<DateTime<Utc>>),
     /// The claim, or one with its key, waits in the queue already.
     Queued(QueuedGrant),
     /// The ledger can tell what the counter cannot, which bears this number if there is one.
@@ -112,6 +115,24 @@ pub enum Queued {
     Grant(QueuedGrant),
     /// Something that cannot be read: its bucket and its place.
     Unreadable(u8, String),
+}
+
+impl Queued {
+    /// The queue's bucket.
+    pub fn bucket(&self) -> u8 {
+        match self {
+            Self::Grant(queued) => queued.grant.account.bucket(),
+            Self::Unreadable(bucket, _) => *bucket,
+        }
+    }
+
+    /// The place in it.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::Grant(queued) => &queued.place,
+            Self::Unreadable(_, place) => place,
+        }
+    }
 }
 
 /// Grants of one account that stand in the ledger now.
@@ -253,13 +274,11 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`]: it may have been set aside.
     pub async fn set_aside(&self, queued: &Queued) -> Result<(), Unavailable> {
-        let (bucket, place, account) = match queued {
-            Queued::Grant(queued) => {
-                let account = queued.grant.account;
-                (account.bucket(), &queued.place, Some(account))
-            }
-            Queued::Unreadable(bucket, place) => (*bucket, place, None),
+        let account = match queued {
+            Queued::Grant(queued) => Some(queued.grant.account),
+            Queued::Unreadable(..) => None,
         };
+        let (bucket, place) = (queued.bucket(), queued.place());
         let aside = format!("{}aside", prefix(self.ledger, bucket));
         let mut names = vec![queue_name(self.ledger, bucket), aside];
         let counter = account.map(|account| counter_name(self.ledger, account));
@@ -299,10 +318,14 @@ fn decode_counted(answer: Value) -> Option<Counted> {
     let mut text = || String::from_redis_value(parts.next()?).ok();
     match text()?.as_str() {
         "granted" => Some(Counted::Granted(decode_used(parts)?)),
-        "denied" => {
+        word @ ("denied" | "waits") => {
             let confirmed = text()?.parse().ok();
             let confirmed_at = confirmed.and_then(DateTime::from_timestamp_millis);
-            Some(Counted::Denied(decode_used(parts)?, confirmed_at))
+            let used = decode_used(parts)?;
+            Some(match word {
+                "denied" => Counted::Denied(used, confirmed_at),
+                _ => Counted::Waits(used, confirmed_at),
+            })
         }
         "queued" => {
             let place = text()?;

@@ -2,17 +2,16 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{Receiver, Sender, WeakSender};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::denied::Denied;
 use super::drain::DrainSignal;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Asked, Hint, Pending, Undecided, send};
+use super::pending::{Asked, Hint, Pending, send};
 use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
@@ -23,8 +22,6 @@ use crate::faults::reach;
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
-/// How long a claim waits before it looks again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks the counters about claims.
 pub struct Asker {
@@ -135,22 +132,11 @@ impl Asker {
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
     /// comes after them. If that takes too long, Redis decides this one too, if it can.
     fn wait_for_ledger(&self, claim: Pending) {
-        self.drain.grants_wait(claim.work.account);
         let now = Instant::now();
-        if now >= claim.deadline {
-            return claim.end(Err(Undecided::Deadline));
-        }
-        if now >= claim.count_from && claim.may_be_counted {
+        if claim.may_be_counted && (claim.count_from..claim.deadline).contains(&now) {
             return send(&self.count, claim);
         }
-        let again = self.again.clone();
-        tokio::spawn(async move {
-            sleep(DRAIN_PAUSE).await;
-            match again.upgrade() {
-                Some(again) => send(&again, claim),
-                None => claim.end(Err(Undecided::Ending)),
-            }
-        });
+        self.drain.put_off(claim, self.again.clone());
     }
 
     fn send_on(&self, claim: Pending) {

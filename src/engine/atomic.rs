@@ -206,7 +206,7 @@ impl Batch {
         let waiting: Vec<AccountId> = waiting.map(|(ask, _)| ask.account).collect();
         waiting
             .iter()
-            .for_each(|account| counting.drain.grants_wait(*account));
+            .for_each(|account| counting.drain.hurry(*account));
         !waiting.is_empty()
     }
 

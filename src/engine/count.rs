@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::{Receiver, WeakSender};
+use tokio::time::Instant;
 
 use super::ask::CONFIRMED;
 use super::batch::in_batches;
@@ -27,7 +28,7 @@ use crate::domain::totals::{are_over, with_used};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look, Seen};
 
-const LANES: u32 = 4;
+const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
 /// How often the ledger is asked about a claim.
 const ASKS_MOST: u32 = 8;
@@ -44,6 +45,8 @@ pub struct Counting {
     pub policies: Arc<Policies>,
     /// Whether the ledger answers.
     pub watch: Arc<Watch>,
+    /// This queue again.
+    pub again: WeakSender<Pending>,
     /// Where a claim goes that Redis cannot decide.
     pub append: WeakSender<Pending>,
     /// Where last lines go that the ledger told.
@@ -103,14 +106,17 @@ impl Counting {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
             };
             match answer {
+                Some(Counted::Waits(..)) if may_wait(&claim) => self.end(claim, answer, now),
                 Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
                     claim.asked.seen = seen;
                     unsure.push(claim);
                 }
-                Some(Counted::Denied(_, at)) if word == LedgerWord::NotAsked && !confirmed(at) => {
+                Some(Counted::Denied(_, at) | Counted::Waits(_, at))
+                    if word == LedgerWord::NotAsked && !confirmed(at) =>
+                {
                     unsure.push(claim);
                 }
-                Some(Counted::Denied(used, _))
+                Some(Counted::Denied(used, _) | Counted::Waits(used, _))
                     if word == LedgerWord::NotAsked && claim.sent.is_none() =>
                 {
                     let refusal = denial(&claim, used, now);
@@ -255,9 +261,14 @@ impl Counting {
                 let outcome = claim.work.repeats(entry);
                 claim.end(Ok(outcome));
             }
+            Some(Counted::Waits(..)) if may_wait(&claim) => {
+                self.drain.put_off(claim, self.again.clone());
+            }
             // It may stand in the ledger: only that can tell.
-            Some(Counted::Denied(..)) if claim.sent.is_some() => self.give_up(claim),
-            Some(Counted::Denied(used, _)) => {
+            Some(Counted::Denied(..) | Counted::Waits(..)) if claim.sent.is_some() => {
+                self.give_up(claim);
+            }
+            Some(Counted::Denied(used, _) | Counted::Waits(used, _)) => {
                 let refusal = denial(&claim, used, now);
                 let policy = claim.work.policy.clone();
                 claim.end(Ok(Outcome::Refused(policy, refusal)));
@@ -316,7 +327,7 @@ impl Counting {
             answer = self.count_one(&count).await;
         }
         Ok(match answer {
-            Some(Counted::Granted(used) | Counted::Denied(used, _)) => {
+            Some(Counted::Granted(used) | Counted::Denied(used, _) | Counted::Waits(used, _)) => {
                 Some(with_used(count.totals, used))
             }
             Some(Counted::Queued(_) | Counted::AskLedger(_)) | None => None,
@@ -352,6 +363,12 @@ impl Counting {
             false => LedgerWord::NotAsked,
         }
     }
+}
+
+/// Whether a claim may wait for grants that are on their way into the ledger. If those that come
+/// after them never let it know for sure, it is denied on what is known.
+fn may_wait(claim: &Pending) -> bool {
+    Instant::now() < claim.count_from
 }
 
 fn word_of(last: Option<&Line>) -> LedgerWord {

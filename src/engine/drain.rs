@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::sync::mpsc::WeakSender;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::drafting::{Drafting, Known, Lapses};
 use super::metrics::{Metrics, Stage};
+use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::useful_for;
 use crate::chain::Chain;
@@ -32,11 +34,16 @@ use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 
 /// How often every queue is looked at, also those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
-/// How many queues are read at once, and how many grants of each.
-const BUCKETS_MOST: usize = 64;
-const OF_BUCKET_MOST: usize = 64;
+/// What comes within this time goes into the ledger together, unless somebody waits for it.
+const ROUND_EVERY: Duration = Duration::from_millis(50);
+/// How many grants a round takes about, and how many of one queue: at least and at most.
+const ROUND_MOST: usize = 4096;
+const OF_BUCKET_LEAST: usize = 16;
+const OF_BUCKET_MOST: usize = 1024;
 /// How long to wait before an unreachable ledger or Redis is tried again.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long a claim waits before it looks again whether older grants still wait.
+const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Which queues hold grants, as far as is known here.
 #[derive(Clone, Default)]
@@ -46,12 +53,36 @@ pub struct DrainSignal(Arc<Signal>);
 struct Signal {
     buckets: Mutex<HashSet<u8>>,
     changed: Notify,
+    /// Told when a claim waits for a round.
+    hurried: Notify,
 }
 
 impl DrainSignal {
     /// Tells that grants of an account wait.
     pub fn grants_wait(&self, account: AccountId) {
         self.wake([account.bucket()]);
+    }
+
+    /// Has the grants of a claim's account drained at once, and sends the claim to a queue when
+    /// that may have been done.
+    pub fn put_off(&self, claim: Pending, queue: WeakSender<Pending>) {
+        if Instant::now() >= claim.deadline {
+            return claim.end(Err(Undecided::Deadline));
+        }
+        self.hurry(claim.work.account);
+        tokio::spawn(async move {
+            sleep(DRAIN_PAUSE).await;
+            match queue.upgrade() {
+                Some(queue) => send(&queue, claim),
+                None => claim.end(Err(Undecided::Ending)),
+            }
+        });
+    }
+
+    /// Has the grants of an account drained at once.
+    pub fn hurry(&self, account: AccountId) {
+        self.grants_wait(account);
+        self.0.hurried.notify_one();
     }
 
     fn wake(&self, buckets: impl IntoIterator<Item = u8>) {
@@ -124,24 +155,27 @@ impl Drainer {
         let mut sweeps = interval(SWEEP_EVERY);
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_stuck = false;
+        let mut next_round = Instant::now();
         loop {
             tokio::select! {
-                () = self.signal.0.changed.notified() => {}
+                () = self.signal.0.changed.notified() => tokio::select! {
+                    () = sleep_until(next_round) => {}
+                    () = self.signal.0.hurried.notified() => {}
+                },
                 _ = sweeps.tick() => self.sweep().await,
             }
+            next_round = Instant::now() + ROUND_EVERY;
             let buckets = self.signal.take();
-            for buckets in buckets.chunks(BUCKETS_MOST) {
-                match self.drain(buckets).await {
-                    Ok(()) => was_stuck = false,
-                    Err(error) => {
-                        // While Redis is away nothing is known to wait.
-                        if !was_stuck && matches!(error, Stuck::Ledger(_)) {
-                            tracing::warn!(error = %Chain(&error), "trying again");
-                        }
-                        was_stuck = true;
-                        self.signal.wake(buckets.iter().copied());
-                        sleep(RETRY).await;
+            match self.drain(&buckets).await {
+                Ok(()) => was_stuck = false,
+                Err(error) => {
+                    // While Redis is away nothing is known to wait.
+                    if !was_stuck && matches!(error, Stuck::Ledger(_)) {
+                        tracing::warn!(error = %Chain(&error), "trying again");
                     }
+                    was_stuck = true;
+                    self.signal.wake(buckets);
+                    sleep(RETRY).await;
                 }
             }
         }
@@ -159,37 +193,41 @@ impl Drainer {
         self.signal.wake(waiting.map(|(bucket, _)| bucket));
     }
 
-    /// Drains some buckets' queues until they are empty.
+    /// A round: takes the first grants of some buckets' queues. What it leaves waits for the next
+    /// one.
     async fn drain(&self, buckets: &[u8]) -> Result<(), Stuck> {
-        loop {
-            let queued = self.counters.queued(buckets, OF_BUCKET_MOST).await?;
-            if queued.is_empty() {
-                return Ok(());
-            }
-            if !self.policies.are_fresh() {
-                self.policies.refresh(&self.ledger).await?;
-            }
-            let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
-            for queued in queued {
-                match queued {
-                    // A policy is never forgotten: of another one no perdiem queued a grant.
-                    Queued::Grant(queued)
-                        if self.policies.newest(queued.grant.policy).is_some() =>
-                    {
-                        let account = queued.grant.account;
-                        accounts.entry(account).or_default().push(queued);
-                    }
-                    Queued::Grant(_) | Queued::Unreadable(..) => self.set_aside(&queued).await?,
+        let most = ROUND_MOST / buckets.len().max(1);
+        let most = most.clamp(OF_BUCKET_LEAST, OF_BUCKET_MOST);
+        let queued = self.counters.queued(buckets, most).await?;
+        if queued.is_empty() {
+            return Ok(());
+        }
+        if !self.policies.are_fresh() {
+            self.policies.refresh(&self.ledger).await?;
+        }
+        let mut taken = [0; 256];
+        let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
+        for queued in queued {
+            taken[usize::from(queued.bucket())] += 1;
+            match queued {
+                // A policy is never forgotten: of another one no perdiem queued a grant.
+                Queued::Grant(queued) if self.policies.newest(queued.grant.policy).is_some() => {
+                    let account = queued.grant.account;
+                    accounts.entry(account).or_default().push(queued);
                 }
-            }
-            let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
-            match self.record(&accounts).await {
-                Err(Stuck::Ledger(LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
-                    self.record_one_by_one(&accounts).await?;
-                }
-                result => result?,
+                Queued::Grant(_) | Queued::Unreadable(..) => self.set_aside(&queued).await?,
             }
         }
+        let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
+        match self.record(&accounts).await {
+            Err(Stuck::Ledger(LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
+                self.record_one_by_one(&accounts).await?;
+            }
+            result => result?,
+        }
+        let has_more = |bucket: &u8| taken[usize::from(*bucket)] >= most;
+        self.signal.wake(buckets.iter().copied().filter(has_more));
+        Ok(())
     }
 
     /// Finds the grant that the ledger refuses, and lets the others through.
@@ -213,15 +251,11 @@ impl Drainer {
     }
 
     async fn set_aside(&self, queued: &Queued) -> Result<(), Stuck> {
-        let (bucket, place) = match queued {
-            Queued::Grant(queued) => (queued.grant.account.bucket(), &queued.place),
-            Queued::Unreadable(bucket, place) => (*bucket, place),
-        };
         self.counters.set_aside(queued).await?;
         self.metrics.set_aside();
         tracing::error!(
-            bucket,
-            place,
+            bucket = queued.bucket(),
+            place = queued.place(),
             "a queued grant cannot be recorded and was set aside"
         );
         Ok(())
@@ -265,6 +299,11 @@ impl Drainer {
             .filter_map(|batch| batch.recorded(now))
             .collect();
         self.counters.record(&recorded).await?;
+        let left = accounts.iter().zip(&batches);
+        let left =
+            left.filter(|(queued, batch)| !stands(batch) || batch.settled.len() < queued.len());
+        self.signal
+            .wake(left.map(|(_, batch)| batch.account.bucket()));
         for batch in batches.iter().filter(|batch| stands(batch)) {
             for entry in &batch.entries {
                 entry

@@ -382,6 +382,7 @@ impl Parts<'_> {
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
+            again: count.downgrade(),
             append: append.downgrade(),
             settle: settle.clone(),
             drain: drain.clone(),

@@ -5,7 +5,8 @@
 -- KEYS[1]  the account's counter
 -- KEYS[2]  what of the account waits for the ledger, a hash: a field `i` and an entry's id, and
 --          a field `k` and a key's, with the place in the queue; a field `u` and a window's
---          name, with the units that wait
+--          name, with the units that wait; a field `n` while the ledger has nothing of the
+--          account, as it told when these came
 -- KEYS[3]  the bucket's queue, a stream
 -- ARGV[1]  `i` and the entry's id, '' to look and change nothing
 -- ARGV[2]  `k` and the key's id, '' without one
@@ -21,6 +22,8 @@
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
 --          ('' when it did not);
+--          {'waits', confirmed, used…} when it would be denied, and grants of the account are on
+--          their way into the ledger, where they may stand already: then they count twice;
 --          {'queued', place, fields…} when the claim, or another with its key, waits already;
 --          {'ask', number} when the counter cannot tell what the ledger can: the number that it
 --          bears, '' without a counter
@@ -38,8 +41,8 @@ for index = 9, #ARGV, 5 do
   names[#names + 1] = ARGV[index] .. ':' .. ARGV[index + 2]
   units_of[#names] = 'u' .. names[#names]
 end
-local waits = is_queue and redis.call('HMGET', waiting, id, key, unpack(units_of)) or {}
-for field = 1, 2 do
+local waits = is_queue and redis.call('HMGET', waiting, 'n', id, key, unpack(units_of)) or {}
+for field = 2, 3 do
   local place = waits[field]
   local found = place and redis.call('XRANGE', queue, place, place)[1]
   if found then
@@ -52,10 +55,12 @@ local ask = {'ask', current and string.format('%.0f', current.number) or ''}
 if current and current.knows then
   return ask
 end
-if ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
+local number = tonumber(ledger)
+if ledger == '' and not current and waits[1] then
+  number = 0
+elseif ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
   return ask
 end
-local number = tonumber(ledger)
 if number and current and current.number > number then
   return ask
 end
@@ -93,14 +98,16 @@ local function used_in(per, first, last, by_ledger)
   return nil
 end
 
-local used, denied = {}, false
+local used, denied, is_on_its_way = {}, false, false
 for index = 9, #ARGV, 5 do
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
   if not before then
     return ask
   end
-  before = before + tonumber(waits[#used + 3] or '0')
+  local units_waiting = tonumber(waits[#used + 4] or '0')
+  is_on_its_way = is_on_its_way or units_waiting > 0
+  before = before + units_waiting
   -- What no double counts any more is left to the ledger.
   if observes and units > 9007199254740991 - before then
     return ask
@@ -116,7 +123,8 @@ end
 
 local answer = {'granted'}
 if denied then
-  answer = {'denied', current and not number and current.confirmed or ''}
+  local waits_first = is_on_its_way and id ~= '' and ledger ~= 'silent'
+  answer = {waits_first and 'waits' or 'denied', current and not number and current.confirmed or ''}
 end
 for index, before in ipairs(used) do
   answer[#answer + 1] = string.format('%.0f', denied and before or before + units)
@@ -129,6 +137,9 @@ local after = table.concat(answer, ' ', 2)
 local place = redis.call('XADD', queue, '*', 'id', id, 'key', key, 'units', ARGV[3],
   'windows', table.concat(names, ' '), 'used', after, 'grant', ARGV[6])
 redis.call('HSET', waiting, id, place, key ~= '' and key or id, place)
+if number == 0 then
+  redis.call('HSET', waiting, 'n', '')
+end
 for _, field in ipairs(units_of) do
   redis.call('HINCRBY', waiting, field, ARGV[3])
 end

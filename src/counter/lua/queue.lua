@@ -17,7 +17,7 @@ end
 -- Takes a grant off its queue, and its units and names off what waits of its account.
 local function take_off(waiting, queue, grant)
   redis.call('XDEL', queue, grant.place)
-  redis.call('HDEL', waiting, grant.id, grant.key)
+  redis.call('HDEL', waiting, 'n', grant.id, grant.key)
   for name in string.gmatch(grant.windows or '', '%S+') do
     if redis.call('HINCRBY', waiting, 'u' .. name, -tonumber(grant.units)) <= 0 then
       redis.call('HDEL', waiting, 'u' .. name)

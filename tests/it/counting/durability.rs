@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::books::Books;
+#[cfg(feature = "faults")]
+use crate::support::process::Process;
 
 const STACKS: [Stack; 2] = [Stack::RedisAndSqlite, Stack::RedisAndPostgres];
 
@@ -266,4 +268,42 @@ async fn a_hold_lapses_before_what_was_counted_without_it() {
         let kinds: Vec<&str> = entries.filter_map(|entry| entry["kind"].as_str()).collect();
         assert_eq!(kinds, ["grant", "grant", "grant", "lapse", "grant"]);
     }
+}
+
+/// Between the append and the record of a drain a grant stands in the ledger and in the queue: it is
+/// not counted twice.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fits_is_granted_while_a_drain_is_under_way() {
+    let ground = Ground::new(Stack::RedisAndPostgres);
+    let one = App::start(&ground).await;
+    let created = one.put_policy("benefit", counted(2)).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{created:?}");
+    let redis_url = ground.redis_url.as_deref().expect("counters");
+    let settings = [
+        ("REDIS_URL", redis_url),
+        ("FAILPOINTS", "drain.appended=1*return(stop)"),
+    ];
+    let other = Process::start(&ground.database_url, &settings);
+    let claim = other.request(Method::POST, "/v1/policies/benefit/claims");
+    let claim = claim.json(&json!({ "subject": "member-42" })).send();
+    // It may stop before it has answered.
+    let claim = tokio::spawn(claim);
+    eventually("the drain was stopped", || async { other.is_stopped() }).await;
+    for used in 2..=3 {
+        let answer = one.claim("member-42", None).await;
+        let expected = match used {
+            2 => StatusCode::CREATED,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        };
+        assert_eq!(answer.status, expected, "{answer:?}");
+        assert_eq!(answer.json()["limits"][0]["used"], 2, "{answer:?}");
+    }
+    other.resume();
+    let first = claim.await.expect("it ends").expect("an answer");
+    assert_eq!(first.status(), StatusCode::CREATED);
+    Books::open(&ground)
+        .await
+        .has_recorded("member-42", 2)
+        .await;
 }

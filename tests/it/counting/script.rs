@@ -95,6 +95,37 @@ impl Bench {
         }
     }
 
+    /// The record of queued grants that stand in the ledger up to a line.
+    fn record(&self, taken: &[QueuedGrant], line: Line) -> RecordedGrants {
+        RecordedGrants {
+            settlement: self.settlement(line),
+            grants: taken
+                .iter()
+                .map(|queued| (queued.place.clone(), queued.grant.entry))
+                .collect(),
+        }
+    }
+
+    /// Loses the counter, and nothing of what waits.
+    async fn forget(&self) {
+        let client = redis::Client::open(servers::redis().url()).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        let mut connection = connection.expect("a connection");
+        let pattern = format!("perdiem:*:{}", self.account.0.simple());
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg(pattern)
+            .query_async(&mut connection)
+            .await
+            .expect("names");
+        for name in names {
+            let deleted = redis::cmd("DEL")
+                .arg(name)
+                .exec_async(&mut connection)
+                .await;
+            deleted.expect("it is deleted");
+        }
+    }
+
     async fn settle(&self, line: Line) {
         let settled = self.counters.settle(&[self.settlement(line)]).await;
         settled.expect("it is settled");
@@ -247,8 +278,14 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         prop_assert!(!fits, "{before:?}");
                         prop_assert_eq!(before, used.to_vec());
                     }
-                    // Without a counter only the ledger can tell.
-                    Counted::AskLedger(_) => prop_assert!(!asks && lost),
+                    Counted::Waits(before, _) => {
+                        prop_assert!(!fits && recorded < grants.len(), "{before:?}");
+                        prop_assert_eq!(before, used.to_vec());
+                    }
+                    // Without a counter only the ledger can tell, as long as it has something.
+                    Counted::AskLedger(_) => {
+                        prop_assert!(!asks && lost && (recorded > 0 || grants.is_empty()));
+                    }
                     Counted::Queued(_) => panic!("nothing is repeated"),
                 }
             }
@@ -262,13 +299,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let used = &grants[..recorded];
                 let used = [sum(used, hour(last)), sum(used, day(last))];
                 let line = line(recorded as u64, last, totals(last, MAX, used));
-                let record = RecordedGrants {
-                    settlement: bench.settlement(line),
-                    grants: taken
-                        .iter()
-                        .map(|queued| (queued.place.clone(), queued.grant.entry))
-                        .collect(),
-                };
+                let record = bench.record(&taken, line);
                 // Twice: a client library may send it again.
                 let records = [record.clone(), record];
                 bench
@@ -279,22 +310,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 lost = false;
             }
             Step::Forget => {
-                let client = redis::Client::open(servers::redis().url()).expect("a URL");
-                let connection = client.get_multiplexed_async_connection().await;
-                let mut connection = connection.expect("a connection");
-                let pattern = format!("perdiem:*:{}", bench.account.0.simple());
-                let names: Vec<String> = redis::cmd("KEYS")
-                    .arg(pattern)
-                    .query_async(&mut connection)
-                    .await
-                    .expect("names");
-                for name in names {
-                    let deleted = redis::cmd("DEL")
-                        .arg(name)
-                        .exec_async(&mut connection)
-                        .await;
-                    deleted.expect("it is deleted");
-                }
+                bench.forget().await;
                 lost = true;
             }
         }
@@ -383,6 +399,33 @@ async fn what_only_the_ledger_can_tell_is_not_guessed() {
 }
 
 #[tokio::test]
+async fn the_ledger_is_asked_once_about_an_account_without_entries() {
+    let bench = Bench::new().await;
+    let now = instant(NOON);
+    let claim = async |number, key, word| {
+        let grant = bench.grant(number, key, 1, now);
+        bench
+            .count(Some(grant), &totals(now, MAX, [0, 0]), word)
+            .await
+    };
+    let answer = claim(1, None, LedgerWord::Line(0)).await;
+    assert_eq!(answer, Counted::Granted(vec![1, 1]));
+    for (number, key) in [(2, Some(2)), (3, None)] {
+        let answer = claim(number, key, LedgerWord::NotAsked).await;
+        assert_eq!(answer, Counted::Granted(vec![number; 2]));
+    }
+    // Once the ledger has some, it must be asked where there is no counter.
+    let queued = bench.queued().await;
+    let line = line(1, now, totals(now, MAX, [1, 1]));
+    let record = bench.record(&queued[..1], line);
+    let recorded = bench.counters.record(&[record]).await;
+    recorded.expect("it is recorded");
+    bench.forget().await;
+    let answer = claim(4, None, LedgerWord::NotAsked).await;
+    assert_eq!(answer, Counted::AskLedger(None));
+}
+
+#[tokio::test]
 async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
     let bench = Bench::new().await;
     let now = instant(NOON);
@@ -398,7 +441,7 @@ async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
     }
     let two = bench.grant(2, None, 2, now);
     let answer = bench.count(Some(two), &totals, new).await;
-    assert_eq!(answer, Counted::Denied(vec![most - 1; 2], None));
+    assert_eq!(answer, Counted::Waits(vec![most - 1; 2], None));
     let one = bench.grant(3, None, 1, now);
     let answer = bench.count(Some(one), &totals, new).await;
     assert_eq!(answer, Counted::Granted(vec![most; 2]));

@@ -3,9 +3,10 @@
 //!
 //! One account, one window, one unit a claim: so a line's number is also what it has used.
 //!
-//! Three parts of [`Protocol`] are not built: `waits_before_denial`, `remembers_ids` and
-//! `leaves_unknown`. Counted grants do not fall under the promises that these would keep; the
-//! searches without them tell what can happen instead.
+//! Two parts of [`Protocol`] are not built: `remembers_ids` and `leaves_unknown`. Counted grants do
+//! not fall under the promises that these would keep; the searches without them tell what can
+//! happen instead. A third one is bounded: `waits_before_denial` ends when half of a claim's time
+//! is over.
 
 pub mod scenes;
 mod scripts;
@@ -77,6 +78,8 @@ pub struct State {
     recorded: Vec<ClaimId>,
     /// The units that wait, as the counter's script adds and lowers them.
     pending: i8,
+    /// Whether the ledger told that it has nothing of the account but what waits.
+    is_new: bool,
     claims: Vec<Stage>,
     drains: Vec<Drain>,
     /// Drafts that nobody waits for any more, and scripts that may run once more.
@@ -188,6 +191,7 @@ impl Model for Counting {
             queue: Vec::new(),
             recorded: Vec::new(),
             pending: 0,
+            is_new: false,
             claims: vec![Stage::Unsent; self.claims.len()],
             drains: vec![Drain::Idle; usize::from(self.instances)],
             late: Vec::new(),

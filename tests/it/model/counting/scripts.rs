@@ -8,6 +8,7 @@ pub enum Answer {
     Queued(ClaimId),
     Denied,
     Ask,
+    Waits,
 }
 
 impl Counting {
@@ -42,6 +43,7 @@ impl Counting {
             (Some(counter), _) if self.key(claim).is_some_and(|key| has_key(&counter, key)) => {
                 return Answer::Ask;
             }
+            (None, None) if state.is_new => 0,
             (None, None) => return Answer::Ask,
             (Some(counter), None) => {
                 if self.key(claim).is_some() && !counter.holds_all_keys {
@@ -54,12 +56,13 @@ impl Counting {
         };
         if used.saturating_add_signed(state.pending) >= self.max {
             return match state.pending > 0 && self.protocol.waits_before_denial {
-                true => Answer::Ask,
+                true => Answer::Waits,
                 false => Answer::Denied,
             };
         }
         state.queue.push(claim);
         state.pending += 1;
+        state.is_new |= number == Some(0);
         Answer::Granted
     }
 
@@ -89,6 +92,7 @@ impl Counting {
             if let Some(place) = place {
                 state.recorded.push(state.queue.remove(place));
                 state.recorded.sort_unstable();
+                state.is_new = false;
             }
             if place.is_some() || !self.protocol.lowers_what_was_queued {
                 state.pending -= 1;

@@ -172,6 +172,7 @@ impl Counting {
             Answer::Denied => Stage::Denied,
             Answer::Ask if was_asked && !self.protocol.asks_again => Stage::Appending,
             Answer::Ask => Stage::Looking,
+            Answer::Waits => Stage::Asking,
         };
         self.end(state, claim, stage)
     }
