@@ -1,15 +1,19 @@
 -- How a counter's last line is read and written. The scripts that need it begin with it, and
 -- say what KEYS, ARGV and what it returns are.
 
--- A counter's fields as perdiem writes them, or nil: what cannot be read is no counter.
--- `knows` tells whether it holds the field of a key, where one is named.
+-- Whether a counter's fields are as perdiem writes them: what cannot be read is no counter.
+local function is_whole(number, line, confirmed, keys)
+  return number and line and confirmed and keys
+    and #number <= 16 and string.find(number, '^%d+$')
+    and #confirmed <= 14 and string.find(confirmed, '^%d+$')
+    and string.find(line, '^%-?%d+ %d+ %S+ %a%d%S*$')
+end
+
+-- A counter's fields, or nil. `knows` tells whether it holds the field of a key, where one is
+-- named.
 local function read_line(counter, key)
-  local fields = redis.pcall('HMGET', counter, 'number', 'line', 'confirmed', 'keys', key or '')
-  local is_whole = string.match(fields[1] or '', '^%d+$') and #fields[1] <= 16
-    and string.match(fields[2] or '', '^%-?%d+ %d+ %S+ %a%d%S*$')
-    and string.match(fields[3] or '', '^%d+$') and #fields[3] <= 14
-    and fields[4]
-  if not is_whole then
+  local fields = redis.pcall('HMGET', counter, 'number', 'line', 'confirmed', 'keys', key)
+  if not is_whole(fields[1], fields[2], fields[3], fields[4]) then
     return nil
   end
   return {number = tonumber(fields[1]), line = fields[2], confirmed = fields[3],
@@ -33,29 +37,34 @@ end
 -- arguments[8…] fields of keys
 -- returns 1 when it wrote, 0 when the counter knows better
 local function settle(counter, arguments)
-  local number = tonumber(arguments[1])
-  local current = read_line(counter)
-  if current and current.number > number and current.number ~= tonumber(arguments[5]) then
-    return 0
+  local number, most = tonumber(arguments[1]), tonumber(arguments[7])
+  local fields = redis.pcall('HMGET', counter, 'number', 'line', 'confirmed', 'keys')
+  local name = fields[1] and fields[2] and fields[1] .. ' ' .. fields[2]
+  -- Mostly it bears the line before.
+  if name and name ~= arguments[6] and is_whole(fields[1], fields[2], fields[3], fields[4]) then
+    local current = tonumber(fields[1])
+    if current > number and current ~= tonumber(arguments[5]) then
+      return 0
+    end
   end
 
   local all = arguments[6] == 'all'
-  local name = current and string.format('%.0f %s', current.number, current.line)
-  local goes_on = current and current.keys == '1'
-    and (name == arguments[1] .. ' ' .. arguments[2] or name == arguments[6])
-  local fits = all
-    or goes_on and redis.call('HLEN', counter) + #arguments - 7 <= tonumber(arguments[7]) + 4
-
-  if all or not fits then
+  local goes_on = name and fields[4] == '1'
+    and (name == arguments[6] or name == arguments[1] .. ' ' .. arguments[2])
+  -- A complete counter holds no more keys than its account has entries.
+  local fits = all or goes_on
+    and (number <= most or redis.call('HLEN', counter) + #arguments - 7 <= most + 4)
+  -- What is there, of whatever kind, unless it stays.
+  if (fields.err or name) and (all or not fits) then
     redis.call('DEL', counter)
   end
-  local fields = {'number', arguments[1], 'line', arguments[2], 'confirmed', arguments[3],
+  local written = {'number', arguments[1], 'line', arguments[2], 'confirmed', arguments[3],
     'keys', fits and '1' or '0'}
   for index = 8, fits and #arguments or 0 do
-    fields[#fields + 1] = arguments[index]
-    fields[#fields + 1] = ''
+    written[#written + 1] = arguments[index]
+    written[#written + 1] = ''
   end
-  redis.call('HSET', counter, unpack(fields))
+  redis.call('HSET', counter, unpack(written))
   redis.call('PEXPIRE', counter, arguments[4])
   return 1
 end
