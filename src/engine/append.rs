@@ -15,6 +15,7 @@ use super::health::Watch;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
+use super::recent::Recent;
 use super::settle::SettleQueue;
 use super::work::Task;
 use crate::chain::Chain;
@@ -43,6 +44,8 @@ pub struct Appender {
     pub clock: Clock,
     /// The policies, for a claim that meets a newer version than its own.
     pub policies: Arc<Policies>,
+    /// What was appended lately.
+    pub recent: Arc<Recent>,
     /// Where last lines go afterwards.
     pub settle: SettleQueue,
     /// Whether the ledger answers.
@@ -308,13 +311,11 @@ impl Appender {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
-                self.metrics.conflicts(groups.len());
-                groups.iter_mut().for_each(Group::lose);
+                self.lose(groups);
                 Ok(())
             }
             Err(LedgerError::Conflict) => {
-                self.metrics.conflicts(groups.len());
-                groups.iter_mut().for_each(Group::lose);
+                self.lose(groups);
                 Ok(())
             }
             Err(error @ LedgerError::Unavailable(_)) => {
@@ -454,11 +455,25 @@ impl Appender {
         }
     }
 
+    /// Another writer was quicker at these accounts.
+    fn lose(&self, groups: &mut [Group]) {
+        self.metrics.conflicts(groups.len());
+        let now = std::time::Instant::now();
+        for group in groups {
+            self.recent.lost(group.account, now);
+            group.lose();
+        }
+    }
+
     /// Answers the plans that `are_done`, and settles their counters. Groups with nobody left
     /// are taken out.
     fn answer(&self, groups: &mut Vec<Group>, are_done: impl Fn(&Group) -> bool) {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
+                if let Some(draft) = &plan.draft {
+                    let now = std::time::Instant::now();
+                    self.recent.learn(group.account, &draft.entries, now);
+                }
                 self.settle.answer(plan, group.account, self.clock.now());
             }
         }

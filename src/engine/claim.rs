@@ -6,11 +6,11 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, timeout_at};
 
 use super::drafting::{Drafting, Known};
-use super::pending::{Outcome, Undecided};
+use super::pending::{Hint, Outcome, Undecided};
 use super::totals::{last_line, totals};
 use super::work::{Task, Work};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
+use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
@@ -75,7 +75,7 @@ impl Engine {
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(policy)?;
-        let work = self.work(policy, claim);
+        let mut work = self.work(policy, claim);
         let now = self.clock.now();
         if work.key.is_none()
             && let Some(refusal) = refuse(&work.policy, work.units, now)
@@ -88,12 +88,33 @@ impl Engine {
         let counting = self.counting.as_ref().filter(|_| may_be_counted);
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
+        let hint = self.hint(&mut work, now);
         let first = match counters.is_some_and(|counters| counters.is_available()) {
             _ if counts => &self.queues.count,
-            true => &self.queues.ask,
-            false => &self.queues.append,
+            true if hint.is_none() => &self.queues.ask,
+            true | false => &self.queues.append,
         };
-        self.submit(work, may_be_counted, first).await
+        self.submit(work, may_be_counted, hint, first).await
+    }
+
+    /// The account's last line, if it is guessed here that the claim is granted after it. A grant
+    /// that Redis counted may wait before it, unseen: then there is no guess.
+    fn hint(&self, work: &mut Work, now: DateTime<Utc>) -> Option<Hint> {
+        if work.policy.rule.may_be_counted() {
+            return None;
+        }
+        let line = self
+            .recent
+            .line(work.account, work.key, std::time::Instant::now())?;
+        let policy = self
+            .policies
+            .terms(&work.policy, work.account, Some(&line), now);
+        let verdict = decide(&policy, work.units, Some(&line), &Sums::default(), now);
+        let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
+        is_granted.then(|| {
+            work.policy = policy;
+            Hint::Line(line)
+        })
     }
 
     /// What a claim is to do, under the terms that hold now.

@@ -68,7 +68,7 @@ impl Engine {
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(work, false, &self.queues.append).await
+        self.submit(work, false, None, &self.queues.append).await
     }
 
     /// Enters units by hand. The policy need not be active.
@@ -98,7 +98,7 @@ impl Engine {
             nonce: Self::nonce(),
             policy,
         };
-        self.submit(work, false, &self.queues.append).await
+        self.submit(work, false, None, &self.queues.append).await
     }
 
     /// A page of an account's entries, newest first, and the cursor of the next.

@@ -27,6 +27,7 @@ mod overrides;
 mod pace;
 mod pending;
 mod policies;
+mod recent;
 mod reconcile;
 mod settle;
 mod submit;
@@ -77,6 +78,7 @@ use health::{Watch, Watcher};
 use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
 use policies::Policies;
+use recent::Recent;
 use reconcile::Reconciler;
 use settle::SettleQueue;
 use wrong_keys::WrongKeys;
@@ -163,6 +165,7 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
+    recent: Arc<Recent>,
     access: Arc<Access>,
     wrong_keys: WrongKeys,
     watch: Arc<Watch>,
@@ -227,7 +230,9 @@ impl Engine {
             let now_and_then = reconciler.clone().run(every);
             background.push(tokio::spawn(now_and_then).abort_handle());
         }
+        let recent = Arc::new(Recent::default());
         let parts = Parts {
+            recent: &recent,
             ledger: &ledger,
             counters: counters.as_ref(),
             clock: &clock,
@@ -245,6 +250,7 @@ impl Engine {
             counting,
             metrics,
             policies,
+            recent,
             access,
             wrong_keys: WrongKeys::default(),
             watch,
@@ -312,6 +318,7 @@ impl Engine {
 
 /// What the workers are made of.
 struct Parts<'a> {
+    recent: &'a Arc<Recent>,
     ledger: &'a Ledger,
     counters: Option<&'a Counters>,
     clock: &'a Clock,
@@ -346,6 +353,7 @@ impl Parts<'_> {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
+            recent: self.recent.clone(),
             settle: settle.clone(),
             watch: self.watch.clone(),
             count: count.downgrade(),

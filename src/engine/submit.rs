@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
 use super::claim::ClaimFailure;
-use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::work::Work;
 use crate::faults::reach;
 
@@ -17,6 +17,7 @@ impl Engine {
         &self,
         work: Work,
         may_be_counted: bool,
+        hint: Option<Hint>,
         first: &Sender<Pending>,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
@@ -45,7 +46,10 @@ impl Engine {
             may_be_counted: self.counting.is_some() && may_be_counted,
             may_wait,
             sent: None,
-            asked: Asked::default(),
+            asked: Asked {
+                hint,
+                ..Asked::default()
+            },
             answer,
             turn,
             _place: place,

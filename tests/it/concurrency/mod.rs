@@ -4,6 +4,7 @@ mod changes;
 mod corrections;
 mod cuts;
 mod exact;
+mod guesses;
 mod histories;
 mod keys;
 mod mixed;
