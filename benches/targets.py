@@ -71,6 +71,13 @@ TARGETS = [
         "empty@64",
     ),
     at_most(
+        None,
+        "the same, no full pages in the log",
+        SERVERS_CPU,
+        "rows-not-whole@64",
+        "empty@64",
+    ),
+    at_most(
         1.1,
         "the servers' CPU a claim with ten thousand policies, against one",
         SERVERS_CPU,
