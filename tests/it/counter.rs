@@ -301,17 +301,19 @@ async fn another_line_of_the_same_number_is_not_gone_on_from() {
 async fn a_counter_holds_only_so_many_keys() {
     let bench = Bench::new().await;
     let most = u128::from(KEYS_MAX);
-    bench.settle(all(1, 1..=most)).await;
+    // An account has an entry for each of its keys at least.
+    let number = u64::from(KEYS_MAX);
+    bench.settle(all(number, 1..=most)).await;
     let full = bench.ask(Some(key(most))).await.expect("a counter");
     assert!(full.holds_all_keys && full.knows_key);
     // One more than it may hold: it holds none.
-    bench.settle(after(2, 1, [most + 1])).await;
+    bench.settle(after(number + 1, number, [most + 1])).await;
     let none = bench.ask(Some(key(most))).await.expect("a counter");
     assert!(!none.holds_all_keys && !none.knows_key);
-    assert_eq!(none.line, line(2));
+    assert_eq!(none.line, line(number + 1));
     // Up to the edge.
-    bench.settle(all(3, 1..most)).await;
-    bench.settle(after(4, 3, [most])).await;
+    bench.settle(all(number + 2, 1..most)).await;
+    bench.settle(after(number + 3, number + 2, [most])).await;
     let full = bench.ask(Some(key(most))).await.expect("a counter");
     assert!(full.holds_all_keys && full.knows_key);
     assert!(bench.ask(Some(key(1))).await.expect("a counter").knows_key);
