@@ -311,6 +311,10 @@ impl Appender {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
+                let now = std::time::Instant::now();
+                for group in groups.iter() {
+                    self.recent.lost(group.account, now);
+                }
                 self.lose(groups);
                 Ok(())
             }
@@ -358,6 +362,8 @@ impl Appender {
                 .as_ref()
                 .is_some_and(|plan| !plan.others.is_empty());
             if decided.is_err() || refuses {
+                // The counters can deny the next ones.
+                self.recent.lost(group.account, std::time::Instant::now());
                 group.dissolve();
             }
         }
@@ -455,14 +461,10 @@ impl Appender {
         }
     }
 
-    /// Another writer was quicker at these accounts.
+    /// The draft did not go in.
     fn lose(&self, groups: &mut [Group]) {
         self.metrics.conflicts(groups.len());
-        let now = std::time::Instant::now();
-        for group in groups {
-            self.recent.lost(group.account, now);
-            group.lose();
-        }
+        groups.iter_mut().for_each(Group::lose);
     }
 
     /// Answers the plans that `are_done`, and settles their counters. Groups with nobody left

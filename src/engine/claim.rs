@@ -113,7 +113,7 @@ impl Engine {
         let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
         is_granted.then(|| {
             work.policy = policy;
-            Hint::Line(line)
+            Hint::Own(line)
         })
     }
 

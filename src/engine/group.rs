@@ -69,6 +69,14 @@ impl Group {
         if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
             return None;
         }
+        // A key of which no counter was asked may stand in the ledger, and behind an account's
+        // first entry it would undo the whole batch.
+        let is_unasked = |claim: &Pending| {
+            claim.work.key.is_some() && matches!(claim.asked.hint, Some(Hint::Own(_)))
+        };
+        if self.claims.iter().skip(1).any(is_unasked) {
+            return None;
+        }
         let hints = self.claims.iter().map(|claim| claim.asked.hint.as_ref());
         let hints: Option<Vec<&Hint>> = hints.collect();
         let number = |hint: &&Hint| hint.last_line().map(|line| line.number);

@@ -104,6 +104,8 @@ pub enum Hint {
     NoEntries,
     /// The counter's line.
     Line(Line),
+    /// The line that this instance appended lately.
+    Own(Line),
 }
 
 impl Hint {
@@ -111,7 +113,7 @@ impl Hint {
     pub fn last_line(&self) -> Option<&Line> {
         match self {
             Self::NoEntries => None,
-            Self::Line(line) => Some(line),
+            Self::Line(line) | Self::Own(line) => Some(line),
         }
     }
 }
