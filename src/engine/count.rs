@@ -106,7 +106,9 @@ impl Counting {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
             };
             match answer {
-                Some(Counted::Waits(..)) if may_wait(&claim) => self.end(claim, answer, now),
+                Some(Counted::Waits(..)) if may_wait(&claim) => {
+                    self.drain.put_off(claim, self.again.clone());
+                }
                 Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
                     claim.asked.seen = seen;
                     unsure.push(claim);

@@ -36,10 +36,9 @@ use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// What comes within this time goes into the ledger together, unless somebody waits for it.
 const ROUND_EVERY: Duration = Duration::from_millis(50);
-/// How many grants a round takes about, and how many of one queue: at least and at most.
+/// How many grants a round takes, and how many of one queue.
 const ROUND_MOST: usize = 4096;
-const OF_BUCKET_LEAST: usize = 16;
-const OF_BUCKET_MOST: usize = 1024;
+const OF_BUCKET_MOST: usize = 64;
 /// How long to wait before an unreachable ledger or Redis is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 /// How long a claim waits before it looks again whether older grants still wait.
@@ -81,7 +80,11 @@ impl DrainSignal {
 
     /// Has the grants of an account drained at once.
     pub fn hurry(&self, account: AccountId) {
-        self.grants_wait(account);
+        self.hurry_all([account.bucket()]);
+    }
+
+    fn hurry_all(&self, buckets: impl IntoIterator<Item = u8>) {
+        self.wake(buckets);
         self.0.hurried.notify_one();
     }
 
@@ -193,22 +196,30 @@ impl Drainer {
         self.signal.wake(waiting.map(|(bucket, _)| bucket));
     }
 
-    /// A round: takes the first grants of some buckets' queues. What it leaves waits for the next
-    /// one.
+    /// A round: takes the first grants of some buckets' queues. Where it leaves some, the next one
+    /// comes at once.
     async fn drain(&self, buckets: &[u8]) -> Result<(), Stuck> {
-        let most = ROUND_MOST / buckets.len().max(1);
-        let most = most.clamp(OF_BUCKET_LEAST, OF_BUCKET_MOST);
-        let queued = self.counters.queued(buckets, most).await?;
+        let mut queued = self.counters.queued(buckets, OF_BUCKET_MOST).await?;
         if queued.is_empty() {
             return Ok(());
         }
-        if !self.policies.are_fresh() {
+        let knows = |queued: &Queued| match queued {
+            Queued::Grant(queued) => self.policies.newest(queued.grant.policy).is_some(),
+            Queued::Unreadable(..) => true,
+        };
+        if !self.policies.are_fresh() || !queued.iter().all(knows) {
             self.policies.refresh(&self.ledger).await?;
         }
-        let mut taken = [0; 256];
+        let mut lengths = HashMap::new();
+        for queued in &queued {
+            *lengths.entry(queued.bucket()).or_insert(0) += 1;
+        }
+        lengths.retain(|_, length| *length == OF_BUCKET_MOST);
+        let mut unread: HashSet<u8> = lengths.into_keys().collect();
+        let left = queued.split_off(queued.len().min(ROUND_MOST));
+        unread.extend(left.iter().map(Queued::bucket));
         let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
         for queued in queued {
-            taken[usize::from(queued.bucket())] += 1;
             match queued {
                 // A policy is never forgotten: of another one no perdiem queued a grant.
                 Queued::Grant(queued) if self.policies.newest(queued.grant.policy).is_some() => {
@@ -225,8 +236,9 @@ impl Drainer {
             }
             result => result?,
         }
-        let has_more = |bucket: &u8| taken[usize::from(*bucket)] >= most;
-        self.signal.wake(buckets.iter().copied().filter(has_more));
+        if !unread.is_empty() {
+            self.signal.hurry_all(unread);
+        }
         Ok(())
     }
 

@@ -5,8 +5,8 @@
 -- KEYS[1]  the account's counter
 -- KEYS[2]  what of the account waits for the ledger, a hash: a field `i` and an entry's id, and
 --          a field `k` and a key's, with the place in the queue; a field `u` and a window's
---          name, with the units that wait; a field `n` while the ledger has nothing of the
---          account, as it told when these came
+--          name, with the units that wait; a field `n` with the instant when the ledger told
+--          that it has nothing of the account, in microseconds since 1970
 -- KEYS[3]  the bucket's queue, a stream
 -- ARGV[1]  `i` and the entry's id, '' to look and change nothing
 -- ARGV[2]  `k` and the key's id, '' without one
@@ -22,8 +22,8 @@
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
 --          ('' when it did not);
---          {'waits', confirmed, used…} when it would be denied, and grants of the account are on
---          their way into the ledger, where they may stand already: then they count twice;
+--          {'waits', confirmed, used…} when it would be denied for grants of the account that are
+--          on their way into the ledger, where they may stand already: then they count twice;
 --          {'queued', place, fields…} when the claim, or another with its key, waits already;
 --          {'ask', number} when the counter cannot tell what the ledger can: the number that it
 --          bears, '' without a counter
@@ -32,6 +32,8 @@ local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
 local observes = ARGV[8] == 'observe'
+-- For how many microseconds an account without entries is taken for one.
+local NEW_FOR = 3000000
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
 
@@ -56,7 +58,8 @@ if current and current.knows then
   return ask
 end
 local number = tonumber(ledger)
-if ledger == '' and not current and waits[1] then
+local told = tonumber(waits[1] or '')
+if ledger == '' and not current and told and math.abs(tonumber(ARGV[7]) - told) <= NEW_FOR then
   number = 0
 elseif ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
   return ask
@@ -98,16 +101,15 @@ local function used_in(per, first, last, by_ledger)
   return nil
 end
 
-local used, denied, is_on_its_way = {}, false, false
+local used, denied, is_certain = {}, false, false
 for index = 9, #ARGV, 5 do
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
   if not before then
     return ask
   end
-  local units_waiting = tonumber(waits[#used + 4] or '0')
-  is_on_its_way = is_on_its_way or units_waiting > 0
-  before = before + units_waiting
+  is_certain = is_certain or units > tonumber(ARGV[index + 1]) - before
+  before = before + tonumber(waits[#used + 4] or '0')
   -- What no double counts any more is left to the ledger.
   if observes and units > 9007199254740991 - before then
     return ask
@@ -123,7 +125,7 @@ end
 
 local answer = {'granted'}
 if denied then
-  local waits_first = is_on_its_way and id ~= '' and ledger ~= 'silent'
+  local waits_first = not is_certain and id ~= '' and ledger ~= 'silent'
   answer = {waits_first and 'waits' or 'denied', current and not number and current.confirmed or ''}
 end
 for index, before in ipairs(used) do
@@ -137,8 +139,8 @@ local after = table.concat(answer, ' ', 2)
 local place = redis.call('XADD', queue, '*', 'id', id, 'key', key, 'units', ARGV[3],
   'windows', table.concat(names, ' '), 'used', after, 'grant', ARGV[6])
 redis.call('HSET', waiting, id, place, key ~= '' and key or id, place)
-if number == 0 then
-  redis.call('HSET', waiting, 'n', '')
+if ledger == '0' then
+  redis.call('HSET', waiting, 'n', ARGV[7])
 end
 for _, field in ipairs(units_of) do
   redis.call('HINCRBY', waiting, field, ARGV[3])
