@@ -80,11 +80,11 @@ class Server:
         rule = {"time_zone": zone_where_it_is_noon(), "limits": limits} | more
         self.request("PUT", f"/v1/policies/{name}", rule)
 
-    def request(self, method, path, body):
+    def request(self, method, path, body=None):
         request = urllib.request.Request(
             f"http://{self.address}{path}",
             method=method,
-            data=json.dumps(body).encode(),
+            data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.secret}"},
         )
         with urllib.request.urlopen(request) as answer:
