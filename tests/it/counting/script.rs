@@ -14,6 +14,7 @@ use perdiem::domain::policy::PolicyId;
 use perdiem::domain::window::{Per, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use redis::aio::MultiplexedConnection;
 use uuid::Uuid;
 
 use crate::support::app::{NOON, instant};
@@ -108,18 +109,26 @@ impl Bench {
         }
     }
 
-    /// Loses the counter, and nothing of what waits.
-    async fn forget(&self) {
+    async fn connection() -> MultiplexedConnection {
         let client = redis::Client::open(servers::redis().url()).expect("a URL");
         let connection = client.get_multiplexed_async_connection().await;
-        let mut connection = connection.expect("a connection");
-        let pattern = format!("perdiem:*:{}", self.account.0.simple());
-        let names: Vec<String> = redis::cmd("KEYS")
+        connection.expect("a connection")
+    }
+
+    /// What Redis has of the account under names that end so.
+    async fn names(&self, connection: &mut MultiplexedConnection, end: &str) -> Vec<String> {
+        let pattern = format!("perdiem:*:{}{end}", self.account.0.simple());
+        redis::cmd("KEYS")
             .arg(pattern)
-            .query_async(&mut connection)
+            .query_async(connection)
             .await
-            .expect("names");
-        for name in names {
+            .expect("names")
+    }
+
+    /// Loses the counter, and nothing of what waits.
+    async fn forget(&self) {
+        let mut connection = Self::connection().await;
+        for name in self.names(&mut connection, "").await {
             let deleted = redis::cmd("DEL")
                 .arg(name)
                 .exec_async(&mut connection)
@@ -463,15 +472,8 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let totals = totals(now, MAX, [0, 0]);
     let answer = bench.count(Some(grant), &totals, LedgerWord::Silent).await;
     assert_eq!(answer, Counted::Granted(vec![1, 1]));
-    let client = redis::Client::open(servers::redis().url()).expect("a URL");
-    let connection = client.get_multiplexed_async_connection().await;
-    let mut redis = connection.expect("a connection");
-    let pattern = format!("perdiem:*:{}:waiting", bench.account.0.simple());
-    let names: Vec<String> = redis::cmd("KEYS")
-        .arg(pattern)
-        .query_async(&mut redis)
-        .await
-        .expect("names");
+    let mut redis = Bench::connection().await;
+    let names = bench.names(&mut redis, ":waiting").await;
     let queue = names[0].replace(&format!("{}:waiting", bench.account.0.simple()), "queue");
     let add = redis::cmd("XADD")
         .arg(&queue)
