@@ -311,9 +311,9 @@ impl Appender {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
-                let now = std::time::Instant::now();
+                let now = Instant::now();
                 for group in groups.iter() {
-                    self.recent.lost(group.account, now);
+                    self.recent.distrust(group.account, now);
                 }
                 self.lose(groups);
                 Ok(())
@@ -363,7 +363,7 @@ impl Appender {
                 .is_some_and(|plan| !plan.others.is_empty());
             if decided.is_err() || refuses {
                 // The counters can deny the next ones.
-                self.recent.lost(group.account, std::time::Instant::now());
+                self.recent.distrust(group.account, Instant::now());
                 group.dissolve();
             }
         }
@@ -473,7 +473,7 @@ impl Appender {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
                 if let Some(draft) = &plan.draft {
-                    let now = std::time::Instant::now();
+                    let now = Instant::now();
                     self.recent.learn(group.account, &draft.entries, now);
                 }
                 self.settle.answer(plan, group.account, self.clock.now());

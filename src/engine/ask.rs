@@ -15,7 +15,7 @@ use super::pending::{Asked, Hint, Pending, send};
 use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
-use crate::domain::account::{Refusal, Sums, Verdict, decide};
+use crate::domain::account::{Refusal, Verdict};
 use crate::faults::reach;
 
 /// A counter may deny for so long after the ledger confirmed it.
@@ -93,17 +93,7 @@ impl Asker {
             return self.send_on(claim);
         };
         let now = self.clock.now();
-        let line = Some(&counter.line);
-        claim.work.policy = self
-            .policies
-            .terms(&claim.work.policy, claim.work.account, line, now);
-        let verdict = decide(
-            &claim.work.policy,
-            claim.work.units,
-            line,
-            &Sums::default(),
-            now,
-        );
+        let verdict = claim.work.decide_on(&counter.line, &self.policies, now);
         claim.asked = Asked {
             seen: Some(counter.line.number),
             hint: None,

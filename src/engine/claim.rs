@@ -10,7 +10,7 @@ use super::pending::{Hint, Outcome, Undecided};
 use super::totals::{last_line, totals};
 use super::work::{Task, Work};
 use super::{Engine, Failure};
-use crate::domain::account::{Refusal, Sums, Verdict, decide, instant_after, refuse};
+use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
@@ -103,18 +103,10 @@ impl Engine {
         if work.policy.rule.may_be_counted() {
             return None;
         }
-        let line = self
-            .recent
-            .line(work.account, work.key, std::time::Instant::now())?;
-        let policy = self
-            .policies
-            .terms(&work.policy, work.account, Some(&line), now);
-        let verdict = decide(&policy, work.units, Some(&line), &Sums::default(), now);
+        let line = self.recent.line(work.account, work.key, Instant::now())?;
+        let verdict = work.decide_on(&line, &self.policies, now);
         let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
-        is_granted.then(|| {
-            work.policy = policy;
-            Hint::Own(line)
-        })
+        is_granted.then_some(Hint::Own(line))
     }
 
     /// What a claim is to do, under the terms that hold now.

@@ -203,26 +203,25 @@ impl Drainer {
         if queued.is_empty() {
             return Ok(());
         }
-        let knows = |queued: &Queued| match queued {
-            Queued::Grant(queued) => self.policies.newest(queued.grant.policy).is_some(),
-            Queued::Unreadable(..) => true,
+        let is_known = |grant: &CountedGrant| self.policies.newest(grant.policy).is_some();
+        let is_strange = |queued: &Queued| match queued {
+            Queued::Grant(queued) => !is_known(&queued.grant),
+            Queued::Unreadable(..) => false,
         };
-        if !self.policies.are_fresh() || !queued.iter().all(knows) {
+        if !self.policies.are_fresh() || queued.iter().any(is_strange) {
             self.policies.refresh(&self.ledger).await?;
         }
-        let mut lengths = HashMap::new();
-        for queued in &queued {
-            *lengths.entry(queued.bucket()).or_insert(0) += 1;
-        }
-        lengths.retain(|_, length| *length == OF_BUCKET_MOST);
-        let mut unread: HashSet<u8> = lengths.into_keys().collect();
+        // They come queue by queue.
+        let of_queues = queued.chunk_by(|one, next| one.bucket() == next.bucket());
+        let full = of_queues.filter(|queued| queued.len() == OF_BUCKET_MOST);
+        let mut unread: HashSet<u8> = full.map(|queued| queued[0].bucket()).collect();
         let left = queued.split_off(queued.len().min(ROUND_MOST));
         unread.extend(left.iter().map(Queued::bucket));
         let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
         for queued in queued {
             match queued {
                 // A policy is never forgotten: of another one no perdiem queued a grant.
-                Queued::Grant(queued) if self.policies.newest(queued.grant.policy).is_some() => {
+                Queued::Grant(queued) if is_known(&queued.grant) => {
                     let account = queued.grant.account;
                     accounts.entry(account).or_default().push(queued);
                 }

@@ -232,11 +232,11 @@ impl Engine {
         }
         let recent = Arc::new(Recent::default());
         let parts = Parts {
-            recent: &recent,
             ledger: &ledger,
             counters: counters.as_ref(),
             clock: &clock,
             policies: &policies,
+            recent: &recent,
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
@@ -318,11 +318,11 @@ impl Engine {
 
 /// What the workers are made of.
 struct Parts<'a> {
-    recent: &'a Arc<Recent>,
     ledger: &'a Ledger,
     counters: Option<&'a Counters>,
     clock: &'a Clock,
     policies: &'a Arc<Policies>,
+    recent: &'a Arc<Recent>,
     watch: &'a Arc<Watch>,
     metrics: &'a Metrics,
     claims_most: usize,

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
@@ -29,7 +31,7 @@ struct Generations {
 
 struct Memory {
     since: Instant,
-    /// `None` where another writer was quicker: the guess would soon be wrong again.
+    /// `None` where a guess was of no use, and the next one would hardly be.
     line: Option<Line>,
     keys: Vec<KeyId>,
 }
@@ -66,8 +68,9 @@ impl Recent {
         );
     }
 
-    /// Another writer was quicker.
-    pub fn lost(&self, account: AccountId, now: Instant) {
+    /// No more guesses at an account for a while: another writer was quicker, or its claims are
+    /// for the counters to deny.
+    pub fn distrust(&self, account: AccountId, now: Instant) {
         self.lock().remember(
             account,
             Memory {
@@ -166,7 +169,7 @@ mod tests {
     fn an_account_with_other_writers_is_left_alone_for_a_while() {
         let (recent, now) = (Recent::default(), Instant::now());
         recent.learn(account(1), &[entry(1, None)], now);
-        recent.lost(account(1), now);
+        recent.distrust(account(1), now);
         recent.learn(account(1), &[entry(3, None)], now);
         assert_eq!(number(&recent, None, now), None);
         let now = now + YOUNG;

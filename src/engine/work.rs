@@ -5,6 +5,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::pending::Outcome;
+use super::policies::Policies;
+use crate::domain::account::{Sums, Unknown, Verdict, decide};
 use crate::domain::claim::{HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
@@ -67,6 +69,21 @@ impl Work {
     /// Whether it is a claim that lapses unless it is confirmed.
     pub fn is_hold(&self) -> bool {
         matches!(self.task, Task::Claim(Some(_)))
+    }
+
+    /// What a claim's rule says after a line that may not be the account's last one; by the terms
+    /// that hold then, which are its own from now on.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn decide_on(
+        &mut self,
+        line: &Line,
+        policies: &Policies,
+        now: DateTime<Utc>,
+    ) -> Result<Verdict, Unknown> {
+        self.policy = policies.terms(&self.policy, self.account, Some(line), now);
+        decide(&self.policy, self.units, Some(line), &Sums::default(), now)
     }
 
     /// The entry that does it.
