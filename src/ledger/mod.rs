@@ -4,6 +4,7 @@
 //! is called is decided here.
 
 mod changes;
+mod connections;
 mod error;
 mod history;
 mod keys;

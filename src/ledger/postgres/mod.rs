@@ -10,18 +10,17 @@ mod overrides;
 mod policies;
 mod reconciliations;
 
-use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::Connection;
 use sqlx::migrate::Migrator;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::connections::Connections;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError};
 use crate::domain::identity::Identity;
@@ -34,20 +33,19 @@ static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 /// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
 /// time.
 const CLAIM_CONNECTIONS: u32 = 6;
+/// Connections for turns at accounts, each held for as long as a turn.
+const TURN_CONNECTIONS: u32 = 6;
 /// Connections for all else: lists, exports, edits.
 const QUERY_CONNECTIONS: u32 = 8;
-/// How long a connection for claims may take to make. Claims do not wait so long for it.
-const CLAIM_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL database.
 #[derive(Clone)]
 pub struct Store {
-    claims: PgPool,
+    claims: Connections<PgConnection>,
     turns: PgPool,
     queries: PgPool,
-    claim_timeout: Duration,
     identity: Identity,
 }
 
@@ -95,20 +93,15 @@ impl Store {
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
             .options([("enable_seqscan", "off"), ("jit", "off")]);
-        let claim_pool = |acquire_timeout| {
-            PgPoolOptions::new()
-                .max_connections(CLAIM_CONNECTIONS)
-                .acquire_timeout(acquire_timeout)
-                .test_before_acquire(false)
-                .connect_lazy_with(base.clone())
-        };
-        let claims = claim_pool(CLAIM_CONNECT_TIMEOUT);
-        let turns = claim_pool(options.claim_timeout / 3);
+        let turns = PgPoolOptions::new()
+            .max_connections(TURN_CONNECTIONS)
+            .acquire_timeout(options.claim_timeout / 3)
+            .test_before_acquire(false)
+            .connect_lazy_with(base.clone());
         Ok(Self {
-            claims,
+            claims: Connections::new(base, CLAIM_CONNECTIONS, options.claim_timeout),
             turns,
             queries,
-            claim_timeout: options.claim_timeout,
             identity,
         })
     }
@@ -118,35 +111,12 @@ impl Store {
         &self.identity
     }
 
-    /// A connection, if there is one in time. To make one goes on when nobody waits for it any
-    /// more: otherwise there would never be one where that takes longer.
-    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        if let Some(connection) = self.claims.try_acquire() {
-            return Ok(connection);
-        }
-        let claims = self.claims.clone();
-        let acquiring = tokio::spawn(async move { claims.acquire().await });
-        match timeout(self.claim_timeout / 3, acquiring).await {
-            Ok(Ok(acquired)) => acquired,
-            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut),
-        }
-    }
-
-    /// Runs statements that claims wait for. A connection that does not answer in time is
-    /// given up: its path may be dead, and what it carried may or may not have been committed.
+    /// Runs statements that claims wait for.
     async fn in_time<T>(
         &self,
         statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, LedgerError> {
-        let mut connection = self.connection().await?;
-        match timeout(self.claim_timeout, statements(&mut connection)).await {
-            Ok(result) => Ok(result?),
-            Err(_) => {
-                connection.close_on_drop();
-                let error = io::Error::from(io::ErrorKind::TimedOut);
-                Err(LedgerError::Unavailable(error.into()))
-            }
-        }
+        Ok(self.claims.run(statements).await?)
     }
 
     /// See [`super::Ledger::close`].

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{FromRow, Row, Sqlite, SqliteConnection};
+use sqlx::{Connection, FromRow, Row, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -120,15 +120,17 @@ impl Store {
     /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
     /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        let mut connection = self.writer.acquire().await?;
-        let mut seen = Seen::default();
-        for row in last_lines(&mut connection, &look.accounts).await? {
-            seen.lines.insert(AccountId(row.account), row.decode()?);
-        }
-        for row in entries(&mut connection, look).await? {
-            seen.entries.push(row.decode()?);
-        }
-        Ok(seen)
+        self.write(async |connection| {
+            let mut seen = Seen::default();
+            for row in last_lines(connection, &look.accounts).await? {
+                seen.lines.insert(AccountId(row.account), row.decode()?);
+            }
+            for row in entries(connection, look).await? {
+                seen.entries.push(row.decode()?);
+            }
+            Ok(seen)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::sums`]: one of them. The running sum, raised by what it would
@@ -185,22 +187,28 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append`].
     pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let standing = append(&mut transaction, drafts).await?;
-        reach("sqlite.inserted");
-        transaction.commit().await?;
-        Ok(standing)
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let standing = append(&mut transaction, drafts).await?;
+            reach("sqlite.inserted");
+            transaction.commit().await?;
+            Ok(standing)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let all = append(&mut transaction, drafts).await?.len() == drafts.len();
-        match all {
-            true => transaction.commit().await?,
-            false => transaction.rollback().await?,
-        }
-        Ok(all)
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let all = append(&mut transaction, drafts).await?.len() == drafts.len();
+            match all {
+                true => transaction.commit().await?,
+                false => transaction.rollback().await?,
+            }
+            Ok(all)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::keys_of`].

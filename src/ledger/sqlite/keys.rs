@@ -1,7 +1,7 @@
 //! API keys: their versions, and the hashes of their secrets.
 
 use chrono::{DateTime, Utc};
-use sqlx::SqliteConnection;
+use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -94,11 +94,14 @@ const HISTORY: &str = concat!(
 impl Store {
     /// See [`crate::ledger::Ledger::add_key`].
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision = next_revision(&mut transaction).await?;
-        insert_key(&mut transaction, key, secret_hash, revision).await?;
-        transaction.commit().await?;
-        Ok(())
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let revision = next_revision(&mut transaction).await?;
+            insert_key(&mut transaction, key, secret_hash, revision).await?;
+            transaction.commit().await?;
+            Ok(())
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::add_first_key`].
@@ -107,18 +110,21 @@ impl Store {
         key: &Key,
         secret_hash: &SecretHash,
     ) -> Result<bool, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision = next_revision(&mut transaction).await?;
-        let there_are_keys: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM keys)")
-            .fetch_one(&mut *transaction)
-            .await?;
-        if there_are_keys {
-            transaction.rollback().await?;
-            return Ok(false);
-        }
-        insert_key(&mut transaction, key, secret_hash, revision).await?;
-        transaction.commit().await?;
-        Ok(true)
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let revision = next_revision(&mut transaction).await?;
+            let there_are_keys: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM keys)")
+                .fetch_one(&mut *transaction)
+                .await?;
+            if there_are_keys {
+                transaction.rollback().await?;
+                return Ok(false);
+            }
+            insert_key(&mut transaction, key, secret_hash, revision).await?;
+            transaction.commit().await?;
+            Ok(true)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::edit_key`].
@@ -129,43 +135,47 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Key>, bool) -> Result<KeyChange, E> + Send + Sync,
     ) -> Result<Result<Key, E>, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision = next_revision(&mut transaction).await?;
-        let before = last_version(&mut transaction, id).await?;
-        let another_admin_stays: bool = sqlx::query_scalar(
-            "SELECT EXISTS (
-                 SELECT 1 FROM key_versions AS v
-                 WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
-                 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
-             )",
-        )
-        .bind(id)
-        .fetch_one(&mut *transaction)
-        .await?;
-        let (rule, reason) = match decide(before.as_ref(), another_admin_stays) {
-            Err(error) => {
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let revision = next_revision(&mut transaction).await?;
+            let before = last_version(&mut transaction, id).await?;
+            let another_admin_stays: bool = sqlx::query_scalar(
+                "SELECT EXISTS (
+                     SELECT 1 FROM key_versions AS v
+                     WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
+                     AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+                 )",
+            )
+            .bind(id)
+            .fetch_one(&mut *transaction)
+            .await?;
+            let (rule, reason) = match decide(before.as_ref(), another_admin_stays) {
+                Err(error) => {
+                    transaction.rollback().await?;
+                    return Ok(Err(error));
+                }
+                Ok(KeyChange::Version { rule, reason }) => (Some(rule), reason),
+                Ok(KeyChange::Keep) => (None, None),
+            };
+            let before =
+                before.ok_or_else(|| LedgerError::Corrupt("no key to change".to_owned()))?;
+            let Some(rule) = rule else {
                 transaction.rollback().await?;
-                return Ok(Err(error));
-            }
-            Ok(KeyChange::Version { rule, reason }) => (Some(rule), reason),
-            Ok(KeyChange::Keep) => (None, None),
-        };
-        let before = before.ok_or_else(|| LedgerError::Corrupt("no key to change".to_owned()))?;
-        let Some(rule) = rule else {
-            transaction.rollback().await?;
-            return Ok(Ok(before));
-        };
-        let after = Key {
-            version: before.version + 1,
-            rule,
-            changed_at,
-            changed_by: changed_by.to_owned(),
-            reason,
-            ..before
-        };
-        insert_version(&mut transaction, &after, revision).await?;
-        transaction.commit().await?;
-        Ok(Ok(after))
+                return Ok(Ok(before));
+            };
+            let after = Key {
+                version: before.version + 1,
+                rule,
+                changed_at,
+                changed_by: changed_by.to_owned(),
+                reason,
+                ..before
+            };
+            insert_version(&mut transaction, &after, revision).await?;
+            transaction.commit().await?;
+            Ok(Ok(after))
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::keys_between`].

@@ -22,6 +22,7 @@ use sqlx::sqlite::{
 };
 use uuid::Uuid;
 
+use super::connections::Connections;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError};
 use crate::domain::identity::Identity;
@@ -38,11 +39,13 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it waits before it connects again.
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a write may take. SQLite itself waits no longer than a claim may for a lock.
+const WRITE_PATIENCE: Duration = Duration::from_secs(90);
 
 /// A SQLite file. SQLite has one writer, so writes share one connection and queue for it.
 #[derive(Clone)]
 pub struct Store {
-    writer: SqlitePool,
+    writer: Connections<SqliteConnection>,
     readers: SqlitePool,
     identity: Identity,
 }
@@ -92,22 +95,17 @@ impl Store {
             .close()
             .await
             .map_err(|error| failed(error.into()))?;
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .connect_lazy_with(
-                base.clone()
-                    .pragma("temp_store", "MEMORY")
-                    .pragma("wal_autocheckpoint", CHECKPOINT_PAGES),
-            );
+        let writing = base
+            .clone()
+            .pragma("temp_store", "MEMORY")
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         let readers = SqlitePoolOptions::new()
             .max_connections(READ_CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(base.create_if_missing(false).read_only(true));
         Ok(Self {
-            writer,
+            writer: Connections::new(writing, 1, WRITE_PATIENCE),
             readers,
             identity,
         })
@@ -116,6 +114,14 @@ impl Store {
     /// See [`super::Ledger::identity`].
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Runs statements on the one connection that writes.
+    async fn write<T>(
+        &self,
+        statements: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        self.writer.run(statements).await
     }
 
     /// See [`super::Ledger::close`].

@@ -1,7 +1,7 @@
 //! Overrides and their versions.
 
 use chrono::{DateTime, Utc};
-use sqlx::SqliteConnection;
+use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::policies::{last_version, next_revision};
@@ -172,64 +172,67 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<OverrideChange, E> + Send + Sync,
     ) -> Result<Result<EditedOverride, E>, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision = next_revision(&mut transaction).await?;
-        let policy = last_version(&mut transaction, policy).await?;
-        let before = last_override(&mut transaction, account).await?;
-        let nothing = || LedgerError::Corrupt("no override to keep".to_owned());
-        let (terms, reason) = match decide(policy.as_ref(), before.as_ref()) {
-            Err(error) => {
-                transaction.rollback().await?;
-                return Ok(Err(error));
-            }
-            Ok(OverrideChange::Keep) => {
-                transaction.rollback().await?;
-                let after = before.clone().ok_or_else(nothing)?;
-                return Ok(Ok(EditedOverride { before, after }));
-            }
-            Ok(OverrideChange::Version { terms, reason }) => (terms, reason),
-        };
-        let policy = policy.ok_or_else(nothing)?.id;
-        let after = Override {
-            account,
-            policy,
-            subject: Some(subject.clone()),
-            version: before.as_ref().map_or(1, |before| before.version + 1),
-            revision: unsigned(revision)?,
-            terms,
-            changed_at,
-            changed_by: changed_by.to_owned(),
-            reason,
-        };
-        // Whoever is erased and comes again is known again.
-        sqlx::query(
-            "INSERT INTO overrides (account, policy, subject) VALUES ($1, $2, $3)
-             ON CONFLICT (account) DO UPDATE SET subject = excluded.subject",
-        )
-        .bind(account.0)
-        .bind(policy.0)
-        .bind(subject.as_str())
-        .execute(&mut *transaction)
-        .await?;
-        let terms = after.terms.as_ref();
-        let until = terms.and_then(|terms| terms.until);
-        sqlx::query(
-            "INSERT INTO override_versions
-                 (account, version, revision, limits, until, changed_at, changed_by, reason)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(account.0)
-        .bind(after.version)
-        .bind(revision)
-        .bind(terms.map(|terms| encode_limits(&terms.limits)))
-        .bind(until.map(|until| until.timestamp_micros()))
-        .bind(changed_at.timestamp_micros())
-        .bind(changed_by)
-        .bind(&after.reason)
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(Ok(EditedOverride { before, after }))
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let revision = next_revision(&mut transaction).await?;
+            let policy = last_version(&mut transaction, policy).await?;
+            let before = last_override(&mut transaction, account).await?;
+            let nothing = || LedgerError::Corrupt("no override to keep".to_owned());
+            let (terms, reason) = match decide(policy.as_ref(), before.as_ref()) {
+                Err(error) => {
+                    transaction.rollback().await?;
+                    return Ok(Err(error));
+                }
+                Ok(OverrideChange::Keep) => {
+                    transaction.rollback().await?;
+                    let after = before.clone().ok_or_else(nothing)?;
+                    return Ok(Ok(EditedOverride { before, after }));
+                }
+                Ok(OverrideChange::Version { terms, reason }) => (terms, reason),
+            };
+            let policy = policy.ok_or_else(nothing)?.id;
+            let after = Override {
+                account,
+                policy,
+                subject: Some(subject.clone()),
+                version: before.as_ref().map_or(1, |before| before.version + 1),
+                revision: unsigned(revision)?,
+                terms,
+                changed_at,
+                changed_by: changed_by.to_owned(),
+                reason,
+            };
+            // Whoever is erased and comes again is known again.
+            sqlx::query(
+                "INSERT INTO overrides (account, policy, subject) VALUES ($1, $2, $3)
+                 ON CONFLICT (account) DO UPDATE SET subject = excluded.subject",
+            )
+            .bind(account.0)
+            .bind(policy.0)
+            .bind(subject.as_str())
+            .execute(&mut *transaction)
+            .await?;
+            let terms = after.terms.as_ref();
+            let until = terms.and_then(|terms| terms.until);
+            sqlx::query(
+                "INSERT INTO override_versions
+                     (account, version, revision, limits, until, changed_at, changed_by, reason)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            )
+            .bind(account.0)
+            .bind(after.version)
+            .bind(revision)
+            .bind(terms.map(|terms| encode_limits(&terms.limits)))
+            .bind(until.map(|until| until.timestamp_micros()))
+            .bind(changed_at.timestamp_micros())
+            .bind(changed_by)
+            .bind(&after.reason)
+            .execute(&mut *transaction)
+            .await?;
+            transaction.commit().await?;
+            Ok(Ok(EditedOverride { before, after }))
+        })
+        .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Policies and their versions.
 
 use chrono::{DateTime, Utc};
-use sqlx::SqliteConnection;
+use sqlx::{Connection, SqliteConnection};
 
 use super::{Store, decode_instant};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
@@ -192,69 +192,72 @@ impl Store {
         dry_run: bool,
         decide: impl Fn(Option<&Standing>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let revision = next_revision(&mut transaction).await?;
-        let before = standing(&mut transaction, name, changed_at).await?;
-        let nothing = || LedgerError::Corrupt("no policy to keep".to_owned());
-        let (rule, archived, effective_at, reason) = match decide(before.as_ref()) {
-            Err(error) => {
-                transaction.rollback().await?;
-                return Ok(Err(error));
-            }
-            Ok(Change::Keep) => {
-                transaction.rollback().await?;
-                return Ok(Ok(Edited::kept(before.ok_or_else(nothing)?)));
-            }
-            Ok(Change::Version {
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let revision = next_revision(&mut transaction).await?;
+            let before = standing(&mut transaction, name, changed_at).await?;
+            let nothing = || LedgerError::Corrupt("no policy to keep".to_owned());
+            let (rule, archived, effective_at, reason) = match decide(before.as_ref()) {
+                Err(error) => {
+                    transaction.rollback().await?;
+                    return Ok(Err(error));
+                }
+                Ok(Change::Keep) => {
+                    transaction.rollback().await?;
+                    return Ok(Ok(Edited::kept(before.ok_or_else(nothing)?)));
+                }
+                Ok(Change::Version {
+                    rule,
+                    archived,
+                    effective_at,
+                    reason,
+                }) => (rule, archived, effective_at, reason),
+            };
+            let newest = before.as_ref().map(|before| &before.newest);
+            let id = match newest {
+                Some(policy) => policy.id,
+                None => PolicyId(
+                    sqlx::query_scalar("INSERT INTO policies (name) VALUES ($1) RETURNING id")
+                        .bind(name.as_str())
+                        .fetch_one(&mut *transaction)
+                        .await?,
+                ),
+            };
+            let after = Policy {
+                id,
+                name: name.clone(),
+                version: newest.map_or(1, |policy| policy.version + 1),
                 rule,
                 archived,
                 effective_at,
+                changed_at,
+                changed_by: changed_by.to_owned(),
                 reason,
-            }) => (rule, archived, effective_at, reason),
-        };
-        let newest = before.as_ref().map(|before| &before.newest);
-        let id = match newest {
-            Some(policy) => policy.id,
-            None => PolicyId(
-                sqlx::query_scalar("INSERT INTO policies (name) VALUES ($1) RETURNING id")
-                    .bind(name.as_str())
-                    .fetch_one(&mut *transaction)
-                    .await?,
-            ),
-        };
-        let after = Policy {
-            id,
-            name: name.clone(),
-            version: newest.map_or(1, |policy| policy.version + 1),
-            rule,
-            archived,
-            effective_at,
-            changed_at,
-            changed_by: changed_by.to_owned(),
-            reason,
-        };
-        sqlx::query(
-            "INSERT INTO policy_versions
-                 (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
-                  reason)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(after.id.0)
-        .bind(after.version)
-        .bind(revision)
-        .bind(encode_rule(&after.rule))
-        .bind(after.archived)
-        .bind(after.effective_at.timestamp_micros())
-        .bind(after.changed_at.timestamp_micros())
-        .bind(&after.changed_by)
-        .bind(&after.reason)
-        .execute(&mut *transaction)
-        .await?;
-        match dry_run {
-            true => transaction.rollback().await?,
-            false => transaction.commit().await?,
-        }
-        Ok(Ok(Edited::made(before, after, changed_at)))
+            };
+            sqlx::query(
+                "INSERT INTO policy_versions
+                     (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
+                      reason)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            )
+            .bind(after.id.0)
+            .bind(after.version)
+            .bind(revision)
+            .bind(encode_rule(&after.rule))
+            .bind(after.archived)
+            .bind(after.effective_at.timestamp_micros())
+            .bind(after.changed_at.timestamp_micros())
+            .bind(&after.changed_by)
+            .bind(&after.reason)
+            .execute(&mut *transaction)
+            .await?;
+            match dry_run {
+                true => transaction.rollback().await?,
+                false => transaction.commit().await?,
+            }
+            Ok(Ok(Edited::made(before, after, changed_at)))
+        })
+        .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reports of reconciliations.
 
 use chrono::{DateTime, Utc};
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{Connection, QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -65,24 +65,27 @@ impl Store {
                 return Ok(false);
             }
         }
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        if let Some(since) = unless_since
-            && began_since(&mut transaction, since, started.started_at).await?
-        {
-            return Ok(false);
-        }
-        sqlx::query(
-            "INSERT INTO reconciliations (id, started_at, requested_by, apply)
-             VALUES ($1, $2, $3, $4)",
-        )
-        .bind(started.id)
-        .bind(started.started_at.timestamp_micros())
-        .bind(&started.requested_by)
-        .bind(started.apply)
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(true)
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            if let Some(since) = unless_since
+                && began_since(&mut transaction, since, started.started_at).await?
+            {
+                return Ok(false);
+            }
+            sqlx::query(
+                "INSERT INTO reconciliations (id, started_at, requested_by, apply)
+                 VALUES ($1, $2, $3, $4)",
+            )
+            .bind(started.id)
+            .bind(started.started_at.timestamp_micros())
+            .bind(&started.requested_by)
+            .bind(started.apply)
+            .execute(&mut *transaction)
+            .await?;
+            transaction.commit().await?;
+            Ok(true)
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::finish_reconciliation`].
@@ -93,45 +96,48 @@ impl Store {
         differences: &[Difference],
     ) -> Result<(), LedgerError> {
         let tally = &finished.tally;
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::query(
-            "UPDATE reconciliations SET finished_at = $2, counters_compared = $3, accounts = $4,
-                entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9
-             WHERE id = $1",
-        )
-        .bind(id)
-        .bind(finished.finished_at.timestamp_micros())
-        .bind(finished.counters.as_str())
-        .bind(signed(tally.accounts))
-        .bind(signed(tally.entries))
-        .bind(signed(tally.counters))
-        .bind(signed(tally.differences))
-        .bind(signed(tally.healed))
-        .bind(signed(tally.alarms))
-        .execute(&mut *transaction)
-        .await?;
-        if !differences.is_empty() {
-            let mut insert: QueryBuilder<Sqlite> = QueryBuilder::new(
-                "INSERT INTO differences
-                     (reconciliation, position, kind, account, found, expected, windows, healed) ",
-            );
-            insert.push_values(
-                differences.iter().zip(1i32..),
-                |mut row, (difference, position)| {
-                    row.push_bind(id)
-                        .push_bind(position)
-                        .push_bind(difference.kind.as_str())
-                        .push_bind(difference.account.map(|account| account.0))
-                        .push_bind(difference.found.map(signed))
-                        .push_bind(difference.expected.map(signed))
-                        .push_bind(encode_figures(&difference.windows))
-                        .push_bind(difference.is_healed);
-                },
-            );
-            insert.build().execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        Ok(())
+        self.write(async |connection| {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            sqlx::query(
+                "UPDATE reconciliations SET finished_at = $2, counters_compared = $3, accounts = $4,
+                    entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9
+                 WHERE id = $1",
+            )
+            .bind(id)
+            .bind(finished.finished_at.timestamp_micros())
+            .bind(finished.counters.as_str())
+            .bind(signed(tally.accounts))
+            .bind(signed(tally.entries))
+            .bind(signed(tally.counters))
+            .bind(signed(tally.differences))
+            .bind(signed(tally.healed))
+            .bind(signed(tally.alarms))
+            .execute(&mut *transaction)
+            .await?;
+            if !differences.is_empty() {
+                let mut insert: QueryBuilder<Sqlite> = QueryBuilder::new(
+                    "INSERT INTO differences
+                         (reconciliation, position, kind, account, found, expected, windows, healed) ",
+                );
+                insert.push_values(
+                    differences.iter().zip(1i32..),
+                    |mut row, (difference, position)| {
+                        row.push_bind(id)
+                            .push_bind(position)
+                            .push_bind(difference.kind.as_str())
+                            .push_bind(difference.account.map(|account| account.0))
+                            .push_bind(difference.found.map(signed))
+                            .push_bind(difference.expected.map(signed))
+                            .push_bind(encode_figures(&difference.windows))
+                            .push_bind(difference.is_healed);
+                    },
+                );
+                insert.build().execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            Ok(())
+        })
+        .await
     }
 
     /// See [`crate::ledger::Ledger::reconciliations`].
