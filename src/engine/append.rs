@@ -109,7 +109,10 @@ pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, l
                 losers: Vec::new(),
                 done: done.clone(),
             };
-            tokio::spawn(async move { lane.end(appender.append(groups).await) });
+            // Boxed: to spawn a future copies it several times.
+            tokio::spawn(Box::pin(async move {
+                lane.end(appender.append(groups).await);
+            }));
         }
         let is_held_up = under_way < lanes && !waiting.ready.is_empty();
         tokio::select! {
@@ -486,7 +489,8 @@ impl Appender {
 /// The turn at accounts, if it comes soon. Whoever has none goes on: the guard is what makes it
 /// right.
 pub async fn turn_at(ledger: &Ledger, accounts: &[AccountId]) -> Option<Turn> {
-    let turn = timeout(TURN_TIMEOUT, ledger.turn(accounts)).await;
+    // Boxed: it is rare, and twice as large as all else that a batch's future holds.
+    let turn = timeout(TURN_TIMEOUT, Box::pin(ledger.turn(accounts))).await;
     turn.ok()?.ok()
 }
 
