@@ -90,7 +90,7 @@ impl Counting {
         claims
             .extract_if(.., refused)
             .for_each(|claim| self.give_up(claim));
-        let counts = claims.iter().map(|claim| {
+        let counts = claims.iter_mut().map(|claim| {
             let totals = totals_unknown(&claim.work.policy, now);
             count_of(claim, totals, word, now)
         });
@@ -153,17 +153,17 @@ impl Counting {
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
         let told = self.ask_ledger(&mut claims, now).await;
-        for (claim, told) in claims.into_iter().zip(told) {
+        for (mut claim, told) in claims.into_iter().zip(told) {
             let count = match told {
                 Ok(Told::Repeated(entry)) => {
                     let outcome = claim.work.repeats(entry);
                     claim.end(Ok(outcome));
                     continue;
                 }
-                Ok(Told::Totals(word, totals)) => count_of(&claim, totals, word, now),
+                Ok(Told::Totals(word, totals)) => count_of(&mut claim, totals, word, now),
                 Err(_) => {
                     let totals = totals_unknown(&claim.work.policy, now);
-                    count_of(&claim, totals, LedgerWord::Silent, now)
+                    count_of(&mut claim, totals, LedgerWord::Silent, now)
                 }
             };
             counts.push(count);
@@ -253,8 +253,9 @@ impl Counting {
         match answer {
             Some(Counted::Granted(used)) => {
                 self.drain.grants_wait(claim.work.account);
-                let totals = with_used(totals_unknown(&claim.work.policy, now), used);
-                let entry = entry_of(grant_of(&claim, now), totals);
+                let totals = totals_unknown(&claim.work.policy, now);
+                let grant = grant_of(&mut claim, &totals, now);
+                let entry = entry_of(grant, with_used(totals, used));
                 claim.end(Ok(Outcome::Entered(entry)));
             }
             Some(Counted::Queued(queued)) => {
@@ -392,7 +393,13 @@ fn denial(claim: &Pending, used: Vec<u64>, now: DateTime<Utc>) -> Refusal {
     Refusal::Denied(with_used(totals_unknown(&claim.work.policy, now), used))
 }
 
-fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTime<Utc>) -> Count {
+fn count_of(
+    claim: &mut Pending,
+    totals: Vec<Total>,
+    ledger: LedgerWord,
+    now: DateTime<Utc>,
+) -> Count {
+    let grant = grant_of(claim, &totals, now);
     Count {
         account: claim.work.account,
         policy_version: claim.work.policy.version,
@@ -400,17 +407,20 @@ fn count_of(claim: &Pending, totals: Vec<Total>, ledger: LedgerWord, now: DateTi
         observes: claim.work.policy.rule.mode == Mode::Observe,
         totals,
         ledger,
-        grant: Some(grant_of(claim, now)),
+        grant: Some(grant),
     }
 }
 
-fn grant_of(claim: &Pending, now: DateTime<Utc>) -> CountedGrant {
+fn grant_of(claim: &mut Pending, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
+    // An id bears the grant's instant, and that lies in the windows that are counted in.
+    let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
+    // Under the id that the ledger may know it by; else the one that Redis may know it by.
+    let known = claim.sent.or(claim.counted.filter(fits));
+    let entry = known.unwrap_or_else(|| EntryId::new(now, 0, claim.work.nonce));
+    claim.counted = Some(entry);
     CountedGrant {
         account: claim.work.account,
-        // Under the id that the ledger may know it by.
-        entry: claim
-            .sent
-            .unwrap_or_else(|| EntryId::new(now, 0, claim.work.nonce)),
+        entry,
         key: claim.work.key,
         policy: claim.work.policy.id,
         policy_version: claim.work.policy.version,

@@ -72,6 +72,8 @@ pub struct Pending {
     pub may_wait: bool,
     /// The id of an entry for it that may or may not stand in the ledger.
     pub sent: Option<EntryId>,
+    /// The id under which Redis was last asked to count it. That may still be done, late.
+    pub counted: Option<EntryId>,
     /// What the account's counter said.
     pub asked: Asked,
     /// Where the answer goes.

@@ -46,6 +46,7 @@ impl Engine {
             may_be_counted: self.counting.is_some() && may_be_counted,
             may_wait,
             sent: None,
+            counted: None,
             asked: Asked {
                 hint,
                 ..Asked::default()
