@@ -25,7 +25,9 @@ use crate::domain::identity::{AccountId, KeyId};
 use breaker::Breaker;
 pub use breaker::CounterError;
 use link::first_failure;
-pub use queue::{Count, Counted, CountedGrant, LedgerWord, Queued, QueuedGrant, RecordedGrants};
+pub use queue::{
+    Count, Counted, CountedGrant, LedgerWord, Looked, Queued, QueuedGrant, RecordedGrants,
+};
 pub use scan::{Reading, Scan};
 
 /// How many keys a counter holds at most. An account that must remember more asks the ledger

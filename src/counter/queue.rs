@@ -91,10 +91,24 @@ pub enum Counted {
     /// It would be denied, and grants of the account are on their way into the ledger: where
     /// they stand there already, they count twice. Else as for a denial.
     Waits(Vec<u64>, Option<DateTime<Utc>>),
+    /// What is used, as a look finds it.
+    Looked(Looked),
     /// The claim, or one with its key, waits in the queue already.
     Queued(QueuedGrant),
     /// The ledger can tell what the counter cannot, which bears this number if there is one.
     AskLedger(Option<u64>),
+}
+
+/// What a look finds. A grant that is on its way into the ledger may stand in the line already,
+/// and wait as well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// The number of the line that tells what is used; 0 without one.
+    pub number: u64,
+    /// The grants that wait; none are told while the ledger does not answer.
+    pub waiting: Vec<EntryId>,
+    /// The units used in each window as of that line, and the units that wait for it.
+    pub units: Vec<(u64, u64)>,
 }
 
 /// A grant in its queue.
@@ -327,6 +341,19 @@ fn decode_counted(answer: Value) -> Option<Counted> {
                 _ => Counted::Waits(used, confirmed_at),
             })
         }
+        "looked" => {
+            let number = text()?.parse().ok()?;
+            let waiting = Vec::<Vec<u8>>::from_redis_value(parts.next()?).ok()?;
+            let waiting = waiting.iter().map(|field| Some(EntryId(decode_id(field)?)));
+            let waiting = waiting.collect::<Option<_>>()?;
+            let units = decode_used(parts)?;
+            let units = units.chunks_exact(2).map(|units| (units[0], units[1]));
+            Some(Counted::Looked(Looked {
+                number,
+                waiting,
+                units: units.collect(),
+            }))
+        }
         "queued" => {
             let place = text()?;
             decode_queued(&place, parts.next()?).map(Counted::Queued)
@@ -342,6 +369,11 @@ fn decode_used(parts: impl Iterator<Item = Value>) -> Option<Vec<u64>> {
         .collect()
 }
 
+/// The id that a field begins with a letter before.
+fn decode_id(field: &[u8]) -> Option<Uuid> {
+    Uuid::from_slice(field.get(1..)?).ok()
+}
+
 fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
     let fields = Vec::<Vec<u8>>::from_redis_value(fields).ok()?;
     let field = |name: &str| {
@@ -350,7 +382,6 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
         found.map(|pair| pair[1].as_slice())
     };
     let text = |name| std::str::from_utf8(field(name)?).ok();
-    let id = |bytes: &[u8]| Uuid::from_slice(bytes.get(1..)?).ok();
     let key = field("key")?;
     let record: GrantRecord<'_> = serde_json::from_str(text("grant")?).ok()?;
     let used: Result<Vec<u64>, _> = text("used")?.split(' ').map(str::parse).collect();
@@ -358,10 +389,10 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
         place: place.to_owned(),
         grant: CountedGrant {
             account: AccountId(record.account),
-            entry: EntryId(id(field("id")?)?),
+            entry: EntryId(decode_id(field("id")?)?),
             key: match key.is_empty() {
                 true => None,
-                false => Some(KeyId(id(key)?)),
+                false => Some(KeyId(decode_id(key)?)),
             },
             policy: PolicyId(record.policy),
             policy_version: record.policy_version,

@@ -19,7 +19,7 @@ use super::policies::Policies;
 use super::settle::SettleQueue;
 use super::totals::{last_line, totals};
 use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Unavailable};
+use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Looked, Unavailable};
 use crate::domain::account::{Refusal, refuse};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
@@ -280,7 +280,7 @@ impl Counting {
                 claim.may_wait = false;
                 self.give_up(claim);
             }
-            None => self.give_up(claim),
+            Some(Counted::Looked(_)) | None => self.give_up(claim),
         }
     }
 
@@ -329,12 +329,36 @@ impl Counting {
             count.totals = totals(&self.ledger, policy, account, last, now).await?;
             answer = self.count_one(&count).await;
         }
-        Ok(match answer {
-            Some(Counted::Granted(used) | Counted::Denied(used, _) | Counted::Waits(used, _)) => {
-                Some(with_used(count.totals, used))
-            }
-            Some(Counted::Queued(_) | Counted::AskLedger(_)) | None => None,
-        })
+        let Some(Counted::Looked(looked)) = answer else {
+            return Ok(None);
+        };
+        let standing = self.standing(&looked).await;
+        let mut totals = count.totals;
+        for (total, (used, waits)) in totals.iter_mut().zip(looked.units) {
+            let of_window = standing
+                .iter()
+                .filter(|entry| total.window.contains(entry.id.at()));
+            let twice = of_window.map(|entry| entry.units.get()).sum();
+            total.used = used + waits.saturating_sub(twice);
+        }
+        Ok(Some(totals))
+    }
+
+    /// Of the grants that wait, those that stand in the line already by which a look goes: an
+    /// entry up to it stood there when the line was learnt. None where the ledger cannot tell.
+    async fn standing(&self, looked: &Looked) -> Vec<Entry> {
+        if looked.waiting.is_empty() || looked.number == 0 {
+            return Vec::new();
+        }
+        let look = Look {
+            entries: looked.waiting.clone(),
+            ..Look::default()
+        };
+        let seen = self.ledger.look(&look).await.unwrap_or_default();
+        let entries = seen.entries.into_iter();
+        entries
+            .filter(|entry| entry.line.number <= looked.number)
+            .collect()
     }
 
     /// Whether Redis decides a policy's claims just now.

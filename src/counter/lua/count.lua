@@ -24,6 +24,8 @@
 --          ('' when it did not);
 --          {'waits', confirmed, used…} when it would be denied for grants of the account that are
 --          on their way into the ledger, where they may stand already: then they count twice;
+--          {'looked', number, {id…}, used, waits, …}, for a look: the line that the units used in each
+--          window go by, the ids of what waits, and the units that wait for each window;
 --          {'queued', place, fields…} when the claim, or another with its key, waits already;
 --          {'ask', number} when the counter cannot tell what the ledger can: the number that it
 --          bears, '' without a counter
@@ -101,7 +103,7 @@ local function used_in(per, first, last, by_ledger)
   return nil
 end
 
-local used, denied, is_certain = {}, false, false
+local used, looked, denied, is_certain = {}, {}, false, false
 for index = 9, #ARGV, 5 do
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
@@ -109,13 +111,27 @@ for index = 9, #ARGV, 5 do
     return ask
   end
   is_certain = is_certain or units > tonumber(ARGV[index + 1]) - before
-  before = before + tonumber(waits[#used + 4] or '0')
+  local waiting_units = waits[#used + 4] or '0'
+  looked[#looked + 1] = string.format('%.0f', before)
+  looked[#looked + 1] = waiting_units
+  before = before + tonumber(waiting_units)
   -- What no double counts any more is left to the ledger.
   if observes and units > 9007199254740991 - before then
     return ask
   end
   denied = denied or not observes and units > tonumber(ARGV[index + 1]) - before
   used[#used + 1] = before
+end
+
+if id == '' then
+  local ids = {}
+  for _, field in ipairs(#waits > 0 and ledger ~= 'silent' and redis.call('HKEYS', waiting) or {}) do
+    if string.sub(field, 1, 1) == 'i' then
+      ids[#ids + 1] = field
+    end
+  end
+  return {'looked', string.format('%.0f', number or current and current.number or 0), ids,
+    unpack(looked)}
 end
 
 -- The ledger alone may know that this is the retry of a grant.
@@ -125,13 +141,13 @@ end
 
 local answer = {'granted'}
 if denied then
-  local waits_first = not is_certain and id ~= '' and ledger ~= 'silent'
+  local waits_first = not is_certain and ledger ~= 'silent'
   answer = {waits_first and 'waits' or 'denied', current and not number and current.confirmed or ''}
 end
 for index, before in ipairs(used) do
   answer[#answer + 1] = string.format('%.0f', denied and before or before + units)
 end
-if denied or id == '' then
+if denied then
   return answer
 end
 

@@ -1,11 +1,12 @@
 //! The script that counts, against the plain model.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::counter::{
-    Count, Counted, CountedGrant, Counters, LedgerWord, Queued, QueuedGrant, RecordedGrants,
-    SettledKeys, Settlement,
+    Count, Counted, CountedGrant, Counters, LedgerWord, Looked, Queued, QueuedGrant,
+    RecordedGrants, SettledKeys, Settlement,
 };
 use perdiem::domain::claim::{Metadata, Subject, Units};
 use perdiem::domain::grant::{Line, Total};
@@ -74,6 +75,13 @@ impl Bench {
         let answers = self.counters.count(&[count]).await.expect("an answer");
         let answer = answers.into_iter().next().expect("one answer");
         answer.expect("a decision")
+    }
+
+    async fn look(&self, totals: &[Total], ledger: LedgerWord) -> Looked {
+        match self.count(None, totals, ledger).await {
+            Counted::Looked(looked) => looked,
+            other => panic!("{other:?}"),
+        }
     }
 
     async fn queued(&self) -> Vec<QueuedGrant> {
@@ -256,6 +264,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut now = instant(NOON);
     // Instants and units, in the order of the queue; the first of them stand in the ledger.
     let mut grants: Vec<(DateTime<Utc>, u64)> = Vec::new();
+    let mut ids: Vec<EntryId> = Vec::new();
     let mut recorded = 0;
     let mut lost = true;
     for (number, step) in (1u64..).zip(steps) {
@@ -274,10 +283,22 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     true => (word, by_ledger),
                     false => (LedgerWord::NotAsked, [0, 0]),
                 };
+                let limits = totals(now, MAX, told);
+                if asks {
+                    let looked = bench.look(&limits, word).await;
+                    let waiting = grants[recorded..].iter().zip(&ids[recorded..]);
+                    let waiting: HashSet<EntryId> = waiting.map(|(_, id)| *id).collect();
+                    prop_assert_eq!(looked.number, recorded as u64);
+                    prop_assert_eq!(looked.waiting.into_iter().collect::<HashSet<_>>(), waiting);
+                    let expected = (0..2).map(|index| {
+                        let told = by_ledger[index];
+                        (told, used[index] - told)
+                    });
+                    prop_assert_eq!(looked.units, expected.collect::<Vec<_>>());
+                }
                 let grant = bench.grant(number, None, units, now);
-                let answer = bench
-                    .count(Some(grant), &totals(now, MAX, told), word)
-                    .await;
+                let id = grant.entry;
+                let answer = bench.count(Some(grant), &limits, word).await;
                 let fits = (0..2).all(|index| used[index] + units <= MAX[index]);
                 let may_fit = (0..2).all(|index| by_ledger[index] + units <= MAX[index]);
                 match answer {
@@ -285,6 +306,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         prop_assert!(fits, "{after:?}");
                         prop_assert_eq!(after, used.map(|used| used + units).to_vec());
                         grants.push((now, units));
+                        ids.push(id);
                     }
                     Counted::Denied(before, _) => {
                         prop_assert!(!may_fit, "{before:?}");
@@ -299,6 +321,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         prop_assert!(!asks && lost && (recorded > 0 || grants.is_empty()));
                     }
                     Counted::Queued(_) => panic!("nothing is repeated"),
+                    Counted::Looked(_) => panic!("it was no look"),
                 }
             }
             Step::Drain(count) => {
@@ -453,8 +476,9 @@ async fn a_look_changes_nothing_and_the_largest_numbers_are_exact() {
     let answer = bench.count(Some(nearly), &totals, new).await;
     assert_eq!(answer, Counted::Granted(vec![most - 1; 2]));
     for _ in 0..2 {
-        let answer = bench.count(None, &totals, new).await;
-        assert_eq!(answer, Counted::Granted(vec![most - 1; 2]));
+        let looked = bench.look(&totals, new).await;
+        assert_eq!(looked.units, [(0, most - 1); 2]);
+        assert_eq!(looked.waiting.len(), 1);
     }
     let two = bench.grant(2, None, 2, now);
     let answer = bench.count(Some(two), &totals, new).await;
@@ -516,11 +540,11 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
         .set_aside(grant)
         .await
         .expect("it is set aside");
-    let answer = bench.count(None, &totals, LedgerWord::Silent).await;
-    assert_eq!(answer, Counted::Granted(vec![1, 1]));
+    let looked = bench.look(&totals, LedgerWord::Silent).await;
+    assert_eq!(looked.units, [(0, 1); 2]);
     // What somebody deletes with its queue waits no more.
     let deleted = redis::cmd("DEL").arg(&queue).exec_async(&mut redis).await;
     deleted.expect("it is deleted");
-    let answer = bench.count(None, &totals, LedgerWord::Silent).await;
-    assert_eq!(answer, Counted::Granted(vec![0, 0]));
+    let looked = bench.look(&totals, LedgerWord::Silent).await;
+    assert_eq!(looked.units, [(0, 0); 2]);
 }

@@ -83,15 +83,34 @@ impl Books {
     /// Waits until so many grants of a subject under `benefit` stand in the ledger, and no more
     /// wait: on their way there they may be seen twice for a moment.
     pub async fn has_recorded(&self, subject: &str, grants: usize) {
-        let policy = PolicyName::new("benefit").expect("a name");
-        let subject = Subject::new(subject).expect("a subject");
-        let account = self.ledger.identity().account(&policy, &subject);
+        let account = self.account_of(subject);
         eventually("every grant is recorded", || async {
             let accounts = self.accounts().await;
             accounts.get(&account).map_or(0, Vec::len) == grants
         })
         .await;
         self.counters_follow().await;
+    }
+
+    /// Loses a subject's counter under `benefit`, and nothing of what waits.
+    pub async fn forget_counter(&self, subject: &str) {
+        let url = self.redis_url.as_deref().expect("counters");
+        let client = redis::Client::open(url).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        let mut connection = connection.expect("a connection");
+        let pattern = format!("perdiem:*:{}", self.account_of(subject).0.simple());
+        let mut names = redis::cmd("KEYS");
+        let names = names.arg(pattern).query_async(&mut connection).await;
+        let names: Vec<String> = names.expect("names");
+        let mut forget = redis::cmd("DEL");
+        let forgotten = forget.arg(names).exec_async(&mut connection).await;
+        forgotten.expect("it is forgotten");
+    }
+
+    fn account_of(&self, subject: &str) -> AccountId {
+        let policy = PolicyName::new("benefit").expect("a name");
+        let subject = Subject::new(subject).expect("a subject");
+        self.ledger.identity().account(&policy, &subject)
     }
 
     /// Waits until every account's counter bears its last line, where there are counters.
