@@ -1,17 +1,19 @@
 //! Connections that one batch after another takes.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long a connection may take to make. Nobody waits so long for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait before a server is tried again that takes no connections just now.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long one is used: a server's address may mean another server by then.
-const LIFETIME: Duration = Duration::from_secs(600);
+pub const LIFETIME: Duration = Duration::from_secs(600);
 
 /// Connections to take turns at, the one that was used last first. sqlx's pool asks the store
 /// after each use whether a connection still lives, which is dear beside a small batch; here one
@@ -89,7 +91,7 @@ impl<C: Connection + 'static> Connections<C> {
             return Ok(lease);
         }
         let making = tokio::spawn(async move {
-            let connecting = C::connect_with(&lease.connections.options);
+            let connecting = connect::<C>(&lease.connections.options);
             let connecting = timeout(CONNECT_TIMEOUT, connecting).await;
             let connection = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
             let at = Instant::now();
@@ -116,6 +118,30 @@ impl<C: Connection + 'static> Connections<C> {
                 tracing::debug!(%error, "a connection did not close well");
             }
         }
+    }
+}
+
+/// Connects, as soon as the server takes connections.
+async fn connect<C: Connection>(options: &C::Options) -> Result<C, sqlx::Error> {
+    loop {
+        match C::connect_with(options).await {
+            Err(error) if is_passing(&error) => sleep(CONNECT_PAUSE).await,
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether a server that cannot be connected to is most likely starting, ending or full.
+fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionReset
+        ),
+        sqlx::Error::Database(error) => error.is_transient_in_connect_phase(),
+        _ => false,
     }
 }
 

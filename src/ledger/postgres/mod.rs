@@ -20,7 +20,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connections::Connections;
+use super::connections::{Connections, LIFETIME};
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError};
 use crate::domain::identity::Identity;
@@ -63,6 +63,7 @@ impl Store {
         );
         let queries = PgPoolOptions::new()
             .max_connections(QUERY_CONNECTIONS)
+            .max_lifetime(LIFETIME)
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_with(with_timeouts(base.clone(), QUERY_TIMEOUT))
             .await;
@@ -95,6 +96,7 @@ impl Store {
             .options([("enable_seqscan", "off"), ("jit", "off")]);
         let turns = PgPoolOptions::new()
             .max_connections(TURN_CONNECTIONS)
+            .max_lifetime(LIFETIME)
             .acquire_timeout(options.claim_timeout / 3)
             .test_before_acquire(false)
             .connect_lazy_with(base.clone());

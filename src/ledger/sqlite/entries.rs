@@ -120,17 +120,20 @@ impl Store {
     /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
     /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        self.write(async |connection| {
-            let mut seen = Seen::default();
-            for row in last_lines(connection, &look.accounts).await? {
-                seen.lines.insert(AccountId(row.account), row.decode()?);
-            }
-            for row in entries(connection, look).await? {
-                seen.entries.push(row.decode()?);
-            }
-            Ok(seen)
-        })
-        .await
+        let (lines, entries) = self
+            .write(async |connection| {
+                let lines = last_lines(connection, &look.accounts).await?;
+                Ok((lines, entries(connection, look).await?))
+            })
+            .await?;
+        let mut seen = Seen::default();
+        for row in lines {
+            seen.lines.insert(AccountId(row.account), row.decode()?);
+        }
+        for row in entries {
+            seen.entries.push(row.decode()?);
+        }
+        Ok(seen)
     }
 
     /// See [`crate::ledger::Ledger::sums`]: one of them. The running sum, raised by what it would
