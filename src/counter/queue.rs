@@ -105,7 +105,7 @@ pub enum Counted {
 pub struct Looked {
     /// The number of the line that tells what is used; 0 without one.
     pub number: u64,
-    /// The grants that wait; none are told while the ledger does not answer.
+    /// The grants that wait; none are told where they are many, or the ledger does not answer.
     pub waiting: Vec<EntryId>,
     /// The units used in each window as of that line, and the units that wait for it.
     pub units: Vec<(u64, u64)>,

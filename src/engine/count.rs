@@ -3,10 +3,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::{Receiver, WeakSender};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::ask::CONFIRMED;
 use super::batch::in_batches;
@@ -32,6 +33,8 @@ const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
 /// How often the ledger is asked about a claim.
 const ASKS_MOST: u32 = 8;
+/// How long a look waits to learn what stands in the ledger already.
+const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Lets Redis decide claims.
 pub struct Counting {
@@ -94,14 +97,15 @@ impl Counting {
             let totals = totals_unknown(&claim.work.policy, now);
             count_of(claim, totals, word, now)
         });
+        let counts: Vec<Count> = counts.collect();
         let is_sent = self.counters.is_available();
-        let Ok(answers) = self.count(&counts.collect::<Vec<_>>()).await else {
+        let Ok(answers) = self.count(&counts).await else {
             return claims
                 .into_iter()
                 .for_each(|claim| self.leave_unanswered(claim, is_sent));
         };
         let (mut unsure, mut denied) = (Vec::new(), Vec::new());
-        for (mut claim, answer) in claims.into_iter().zip(answers) {
+        for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
             };
@@ -121,10 +125,10 @@ impl Counting {
                 Some(Counted::Denied(used, _) | Counted::Waits(used, _))
                     if word == LedgerWord::NotAsked && claim.sent.is_none() =>
                 {
-                    let refusal = denial(&claim, used, now);
+                    let refusal = Refusal::Denied(with_used(count.totals, used));
                     denied.push(Denied { claim, refusal });
                 }
-                answer => self.end(claim, answer, now),
+                answer => self.end(claim, count, answer),
             }
         }
         unsure.extend(end_denied(&self.ledger, denied).await);
@@ -182,7 +186,7 @@ impl Counting {
                     claim.asked.seen = seen;
                     unsure.push(claim);
                 }
-                (answer, _) => self.end(claim, answer, now),
+                (answer, _) => self.end(claim, count, answer),
             }
         }
         unsure
@@ -249,38 +253,37 @@ impl Counting {
         told
     }
 
-    fn end(&self, mut claim: Pending, answer: Option<Counted>, now: DateTime<Utc>) {
-        match answer {
-            Some(Counted::Granted(used)) => {
+    /// Ends a claim by what Redis answered to a count.
+    fn end(&self, mut claim: Pending, count: Count, answer: Option<Counted>) {
+        match (answer, count.grant) {
+            (Some(Counted::Granted(used)), Some(grant)) => {
                 self.drain.grants_wait(claim.work.account);
-                let totals = totals_unknown(&claim.work.policy, now);
-                let grant = grant_of(&mut claim, &totals, now);
-                let entry = entry_of(grant, with_used(totals, used));
+                let entry = entry_of(grant, with_used(count.totals, used));
                 claim.end(Ok(Outcome::Entered(entry)));
             }
-            Some(Counted::Queued(queued)) => {
+            (Some(Counted::Queued(queued)), _) => {
                 self.drain.grants_wait(claim.work.account);
                 let entry = entry_of(queued.grant, queued.totals);
                 let outcome = claim.work.repeats(entry);
                 claim.end(Ok(outcome));
             }
-            Some(Counted::Waits(..)) if may_wait(&claim) => {
+            (Some(Counted::Waits(..)), _) if may_wait(&claim) => {
                 self.drain.put_off(claim, self.again.clone());
             }
             // It may stand in the ledger: only that can tell.
-            Some(Counted::Denied(..) | Counted::Waits(..)) if claim.sent.is_some() => {
+            (Some(Counted::Denied(..) | Counted::Waits(..)), _) if claim.sent.is_some() => {
                 self.give_up(claim);
             }
-            Some(Counted::Denied(used, _) | Counted::Waits(used, _)) => {
-                let refusal = denial(&claim, used, now);
+            (Some(Counted::Denied(used, _) | Counted::Waits(used, _)), _) => {
+                let refusal = Refusal::Denied(with_used(count.totals, used));
                 let policy = claim.work.policy.clone();
                 claim.end(Ok(Outcome::Refused(policy, refusal)));
             }
-            Some(Counted::AskLedger(_)) => {
+            (Some(Counted::AskLedger(_)), _) => {
                 claim.may_wait = false;
                 self.give_up(claim);
             }
-            Some(Counted::Looked(_)) | None => self.give_up(claim),
+            (Some(Counted::Looked(_) | Counted::Granted(_)) | None, _) => self.give_up(claim),
         }
     }
 
@@ -335,9 +338,10 @@ impl Counting {
         let standing = self.standing(&looked).await;
         let mut totals = count.totals;
         for (total, (used, waits)) in totals.iter_mut().zip(looked.units) {
-            let of_window = standing
-                .iter()
-                .filter(|entry| total.window.contains(entry.id.at()));
+            let of_window = standing.iter().filter(|entry| {
+                let same = |other: &Total| other.per == total.per && other.window == total.window;
+                entry.line.totals.iter().any(same)
+            });
             let twice = of_window.map(|entry| entry.units.get()).sum();
             total.used = used + waits.saturating_sub(twice);
         }
@@ -354,7 +358,9 @@ impl Counting {
             entries: looked.waiting.clone(),
             ..Look::default()
         };
-        let seen = self.ledger.look(&look).await.unwrap_or_default();
+        let Ok(Ok(seen)) = timeout(STANDING_TIMEOUT, self.ledger.look(&look)).await else {
+            return Vec::new();
+        };
         let entries = seen.entries.into_iter();
         entries
             .filter(|entry| entry.line.number <= looked.number)
@@ -413,10 +419,6 @@ fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
     limits.map(total).collect()
 }
 
-fn denial(claim: &Pending, used: Vec<u64>, now: DateTime<Utc>) -> Refusal {
-    Refusal::Denied(with_used(totals_unknown(&claim.work.policy, now), used))
-}
-
 fn count_of(
     claim: &mut Pending,
     totals: Vec<Total>,
@@ -440,7 +442,10 @@ fn grant_of(claim: &mut Pending, totals: &[Total], now: DateTime<Utc>) -> Counte
     let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
     // Under the id that the ledger may know it by; else the one that Redis may know it by.
     let known = claim.sent.or(claim.counted.filter(fits));
-    let entry = known.unwrap_or_else(|| EntryId::new(now, 0, claim.work.nonce));
+    // The ledger may be in the next window, by a clock that is a little ahead.
+    let starts = totals.iter().map(|total| total.window.start);
+    let at = starts.fold(now, DateTime::max);
+    let entry = known.unwrap_or_else(|| EntryId::new(at, 0, claim.work.nonce));
     claim.counted = Some(entry);
     CountedGrant {
         account: claim.work.account,

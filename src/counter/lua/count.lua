@@ -25,7 +25,8 @@
 --          {'waits', confirmed, used…} when it would be denied for grants of the account that are
 --          on their way into the ledger, where they may stand already: then they count twice;
 --          {'looked', number, {id…}, used, waits, …}, for a look: the line that the units used in each
---          window go by, the ids of what waits, and the units that wait for each window;
+--          window go by, the ids of what waits unless they are too many, and the units that wait
+--          for each window;
 --          {'queued', place, fields…} when the claim, or another with its key, waits already;
 --          {'ask', number} when the counter cannot tell what the ledger can: the number that it
 --          bears, '' without a counter
@@ -36,6 +37,8 @@ local ledger = ARGV[5]
 local observes = ARGV[8] == 'observe'
 -- For how many microseconds an account without entries is taken for one.
 local NEW_FOR = 3000000
+-- Of how many fields of what waits a look reads the ids.
+local FIELDS_MOST = 1000
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
 
@@ -125,9 +128,11 @@ end
 
 if id == '' then
   local ids = {}
-  for _, field in ipairs(#waits > 0 and ledger ~= 'silent' and redis.call('HKEYS', waiting) or {}) do
-    if string.sub(field, 1, 1) == 'i' then
-      ids[#ids + 1] = field
+  if #waits > 0 and ledger ~= 'silent' and redis.call('HLEN', waiting) <= FIELDS_MOST then
+    for _, field in ipairs(redis.call('HKEYS', waiting)) do
+      if string.sub(field, 1, 1) == 'i' then
+        ids[#ids + 1] = field
+      end
     end
   end
   return {'looked', string.format('%.0f', number or current and current.number or 0), ids,
