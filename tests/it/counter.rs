@@ -33,12 +33,10 @@ impl Bench {
 
     async fn on(url: &str, ledger: Uuid) -> Self {
         let counters = Counters::open(url, ledger, TIMEOUT).await;
-        let client = redis::Client::open(url).expect("a URL");
-        let redis = client.get_multiplexed_async_connection().await;
         Self {
             counters: counters.expect("counters"),
             ledger,
-            redis: redis.expect("a connection"),
+            redis: servers::redis_at(url).await,
         }
     }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::support::app::{Answer, App, Ground, KEY, NOON, Stack, instant, on_every_stack};
 use crate::support::books::Books;
 use crate::support::crowd::{Fleet, all_at_once, count};
+use crate::support::servers;
 
 on_every_stack!(
     a_key_repeated_at_once_makes_one_grant,
@@ -248,7 +249,5 @@ impl Dump {
 }
 
 async fn connect(ground: &Ground) -> Option<redis::aio::MultiplexedConnection> {
-    let client = redis::Client::open(ground.redis_url.clone()?).expect("a URL");
-    let connection = client.get_multiplexed_async_connection().await;
-    Some(connection.expect("a connection"))
+    Some(servers::redis_at(ground.redis_url.as_deref()?).await)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::books::Books;
-use crate::support::servers::{Postgres, Redis};
+use crate::support::servers::{Postgres, Redis, redis_at};
 
 /// An application on a PostgreSQL and a Redis of its own, both to be hurt.
 struct Site {
@@ -38,9 +38,7 @@ impl Site {
     }
 
     async fn redis(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.redis.url()).expect("a URL");
-        let connection = client.get_multiplexed_async_connection().await;
-        connection.expect("a connection")
+        redis_at(self.redis.url()).await
     }
 
     /// Claims until there is a decision: an instance takes a while to know what is gone.

@@ -118,9 +118,7 @@ impl Bench {
     }
 
     async fn connection() -> MultiplexedConnection {
-        let client = redis::Client::open(servers::redis().url()).expect("a URL");
-        let connection = client.get_multiplexed_async_connection().await;
-        connection.expect("a connection")
+        servers::redis_at(servers::redis().url()).await
     }
 
     /// What Redis has of the account under names that end so.

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::{Scene, nothing_differs, reconcile};
 use crate::support::app::{App, Stack, eventually, on_every_stack};
 use crate::support::books::Books;
+use crate::support::servers::redis_at;
 
 const CLIENTS: usize = 16;
 const SUBJECTS: usize = 6;
@@ -126,11 +127,7 @@ async fn healing_beside_claims_leaves_everything_right() {
     let Scene { ground, app, books } = scene;
     let apps = vec![Arc::new(app)];
     let crowd = Crowd::start(&apps);
-    let client = redis::Client::open(ground.redis_url.as_deref().expect("Redis")).expect("a URL");
-    let mut redis = client
-        .get_multiplexed_async_connection()
-        .await
-        .expect("a connection");
+    let mut redis = redis_at(ground.redis_url.as_deref().expect("Redis")).await;
     let pattern = format!("perdiem:{{{}:*", books.ledger.identity().id.simple());
     for round in 0..6 {
         let names: Vec<String> = redis::cmd("KEYS")

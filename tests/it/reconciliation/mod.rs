@@ -128,9 +128,7 @@ impl Scene {
 
     async fn redis(&self) -> MultiplexedConnection {
         let url = self.ground.redis_url.as_deref().expect("Redis");
-        let client = redis::Client::open(url).expect("a URL");
-        let connection = client.get_multiplexed_async_connection().await;
-        connection.expect("a connection")
+        servers::redis_at(url).await
     }
 
     /// Runs a command in Redis.

@@ -13,6 +13,7 @@ use perdiem::domain::policy::PolicyName;
 use perdiem::ledger::{GrantFilter, GrantScope, Ledger, LedgerOptions};
 
 use super::app::{Ground, eventually, instant};
+use super::servers::redis_at;
 
 /// How many grants the auditor reads at a time.
 const PAGE: u32 = 1000;
@@ -95,9 +96,7 @@ impl Books {
     /// Loses a subject's counter under `benefit`, and nothing of what waits.
     pub async fn forget_counter(&self, subject: &str) {
         let url = self.redis_url.as_deref().expect("counters");
-        let client = redis::Client::open(url).expect("a URL");
-        let connection = client.get_multiplexed_async_connection().await;
-        let mut connection = connection.expect("a connection");
+        let mut connection = redis_at(url).await;
         let pattern = format!("perdiem:*:{}", self.account_of(subject).0.simple());
         let mut names = redis::cmd("KEYS");
         let names = names.arg(pattern).query_async(&mut connection).await;

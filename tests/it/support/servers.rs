@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{FromRedisValue, RedisResult};
+use redis::{FromRedisValue, RedisResult, aio::MultiplexedConnection};
 
 use super::guardian::Guardian;
 
@@ -258,6 +258,13 @@ impl Postgres {
 /// A Redis on 127.0.0.1 that keeps nothing on disk and evicts nothing.
 pub struct Redis {
     server: Server,
+}
+
+/// A connection to a Redis.
+pub async fn redis_at(url: impl redis::IntoConnectionInfo) -> MultiplexedConnection {
+    let client = redis::Client::open(url).expect("a URL");
+    let connection = client.get_multiplexed_async_connection().await;
+    connection.expect("a connection")
 }
 
 impl Redis {

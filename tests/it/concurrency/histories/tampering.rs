@@ -12,6 +12,7 @@ use super::steps::Tampering;
 use super::subject_text;
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
+use crate::support::servers;
 
 /// A counter may deny for so long after the ledger confirmed it.
 const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
@@ -26,11 +27,9 @@ pub struct Tamperer {
 
 impl Tamperer {
     pub async fn new(fleet: &Fleet, books: &Books) -> Option<Self> {
-        let url = fleet.ground.redis_url.clone()?;
-        let client = redis::Client::open(url).expect("a URL");
-        let connection = client.get_multiplexed_async_connection().await;
+        let url = fleet.ground.redis_url.as_deref()?;
         Some(Self {
-            connection: connection.expect("a connection"),
+            connection: servers::redis_at(url).await,
             identity: books.ledger.identity().clone(),
             remembered: Vec::new(),
             remembered_at: fleet.clock.now(),
