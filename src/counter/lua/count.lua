@@ -115,8 +115,10 @@ for index = 9, #ARGV, 5 do
   end
   is_certain = is_certain or units > tonumber(ARGV[index + 1]) - before
   local waiting_units = waits[#used + 4] or '0'
-  looked[#looked + 1] = string.format('%.0f', before)
-  looked[#looked + 1] = waiting_units
+  if id == '' then
+    looked[#looked + 1] = string.format('%.0f', before)
+    looked[#looked + 1] = waiting_units
+  end
   before = before + tonumber(waiting_units)
   -- What no double counts any more is left to the ledger.
   if observes and units > 9007199254740991 - before then
