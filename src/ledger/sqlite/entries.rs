@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Connection, FromRow, Row, Sqlite, SqliteConnection};
+use sqlx::{FromRow, Row, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -121,9 +121,11 @@ impl Store {
     /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
         let (lines, entries) = self
-            .write(async |connection| {
+            .writer
+            .run(async |connection| {
                 let lines = last_lines(connection, &look.accounts).await?;
-                Ok((lines, entries(connection, look).await?))
+                let entries = entries(connection, look).await?;
+                Ok::<_, sqlx::Error>((lines, entries))
             })
             .await?;
         let mut seen = Seen::default();
@@ -190,8 +192,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append`].
     pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let standing = append(&mut transaction, drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
@@ -202,8 +203,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let all = append(&mut transaction, drafts).await?.len() == drafts.len();
             match all {
                 true => transaction.commit().await?,

@@ -28,23 +28,24 @@ impl Store {
         now: DateTime<Utc>,
         forget: DateTime<Utc>,
     ) -> Result<Vec<String>, LedgerError> {
-        self.write(async |connection| {
-            sqlx::query("DELETE FROM instances WHERE seen_at < $1")
-                .bind(forget.timestamp_micros())
-                .execute(&mut *connection)
-                .await?;
-            sqlx::query(
-                "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
+        self.writer
+            .run(async |connection| {
+                sqlx::query("DELETE FROM instances WHERE seen_at < $1")
+                    .bind(forget.timestamp_micros())
+                    .execute(&mut *connection)
+                    .await?;
+                sqlx::query(
+                    "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
              ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at",
-            )
-            .bind(id)
-            .bind(zone_rules)
-            .bind(now.timestamp_micros())
-            .execute(connection)
+                )
+                .bind(id)
+                .bind(zone_rules)
+                .bind(now.timestamp_micros())
+                .execute(connection)
+                .await?;
+                Ok::<_, sqlx::Error>(())
+            })
             .await?;
-            Ok(())
-        })
-        .await?;
         let others = sqlx::query_scalar("SELECT zone_rules FROM instances WHERE id <> $1")
             .bind(id)
             .fetch_all(&self.readers)

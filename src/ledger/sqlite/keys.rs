@@ -1,7 +1,7 @@
 //! API keys: their versions, and the hashes of their secrets.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -94,8 +94,7 @@ const HISTORY: &str = concat!(
 impl Store {
     /// See [`crate::ledger::Ledger::add_key`].
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let revision = next_revision(&mut transaction).await?;
             insert_key(&mut transaction, key, secret_hash, revision).await?;
             transaction.commit().await?;
@@ -110,8 +109,7 @@ impl Store {
         key: &Key,
         secret_hash: &SecretHash,
     ) -> Result<bool, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let revision = next_revision(&mut transaction).await?;
             let there_are_keys: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM keys)")
                 .fetch_one(&mut *transaction)
@@ -135,8 +133,7 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Key>, bool) -> Result<KeyChange, E> + Send + Sync,
     ) -> Result<Result<Key, E>, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let revision = next_revision(&mut transaction).await?;
             let before = last_version(&mut transaction, id).await?;
             let another_admin_stays: bool = sqlx::query_scalar(

@@ -14,12 +14,11 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use sqlx::Connection;
-use sqlx::SqliteConnection;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+use sqlx::{Connection, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use super::connections::Connections;
@@ -116,12 +115,16 @@ impl Store {
         &self.identity
     }
 
-    /// Runs statements on the one connection that writes.
+    /// Writes in one transaction, which no other writer can come into, and which ends as the
+    /// statements say.
     async fn write<T>(
         &self,
-        statements: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, LedgerError>,
+        statements: impl AsyncFnOnce(Transaction<'_, Sqlite>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        self.writer.run(statements).await
+        let write = async |connection: &mut SqliteConnection| {
+            statements(connection.begin_with("BEGIN IMMEDIATE").await?).await
+        };
+        self.writer.run(write).await
     }
 
     /// See [`super::Ledger::close`].

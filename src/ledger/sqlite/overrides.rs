@@ -1,7 +1,7 @@
 //! Overrides and their versions.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::policies::{last_version, next_revision};
@@ -172,8 +172,7 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<OverrideChange, E> + Send + Sync,
     ) -> Result<Result<EditedOverride, E>, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let revision = next_revision(&mut transaction).await?;
             let policy = last_version(&mut transaction, policy).await?;
             let before = last_override(&mut transaction, account).await?;

@@ -1,7 +1,7 @@
 //! Policies and their versions.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 
 use super::{Store, decode_instant};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
@@ -192,8 +192,7 @@ impl Store {
         dry_run: bool,
         decide: impl Fn(Option<&Standing>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             let revision = next_revision(&mut transaction).await?;
             let before = standing(&mut transaction, name, changed_at).await?;
             let nothing = || LedgerError::Corrupt("no policy to keep".to_owned());

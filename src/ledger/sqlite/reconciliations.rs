@@ -1,7 +1,7 @@
 //! Reports of reconciliations.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
@@ -65,8 +65,7 @@ impl Store {
                 return Ok(false);
             }
         }
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             if let Some(since) = unless_since
                 && began_since(&mut transaction, since, started.started_at).await?
             {
@@ -96,8 +95,7 @@ impl Store {
         differences: &[Difference],
     ) -> Result<(), LedgerError> {
         let tally = &finished.tally;
-        self.write(async |connection| {
-            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        self.write(async |mut transaction| {
             sqlx::query(
                 "UPDATE reconciliations SET finished_at = $2, counters_compared = $3, accounts = $4,
                     entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9
