@@ -15,10 +15,10 @@ use perdiem::domain::policy::PolicyId;
 use perdiem::domain::window::{Per, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use redis::aio::MultiplexedConnection;
 use uuid::Uuid;
 
 use crate::support::app::{NOON, instant};
+use crate::support::books::forget_counter;
 use crate::support::servers;
 
 /// An account of a ledger that nobody else has.
@@ -114,32 +114,6 @@ impl Bench {
                 .iter()
                 .map(|queued| (queued.place.clone(), queued.grant.entry))
                 .collect(),
-        }
-    }
-
-    async fn connection() -> MultiplexedConnection {
-        servers::redis_at(servers::redis().url()).await
-    }
-
-    /// What Redis has of the account under names that end so.
-    async fn names(&self, connection: &mut MultiplexedConnection, end: &str) -> Vec<String> {
-        let pattern = format!("perdiem:*:{}{end}", self.account.0.simple());
-        redis::cmd("KEYS")
-            .arg(pattern)
-            .query_async(connection)
-            .await
-            .expect("names")
-    }
-
-    /// Loses the counter, and nothing of what waits.
-    async fn forget(&self) {
-        let mut connection = Self::connection().await;
-        for name in self.names(&mut connection, "").await {
-            let deleted = redis::cmd("DEL")
-                .arg(name)
-                .exec_async(&mut connection)
-                .await;
-            deleted.expect("it is deleted");
         }
     }
 
@@ -343,7 +317,7 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 lost = false;
             }
             Step::Forget => {
-                bench.forget().await;
+                forget_counter(&servers::redis().url(), bench.account).await;
                 lost = true;
             }
         }
@@ -458,7 +432,7 @@ async fn the_ledger_is_asked_once_about_an_account_without_entries() {
     let record = bench.record(&queued[..1], line);
     let recorded = bench.counters.record(&[record]).await;
     recorded.expect("it is recorded");
-    bench.forget().await;
+    forget_counter(&servers::redis().url(), bench.account).await;
     let answer = claim(&bench, 4, None, LedgerWord::NotAsked).await;
     assert_eq!(answer, Counted::AskLedger(None));
 }
@@ -494,8 +468,13 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let totals = totals(now, MAX, [0, 0]);
     let answer = bench.count(Some(grant), &totals, LedgerWord::Silent).await;
     assert_eq!(answer, Counted::Granted(vec![1, 1]));
-    let mut redis = Bench::connection().await;
-    let names = bench.names(&mut redis, ":waiting").await;
+    let mut redis = servers::redis_at(servers::redis().url()).await;
+    let pattern = format!("perdiem:*:{}:waiting", bench.account.0.simple());
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg(pattern)
+        .query_async(&mut redis)
+        .await
+        .expect("names");
     let queue = names[0].replace(&format!("{}:waiting", bench.account.0.simple()), "queue");
     let add = redis::cmd("XADD")
         .arg(&queue)

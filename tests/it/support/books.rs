@@ -24,6 +24,19 @@ pub struct Books {
     redis_url: Option<String>,
 }
 
+/// Loses an account's counter, if it has one, and nothing of what waits.
+pub async fn forget_counter(url: &str, account: AccountId) {
+    let mut connection = redis_at(url).await;
+    let mut names = redis::cmd("KEYS");
+    let names = names.arg(format!("perdiem:*:{}", account.0.simple()));
+    let names: Vec<String> = names.query_async(&mut connection).await.expect("names");
+    for name in names {
+        let mut forget = redis::cmd("DEL");
+        let forgotten = forget.arg(name).exec_async(&mut connection).await;
+        forgotten.expect("it is forgotten");
+    }
+}
+
 impl Books {
     pub async fn open(ground: &Ground) -> Self {
         let options = LedgerOptions {
@@ -96,14 +109,7 @@ impl Books {
     /// Loses a subject's counter under `benefit`, and nothing of what waits.
     pub async fn forget_counter(&self, subject: &str) {
         let url = self.redis_url.as_deref().expect("counters");
-        let mut connection = redis_at(url).await;
-        let pattern = format!("perdiem:*:{}", self.account_of(subject).0.simple());
-        let mut names = redis::cmd("KEYS");
-        let names = names.arg(pattern).query_async(&mut connection).await;
-        let names: Vec<String> = names.expect("names");
-        let mut forget = redis::cmd("DEL");
-        let forgotten = forget.arg(names).exec_async(&mut connection).await;
-        forgotten.expect("it is forgotten");
+        forget_counter(url, self.account_of(subject)).await;
     }
 
     fn account_of(&self, subject: &str) -> AccountId {
