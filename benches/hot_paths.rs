@@ -350,7 +350,7 @@ fn denial(limits: usize) -> &'static Denial {
             units: Units::ONE,
             now: NOW,
         },
-        totals: last.expect("a line").totals.clone(),
+        totals: last.expect("a line").totals.to_vec(),
     };
     warm(denial, Denial::response)
 }

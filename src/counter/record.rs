@@ -36,7 +36,7 @@ fn decode_line(number: u64, text: &str) -> Option<Line> {
             NO_HOLDS => None,
             lapses_at => Some(instant(lapses_at)?),
         },
-        totals: decode_totals(parts.next()?).ok()?,
+        totals: decode_totals(parts.next()?).ok()?.into(),
     })
 }
 

@@ -148,7 +148,7 @@ pub(super) fn next_line(
         at,
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
-        totals,
+        totals: totals.into(),
     }
 }
 
@@ -549,7 +549,7 @@ mod tests {
                     grants.push((granted_at, step.units));
                     prop_assert!(last.is_none_or(|last| last.at <= line.at));
                     prop_assert!(granted_at <= line.at);
-                    for total in &line.totals {
+                    for total in line.totals.iter() {
                         prop_assert!(total.window.contains(line.at));
                         prop_assert_eq!(total.used, sum_of(&grants, total.window));
                     }
@@ -570,7 +570,7 @@ mod tests {
                 prop_assert_eq!(matches!(verdict, Ok(Verdict::Granted(_))), room_at(now));
                 if let Ok(Verdict::Granted(line)) = verdict {
                     grants.push((line.at, step.units));
-                    for total in &line.totals {
+                    for total in line.totals.iter() {
                         prop_assert_eq!(total.used, sum_of(&grants, total.window));
                         prop_assert!(total.used <= total.max);
                     }

@@ -112,6 +112,8 @@ fn is_of_its_instant(entry: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use chrono::{DateTime, TimeDelta, Utc};
     use proptest::prelude::*;
     use proptest::sample::Index;
@@ -406,7 +408,7 @@ mod tests {
         let mut entries = day_of(&[2, 3, 4]);
         // As if perdiem had gone on from a total that somebody lowered.
         for entry in &mut entries[1..] {
-            entry.line.totals[0].used -= 1;
+            Arc::make_mut(&mut entry.line.totals)[0].used -= 1;
         }
         let total = &entries[1].line.totals[0];
         let figures = Figures {
@@ -433,7 +435,7 @@ mod tests {
     #[test]
     fn an_entry_that_cannot_be_read_leaves_the_rest_to_be_checked() {
         let mut entries = day_of(&[2, 3, 4]);
-        entries[3].line.totals[0].used = 1;
+        Arc::make_mut(&mut entries[3].line.totals)[0].used = 1;
         let mut audit = AccountAudit::default();
         let none = Sums::default();
         assert!(audit.check(&entries[0], &none).is_empty());
@@ -471,8 +473,8 @@ mod tests {
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
             let shows_units = is_grant && entry.provisional.is_none();
             match change {
-                0 => entry.line.totals[0].used += 1,
-                1 if !shows_units => entry.line.totals[0].used += 1,
+                0 => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
+                1 if !shows_units => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
                 1 => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
                 2 => entry.line.at -= TimeDelta::days(800),
                 _ => entry.line.number += 1,

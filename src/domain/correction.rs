@@ -1,6 +1,7 @@
 //! Corrections: what becomes of a grant afterwards, and units that are entered by hand.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -165,13 +166,10 @@ pub fn give_back(
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
     let mut line = carry_on(policy, last, sums, now)?;
-    for total in line
-        .totals
+    Arc::make_mut(&mut line.totals)
         .iter_mut()
         .filter(|total| total.window.contains(granted_at))
-    {
-        total.give_back(units);
-    }
+        .for_each(|total| total.give_back(units));
     Ok(line)
 }
 
@@ -269,7 +267,7 @@ mod tests {
     /// A line with so much used in each of the policy's windows at an instant.
     fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
         let mut line = carry_on(policy, None, &Sums::default(), at).unwrap();
-        for (total, used) in line.totals.iter_mut().zip(used) {
+        for (total, used) in Arc::make_mut(&mut line.totals).iter_mut().zip(used) {
             total.used = *used;
         }
         line

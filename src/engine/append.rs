@@ -298,18 +298,11 @@ impl Appender {
         self.answer(groups, |group| {
             group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
         });
-        let drafts: Vec<Draft> = groups
-            .iter()
-            .filter_map(|group| group.plan.as_ref()?.draft.clone())
-            .collect();
-        if drafts.is_empty() {
+        if groups.iter().all(|group| group.draft().is_none()) {
             return Ok(());
         }
-        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         reach("append.decided");
-        let appending = pin!(self.ledger.append(&drafts));
-        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
-        match appended {
+        match self.append_drafts(groups).await {
             Ok(appended) => {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
@@ -333,6 +326,14 @@ impl Appender {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Appends what the groups' plans hold. Returns the accounts whose drafts stand now.
+    async fn append_drafts(&self, groups: &[Group]) -> Result<HashSet<AccountId>, LedgerError> {
+        let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
+        let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
+        let appending = pin!(self.ledger.append(&drafts));
+        self.metrics.timed(Stage::Append, entries, appending).await
     }
 
     /// Waits for the turn at the accounts that lost too often.

@@ -49,7 +49,7 @@ pub enum Rehearsal {
     /// It would be granted.
     WouldGrant {
         /// The totals after it.
-        totals: Vec<Total>,
+        totals: Arc<[Total]>,
         /// Whether only because the policy observes.
         would_deny: bool,
     },
@@ -197,7 +197,7 @@ impl Engine {
                 None => {
                     totals.iter_mut().for_each(|total| total.take(units));
                     Rehearsal::WouldGrant {
-                        totals,
+                        totals: totals.into(),
                         would_deny: !fits,
                     }
                 }

@@ -262,21 +262,21 @@ fn difference(suspect: &Suspect, is_healed: bool) -> Difference {
 
 /// The windows whose units differ between a counter's line and the ledger's.
 fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
-    let totals = |line: Option<&Line>| line.map_or(Vec::new(), |line| line.totals.clone());
+    fn totals(line: Option<&Line>) -> &[Total] {
+        line.map_or(&[], |line| &line.totals)
+    }
     let (found, expected) = (totals(counter), totals(ledger));
     let used = |totals: &[Total], wanted: &Total| {
         let same = |total: &&Total| (total.per, total.window) == (wanted.per, wanted.window);
         totals.iter().find(same).map(|total| total.used)
     };
-    let only_found = found
-        .iter()
-        .filter(|total| used(&expected, total).is_none());
+    let only_found = found.iter().filter(|total| used(expected, total).is_none());
     let all = expected.iter().chain(only_found);
     let figures = all.map(|total| Figures {
         per: total.per,
         window: total.window,
-        found: used(&found, total),
-        expected: used(&expected, total),
+        found: used(found, total),
+        expected: used(expected, total),
     });
     figures
         .filter(|figures| figures.found != figures.expected)
@@ -285,6 +285,8 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use chrono::{DateTime, TimeDelta};
     use uuid::Uuid;
 
@@ -300,7 +302,7 @@ mod tests {
             at: start,
             policy_version: 1,
             lapses_at: None,
-            totals: vec![Total {
+            totals: Arc::new([Total {
                 per: Per::Day,
                 max: 9,
                 used,
@@ -308,7 +310,7 @@ mod tests {
                     start,
                     end: start + TimeDelta::days(1),
                 },
-            }],
+            }]),
         }
     }
 
@@ -353,7 +355,7 @@ mod tests {
         assert_eq!(tell(Some(&two), None), (Some(2), None));
         // Another window of the same length: both are told.
         let mut tomorrow = line(3, 3);
-        tomorrow.totals[0].window.start += TimeDelta::days(1);
+        Arc::make_mut(&mut tomorrow.totals)[0].window.start += TimeDelta::days(1);
         assert_eq!(figures(Some(&three), Some(&tomorrow)).len(), 2);
     }
 }

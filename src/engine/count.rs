@@ -476,7 +476,7 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
             at: grant.entry.at(),
             policy_version: grant.policy_version,
             lapses_at: None,
-            totals,
+            totals: totals.into(),
         },
     }
 }

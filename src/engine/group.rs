@@ -83,6 +83,11 @@ impl Group {
         hints?.into_iter().max_by_key(number).cloned()
     }
 
+    /// What its plan is to append.
+    pub fn draft(&self) -> Option<&Draft> {
+        self.plan.as_ref()?.draft.as_ref()
+    }
+
     /// Ends the claims that nobody waits for any more, unless their outcome is still open.
     pub fn drop_expired(&mut self, now: Instant) {
         for claim in self.claims.extract_if(.., |claim| claim.deadline <= now) {

@@ -103,6 +103,8 @@ impl Generations {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::domain::claim::Units;
     use crate::domain::grant::EntryKind;
@@ -134,7 +136,7 @@ mod tests {
                 at: DateTime::UNIX_EPOCH,
                 policy_version: 1,
                 lapses_at: None,
-                totals: Vec::new(),
+                totals: Arc::default(),
             },
         }
     }

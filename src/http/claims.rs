@@ -1,5 +1,7 @@
 //! Claims, and a subject's usage.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -138,7 +140,7 @@ pub struct GrantedClaim {
     pub is_repeat: bool,
     /// The body.
     pub answer: ClaimAnswer,
-    totals: Vec<Total>,
+    totals: Arc<[Total]>,
 }
 
 impl Claimed {

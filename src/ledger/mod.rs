@@ -15,6 +15,7 @@ mod schema;
 mod snapshot;
 mod sqlite;
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -301,7 +302,10 @@ impl Ledger {
     /// On [`LedgerError::Conflict`] and [`LedgerError::Refused`] nothing was written. On
     /// [`LedgerError::Unavailable`] the transaction may or may not have been committed: look
     /// for the entries' ids, or append the same drafts again.
-    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+    pub async fn append(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+    ) -> Result<HashSet<AccountId>, LedgerError> {
         store!(self, store => store.append(drafts).await)
     }
 

@@ -1,6 +1,7 @@
 //! Counters on a real Redis: what is settled is told, whatever else is in Redis counts for
 //! nothing, and a Redis that does not serve is known within the timeout.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -121,10 +122,10 @@ fn line(number: u64) -> Line {
         at: now() + TimeDelta::microseconds(i64::try_from(number).expect("a number")),
         policy_version: 3,
         lapses_at: None,
-        totals: vec![
+        totals: Arc::new([
             total(Per::Day, number * 2, 1),
             total(Per::Week, number * 3, 7),
-        ],
+        ]),
     }
 }
 

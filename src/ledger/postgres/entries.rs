@@ -1,5 +1,6 @@
 //! The claim path: look, decide elsewhere, append.
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
@@ -7,9 +8,9 @@ use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::claim::{Metadata, Units};
+use crate::domain::claim::{Metadata, Subject, Units};
 use crate::domain::correction::Hold;
-use crate::domain::grant::{Entry, Line};
+use crate::domain::grant::{Entry, Line, Note};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
@@ -39,7 +40,7 @@ impl LineRow {
             at: self.at,
             policy_version: unsigned(self.policy_version.into())?,
             lapses_at: self.lapses_at,
-            totals: decode_totals(&self.totals)?,
+            totals: decode_totals(&self.totals)?.into(),
         })
     }
 }
@@ -205,13 +206,16 @@ impl Store {
     }
 
     /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
-    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
-        let rows = Rows::of(drafts);
+    pub async fn append(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+    ) -> Result<HashSet<AccountId>, LedgerError> {
+        let rows = Row::all(drafts);
         let appended = self
             .in_time(
-                async |connection| match rows.append(APPEND, &mut *connection).await {
+                async |connection| match append(APPEND, &rows, &mut *connection).await {
                     Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
-                        rows.append(APPEND_BESIDE_OTHERS, connection).await
+                        append(APPEND_BESIDE_OTHERS, &rows, connection).await
                     }
                     appended => appended,
                 },
@@ -222,10 +226,10 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let rows = Rows::of(drafts);
+        let rows = Row::all(drafts);
         self.in_time(async |connection| {
             let mut transaction = connection.begin().await?;
-            let appended = rows.append(APPEND_BESIDE_OTHERS, &mut transaction).await?;
+            let appended = append(APPEND_BESIDE_OTHERS, &rows, &mut transaction).await?;
             let all = appended.len() == drafts.len();
             match all {
                 true => transaction.commit().await?,
@@ -386,116 +390,96 @@ const APPEND: &str = append_statement!("");
 /// each entry a sixth of its time, so this is for those who met somebody.
 const APPEND_BESIDE_OTHERS: &str = append_statement!("ON CONFLICT DO NOTHING");
 
-/// The drafts' entries as columns.
-#[derive(Default)]
-struct Rows {
-    accounts: Vec<Uuid>,
-    numbers: Vec<i64>,
-    ids: Vec<Uuid>,
-    instants: Vec<DateTime<Utc>>,
-    kinds: Vec<i16>,
-    policies: Vec<i32>,
-    policy_versions: Vec<i32>,
-    units: Vec<i64>,
-    keys: Vec<Option<Uuid>>,
-    totals: Vec<String>,
-    metadata: Vec<Option<String>>,
-    provisional: Vec<Option<i16>>,
-    is_first: Vec<bool>,
-    assumed: Vec<Option<String>>,
-    assumed_instants: Vec<Option<DateTime<Utc>>>,
-    assumed_versions: Vec<Option<i32>>,
-    subjects: Vec<Option<String>>,
-    of_grants: Vec<Option<Uuid>>,
-    held_until: Vec<Option<DateTime<Utc>>>,
-    lapses_at: Vec<Option<DateTime<Utc>>>,
-    would_deny: Vec<Option<bool>>,
-    made_by: Vec<Option<String>>,
-    reasons: Vec<Option<String>>,
-    assumed_lapses: Vec<Option<DateTime<Utc>>>,
+/// An entry of a draft, as a row to insert.
+struct Row<'a> {
+    draft: &'a Draft,
+    entry: &'a Entry,
+    is_first: bool,
 }
 
-impl Rows {
+impl<'a> Row<'a> {
     /// Sorted by account, so that two batches cannot deadlock.
-    fn of(drafts: &[Draft]) -> Self {
-        let mut sorted: Vec<&Draft> = drafts.iter().collect();
+    fn all(drafts: &'a [impl Borrow<Draft>]) -> Vec<Self> {
+        let mut sorted: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
         sorted.sort_unstable_by_key(|draft| draft.account);
-        let mut rows = Self::default();
-        for draft in sorted {
-            for (index, entry) in draft.entries.iter().enumerate() {
-                let is_first = index == 0;
-                let opens = entry.line.number == 1;
-                let assumed = draft.after.as_ref().filter(|_| is_first);
-                rows.accounts.push(draft.account.0);
-                rows.numbers.push(signed(entry.line.number));
-                rows.ids.push(entry.id.0);
-                rows.instants.push(entry.line.at);
-                rows.kinds.push(encode_kind(entry.kind));
-                rows.policies.push(draft.policy.0);
-                rows.policy_versions
-                    .push(entry.line.policy_version.cast_signed());
-                rows.units.push(signed(entry.units.get()));
-                rows.keys.push(entry.key.map(|key| key.0));
-                rows.totals.push(encode_totals(&entry.line.totals));
-                rows.metadata
-                    .push(entry.metadata.as_ref().map(|json| json.as_str().to_owned()));
-                rows.provisional
-                    .push(entry.provisional.map(encode_provisional));
-                rows.is_first.push(is_first);
-                rows.assumed
-                    .push(assumed.map(|line| encode_totals(&line.totals)));
-                rows.assumed_instants.push(assumed.map(|line| line.at));
-                rows.assumed_versions
-                    .push(assumed.map(|line| line.policy_version.cast_signed()));
-                let subject = draft.subject.as_ref().filter(|_| opens);
-                rows.subjects
-                    .push(subject.map(|subject| subject.as_str().to_owned()));
-                rows.of_grants.push(of_grant(entry.kind).map(|of| of.0));
-                rows.held_until.push(entry.held_until());
-                rows.lapses_at.push(entry.line.lapses_at);
-                rows.would_deny.push(entry.would_deny.then_some(true));
-                let note = entry.note.as_ref();
-                rows.made_by.push(note.map(|note| note.by.to_string()));
-                rows.reasons.push(note.and_then(|note| note.reason.clone()));
-                rows.assumed_lapses
-                    .push(assumed.and_then(|line| line.lapses_at));
-            }
-        }
-        rows
+        let rows = |draft: &'a Draft| {
+            let entries = draft.entries.iter().enumerate();
+            entries.map(move |(index, entry)| Row {
+                draft,
+                entry,
+                is_first: index == 0,
+            })
+        };
+        sorted.into_iter().flat_map(rows).collect()
     }
 
-    /// Runs [`APPEND`] or [`APPEND_BESIDE_OTHERS`]. Returns the accounts whose entries went in.
-    async fn append(
-        &self,
-        statement: &'static str,
-        connection: &mut PgConnection,
-    ) -> Result<Vec<Uuid>, sqlx::Error> {
-        sqlx::query_scalar(statement)
-            .bind(&self.accounts)
-            .bind(&self.numbers)
-            .bind(&self.ids)
-            .bind(&self.instants)
-            .bind(&self.kinds)
-            .bind(&self.policies)
-            .bind(&self.policy_versions)
-            .bind(&self.units)
-            .bind(&self.keys)
-            .bind(&self.totals)
-            .bind(&self.metadata)
-            .bind(&self.provisional)
-            .bind(&self.is_first)
-            .bind(&self.assumed)
-            .bind(&self.assumed_instants)
-            .bind(&self.assumed_versions)
-            .bind(&self.subjects)
-            .bind(&self.of_grants)
-            .bind(&self.held_until)
-            .bind(&self.lapses_at)
-            .bind(&self.would_deny)
-            .bind(&self.made_by)
-            .bind(&self.reasons)
-            .bind(&self.assumed_lapses)
-            .fetch_all(connection)
-            .await
+    /// The line that must stand before it: the others of its draft follow the first.
+    fn assumed(&self) -> Option<&'a Line> {
+        self.draft.after.as_ref().filter(|_| self.is_first)
     }
+
+    /// What opens its account, if it does.
+    fn subject(&self) -> Option<&'a str> {
+        let opens = self.entry.line.number == 1;
+        let subject = self.draft.subject.as_ref().filter(|_| opens);
+        subject.map(Subject::as_str)
+    }
+
+    fn note(&self) -> Option<&'a Note> {
+        self.entry.note.as_ref()
+    }
+}
+
+/// Runs [`APPEND`] or [`APPEND_BESIDE_OTHERS`]. Returns the accounts whose entries went in.
+async fn append(
+    statement: &'static str,
+    rows: &[Row<'_>],
+    connection: &mut PgConnection,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    fn column<'r, 'a, T>(rows: &'r [Row<'a>], of: impl Fn(&'r Row<'a>) -> T) -> Vec<T> {
+        rows.iter().map(of).collect()
+    }
+    fn totals(line: &Line) -> String {
+        encode_totals(&line.totals)
+    }
+    sqlx::query_scalar(statement)
+        .bind(column(rows, |row| row.draft.account.0))
+        .bind(column(rows, |row| signed(row.entry.line.number)))
+        .bind(column(rows, |row| row.entry.id.0))
+        .bind(column(rows, |row| row.entry.line.at))
+        .bind(column(rows, |row| encode_kind(row.entry.kind)))
+        .bind(column(rows, |row| row.draft.policy.0))
+        .bind(column(rows, |row| version(&row.entry.line)))
+        .bind(column(rows, |row| signed(row.entry.units.get())))
+        .bind(column(rows, |row| row.entry.key.map(|key| key.0)))
+        .bind(column(rows, |row| totals(&row.entry.line)))
+        .bind(column(rows, |row| {
+            row.entry.metadata.as_ref().map(Metadata::as_str)
+        }))
+        .bind(column(rows, |row| {
+            row.entry.provisional.map(encode_provisional)
+        }))
+        .bind(column(rows, |row| row.is_first))
+        .bind(column(rows, |row| row.assumed().map(totals)))
+        .bind(column(rows, |row| row.assumed().map(|line| line.at)))
+        .bind(column(rows, |row| row.assumed().map(version)))
+        .bind(column(rows, Row::subject))
+        .bind(column(rows, |row| of_grant(row.entry.kind).map(|of| of.0)))
+        .bind(column(rows, |row| row.entry.held_until()))
+        .bind(column(rows, |row| row.entry.line.lapses_at))
+        .bind(column(rows, |row| row.entry.would_deny.then_some(true)))
+        .bind(column(rows, |row| row.note().map(|note| &*note.by)))
+        .bind(column(rows, |row| {
+            row.note().and_then(|note| note.reason.as_deref())
+        }))
+        .bind(column(rows, |row| {
+            row.assumed().and_then(|line| line.lapses_at)
+        }))
+        .fetch_all(connection)
+        .await
+}
+
+/// The version of the policy that a line was decided under, as a column holds it.
+fn version(line: &Line) -> i32 {
+    line.policy_version.cast_signed()
 }

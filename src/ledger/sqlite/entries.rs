@@ -1,5 +1,6 @@
 //! The claim path: look, decide elsewhere, append.
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
@@ -38,7 +39,7 @@ impl LineRow {
             at: decode_instant(self.at)?,
             policy_version: unsigned(self.policy_version)?,
             lapses_at: self.lapses_at.map(decode_instant).transpose()?,
-            totals: decode_totals(&self.totals)?,
+            totals: decode_totals(&self.totals)?.into(),
         })
     }
 }
@@ -191,9 +192,13 @@ impl Store {
     }
 
     /// See [`crate::ledger::Ledger::append`].
-    pub async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+    pub async fn append(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+    ) -> Result<HashSet<AccountId>, LedgerError> {
+        let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
         self.write(async |mut transaction| {
-            let standing = append(&mut transaction, drafts).await?;
+            let standing = append(&mut transaction, &drafts).await?;
             reach("sqlite.inserted");
             transaction.commit().await?;
             Ok(standing)
@@ -203,8 +208,9 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
+        let drafts: Vec<&Draft> = drafts.iter().collect();
         self.write(async |mut transaction| {
-            let all = append(&mut transaction, drafts).await?.len() == drafts.len();
+            let all = append(&mut transaction, &drafts).await?.len() == drafts.len();
             match all {
                 true => transaction.commit().await?,
                 false => transaction.rollback().await?,
@@ -238,7 +244,7 @@ impl Store {
 /// else can come between the guard and the entries.
 async fn append(
     connection: &mut SqliteConnection,
-    drafts: &[Draft],
+    drafts: &[&Draft],
 ) -> Result<HashSet<AccountId>, LedgerError> {
     let refused = refused(connection, drafts).await?;
     let fitting = drafts
@@ -246,7 +252,7 @@ async fn append(
         .filter(|draft| !refused.contains(&draft.account.0));
     let standing = fitting.clone().map(|draft| draft.account).collect();
     let entries: Vec<(&Draft, &Entry)> = fitting
-        .flat_map(|draft| draft.entries.iter().map(move |entry| (draft, entry)))
+        .flat_map(|draft| draft.entries.iter().map(|entry| (*draft, entry)))
         .collect();
     insert(connection, &INSERT_ENTRIES, &entries, bind_entry).await?;
     let opened: Vec<&Draft> = entries
@@ -277,7 +283,7 @@ async fn insert<Row>(
 /// The accounts of the drafts that do not fit.
 async fn refused(
     connection: &mut SqliteConnection,
-    drafts: &[Draft],
+    drafts: &[&Draft],
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
     let mut refused = HashSet::new();
     for rows in drafts.chunks(ROWS_MOST) {
@@ -447,7 +453,7 @@ type Statement<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
 /// What a draft assumes of the last line; and of its first entry the key, the grant that it
 /// names, and the kind.
-fn bind_assumption<'q>(query: Statement<'q>, draft: &Draft) -> Statement<'q> {
+fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
     let after = draft.after.as_ref();
     let first = draft.entries.first();
     query

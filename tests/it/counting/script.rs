@@ -160,7 +160,7 @@ fn line(number: u64, at: DateTime<Utc>, totals: Vec<Total>) -> Line {
         at,
         policy_version: 3,
         lapses_at: None,
-        totals,
+        totals: totals.into(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The guard: an account's lines never fork and never gap.
 
+use std::sync::Arc;
+
 use chrono::TimeDelta;
-use perdiem::domain::grant::Line;
+use perdiem::domain::grant::{Line, Total};
 use perdiem::ledger::{Draft, Ledger, LedgerError, Look};
 use tokio::task::JoinSet;
 
@@ -26,7 +28,9 @@ on_every_store!(
 
 async fn lines_go_on_from_one_another(stack: Stack) {
     let mut desk = Desk::open(stack).await;
-    assert_eq!(desk.ledger.append(&[]).await.expect("nothing"), [].into());
+    let nothing: [Draft; 0] = [];
+    let appended = desk.ledger.append(&nothing).await;
+    assert_eq!(appended.expect("nothing"), [].into());
     let first = desk.append(desk.draft("a", None, 1)).await;
     let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
     assert_eq!((first.number, fourth.number), (1, 4));
@@ -49,20 +53,24 @@ async fn a_stale_line_is_refused(stack: Stack) {
     desk.refuses(desk.draft("a", Some(&first), 1)).await;
     desk.refuses(desk.draft("a", Some(&first), 2)).await;
 
+    fn totals(line: &mut Line) -> &mut [Total] {
+        Arc::make_mut(&mut line.totals)
+    }
     let with = |change: fn(&mut Line)| {
         let mut draft = desk.draft("a", Some(&second), 1);
         draft.after.as_mut().map(change);
         draft
     };
-    desk.refuses(with(|line| line.totals[0].used -= 1)).await;
-    desk.refuses(with(|line| line.totals[0].used += 1)).await;
-    desk.refuses(with(|line| line.totals[1].max += 1)).await;
+    desk.refuses(with(|line| totals(line)[0].used -= 1)).await;
+    desk.refuses(with(|line| totals(line)[0].used += 1)).await;
+    desk.refuses(with(|line| totals(line)[1].max += 1)).await;
     desk.refuses(with(|line| {
-        line.totals[0].window.start += TimeDelta::hours(1)
+        totals(line)[0].window.start += TimeDelta::hours(1)
     }))
     .await;
-    desk.refuses(with(|line| line.totals.truncate(1))).await;
-    desk.refuses(with(|line| line.totals.reverse())).await;
+    desk.refuses(with(|line| line.totals = line.totals[..1].into()))
+        .await;
+    desk.refuses(with(|line| totals(line).reverse())).await;
     desk.refuses(with(|line| line.at -= TimeDelta::microseconds(1)))
         .await;
     desk.refuses(with(|line| line.at += TimeDelta::days(40)))

@@ -115,7 +115,7 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
         "1969-12-31T23:59:00Z",
         "1970-01-01T00:00:00Z",
     )];
-    assert_eq!(seen.entries[0].line.totals, first);
+    assert_eq!(seen.entries[0].line.totals[..], first);
     let last = [
         total(
             Per::Month,
@@ -132,5 +132,5 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
             "2026-11-21T03:05:00Z",
         ),
     ];
-    assert_eq!(seen.lines[&account].totals, last);
+    assert_eq!(seen.lines[&account].totals[..], last);
 }

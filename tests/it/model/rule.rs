@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Refusal, Sums, Unknown, Verdict, decide};
@@ -99,7 +100,8 @@ impl Rule {
     }
 
     pub fn totals(&self, line: LineId) -> Vec<Total> {
-        self.line(line).map_or_else(Vec::new, |line| line.totals)
+        self.line(line)
+            .map_or_else(Vec::new, |line| line.totals.to_vec())
     }
 
     /// Whether a counter would hold the same text for both: all but the number.
@@ -227,7 +229,7 @@ impl Rule {
     /// The same line, as if nothing were used.
     pub fn with_nothing_used(&self, line: LineId) -> LineId {
         let mut line = self.line(line).expect("a line");
-        for total in &mut line.totals {
+        for total in Arc::make_mut(&mut line.totals) {
             total.used = 0;
         }
         self.intern(line)

@@ -168,7 +168,7 @@ fn check_account(entries: &[Entry]) {
         let must_fit = matches!(entry.kind, EntryKind::Grant { .. })
             && entry.provisional.is_none()
             && !entry.would_deny;
-        for total in &line.totals {
+        for total in line.totals.iter() {
             assert!(total.window.contains(line.at), "{entry:?}");
             let inside = entries[..=index]
                 .iter()
