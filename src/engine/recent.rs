@@ -95,7 +95,9 @@ impl Generations {
 
     fn remember(&mut self, account: AccountId, memory: Memory) {
         if self.younger.len() >= ACCOUNTS_MOST {
-            self.older = std::mem::take(&mut self.younger);
+            // To keep the memory: to grow anew took most of what it costs to remember.
+            std::mem::swap(&mut self.younger, &mut self.older);
+            self.younger.clear();
         }
         self.younger.insert(account, memory);
     }
