@@ -1,7 +1,6 @@
 //! Corrections: what becomes of a grant afterwards, and units that are entered by hand.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -165,12 +164,14 @@ pub fn give_back(
     sums: &Sums,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
-    let mut line = carry_on(policy, last, sums, now)?;
-    Arc::make_mut(&mut line.totals)
+    check_version(policy, last)?;
+    let at = instant_after(last, now);
+    let mut totals = totals_at(policy, last, sums, at)?;
+    totals
         .iter_mut()
         .filter(|total| total.window.contains(granted_at))
         .for_each(|total| total.give_back(units));
-    Ok(line)
+    Ok(next_line(policy, last, at, totals))
 }
 
 /// The line of units that are entered by hand and count at `counted_at`. The line's instant is
@@ -225,6 +226,8 @@ fn refuse(total: &Total, units: Units, direction: Direction) -> Option<Correctio
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use chrono::TimeDelta;
     use proptest::prelude::*;
     use uuid::Uuid;

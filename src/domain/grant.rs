@@ -55,7 +55,7 @@ pub struct Line {
     pub policy_version: u32,
     /// No open hold of the account lapses before this instant; `None` when it has none.
     pub lapses_at: Option<DateTime<Utc>>,
-    /// One total a limit, in the policy's order. A line is handed on often, and never changed.
+    /// One total a limit, in the policy's order. Shared, since a line is handed on often.
     pub totals: Arc<[Total]>,
 }
 
