@@ -212,6 +212,8 @@ impl Appender {
                         let error = Chain(&error);
                         tracing::warn!(%error, "the ledger did not take a batch: trying again");
                     }
+                    // By what holds when it is tried again.
+                    groups.iter_mut().for_each(Group::dissolve_known);
                     sleep(pause).await;
                     pause = RETRY_LAST.min(pause * 2);
                 }
@@ -237,7 +239,6 @@ impl Appender {
     /// Finds the claim whose data the ledger refuses, and lets the others through.
     async fn halve(&self, mut groups: Vec<Group>, error: LedgerError) -> Vec<Group> {
         match groups.as_mut_slice() {
-            // What is refused now was not written before.
             [group] => group.dissolve(),
             groups => groups.iter_mut().for_each(Group::dissolve_known),
         }
@@ -383,13 +384,15 @@ impl Appender {
             look.keys
                 .extend(group.claims.iter().filter_map(|claim| claim.work.key));
             look.entries
-                .extend(group.claims.iter().filter_map(|claim| claim.sent));
+                .extend(group.claims.iter().flat_map(|claim| &claim.sent));
             look.followers_of
                 .extend(group.claims.iter().filter_map(corrected));
             if let Some(plan) = &group.plan {
                 look.keys
                     .extend(plan.claims().filter_map(|claim| claim.work.key));
                 look.entries.extend(plan.entry_ids());
+                look.entries
+                    .extend(plan.claims().flat_map(|claim| &claim.sent));
                 look.followers_of
                     .extend(plan.claims().filter_map(corrected));
             }
@@ -412,7 +415,7 @@ impl Appender {
         self.answer(groups, stand);
         for group in groups.iter_mut().filter(|group| open(group)) {
             let last = seen.lines.get(&group.account);
-            if let Some(plan) = &group.plan {
+            if let Some(plan) = &mut group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
                     let mut entered = plan.entered.iter();
@@ -424,6 +427,8 @@ impl Appender {
                     // It may still be on its way in: the same draft is sent again.
                     continue;
                 }
+                // It can no longer stand.
+                plan.outcome_unknown = false;
                 group.dissolve();
             }
             group.answer_repeated(&seen);

@@ -123,7 +123,7 @@ impl Counting {
                     unsure.push(claim);
                 }
                 Some(Counted::Denied(used, _) | Counted::Waits(used, _))
-                    if word == LedgerWord::NotAsked && claim.sent.is_none() =>
+                    if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
                 {
                     let refusal = Refusal::Denied(with_used(count.totals, used));
                     denied.push(Denied { claim, refusal });
@@ -271,7 +271,7 @@ impl Counting {
                 self.drain.put_off(claim, self.again.clone());
             }
             // It may stand in the ledger: only that can tell.
-            (Some(Counted::Denied(..) | Counted::Waits(..)), _) if claim.sent.is_some() => {
+            (Some(Counted::Denied(..) | Counted::Waits(..)), _) if !claim.sent.is_empty() => {
                 self.give_up(claim);
             }
             (Some(Counted::Denied(used, _) | Counted::Waits(used, _)), _) => {
@@ -441,7 +441,8 @@ fn grant_of(claim: &mut Pending, totals: &[Total], now: DateTime<Utc>) -> Counte
     // An id bears the grant's instant, and that lies in the windows that are counted in.
     let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
     // Under the id that the ledger may know it by; else the one that Redis may know it by.
-    let known = claim.sent.or(claim.counted.filter(fits));
+    let sent = claim.sent.last().copied();
+    let known = sent.or(claim.counted.filter(fits));
     // The ledger may be in the next window, by a clock that is a little ahead.
     let starts = totals.iter().map(|total| total.window.start);
     let at = starts.fold(now, DateTime::max);

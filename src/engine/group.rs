@@ -65,7 +65,7 @@ impl Group {
     /// The newest hint, if it is worth a try: when none of the claims needs the ledger's own
     /// word.
     pub fn hint(&self) -> Option<Hint> {
-        let was_sent = |claim: &Pending| claim.sent.is_some();
+        let was_sent = |claim: &Pending| !claim.sent.is_empty();
         if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
             return None;
         }
@@ -165,8 +165,8 @@ impl Group {
     /// Ends the claims that stand in the ledger already, and those whose keys do.
     pub fn answer_repeated(&mut self, seen: &Seen) {
         let own = |claim: &Pending| {
-            let id = claim.sent?;
-            seen.entries.iter().find(|entry| entry.id == id)
+            let mut entries = seen.entries.iter();
+            entries.find(|entry| claim.sent.contains(&entry.id))
         };
         for claim in self.claims.extract_if(.., |claim| own(claim).is_some()) {
             if let Some(entry) = own(&claim) {
@@ -186,26 +186,23 @@ impl Group {
         }
     }
 
-    /// Takes the plan back: its claims are to be decided anew.
+    /// Takes the plan back: its claims are to be decided anew. Those whose draft may stand in
+    /// the ledger keep their entries' ids.
     pub fn dissolve(&mut self) {
-        if let Some(plan) = self.plan.take() {
+        if let Some(mut plan) = self.plan.take() {
+            if plan.outcome_unknown {
+                plan.remember_ids();
+            }
             let others = plan.others.into_iter().map(|(claim, _)| claim);
             let entered = plan.entered.into_iter().map(|entered| entered.claim);
             self.claims.extend(entered.chain(others));
         }
     }
 
-    /// Takes the claims that Redis is to decide, if it is to decide this group's. Those whose
-    /// draft may stand in the ledger keep their entries' ids.
+    /// Takes the claims that Redis is to decide, if it is to decide this group's.
     pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<Pending> {
         if !self.every_claim(|claim| claim.is_for_redis(ledger_is_silent)) {
             return Vec::new();
-        }
-        if let Some(plan) = self.plan.as_mut().filter(|plan| plan.outcome_unknown) {
-            let ids: Vec<EntryId> = plan.entry_ids().collect();
-            for entered in &mut plan.entered {
-                entered.claim.sent = Some(ids[entered.entry]);
-            }
         }
         self.dissolve();
         std::mem::take(&mut self.claims)
@@ -246,6 +243,13 @@ impl Plan {
             .iter()
             .map(|entered| &entered.claim)
             .chain(others)
+    }
+
+    fn remember_ids(&mut self) {
+        let ids: Vec<EntryId> = self.entry_ids().collect();
+        // A repeat is no entry of its own.
+        let own = self.entered.iter_mut().filter(|entered| !entered.is_repeat);
+        own.for_each(|entered| entered.claim.sent.push(ids[entered.entry]));
     }
 
     /// The ids of the entries to append.

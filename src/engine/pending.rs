@@ -70,8 +70,8 @@ pub struct Pending {
     pub may_be_counted: bool,
     /// Whether a grant with its key may wait in Redis' queue unseen.
     pub may_wait: bool,
-    /// The id of an entry for it that may or may not stand in the ledger.
-    pub sent: Option<EntryId>,
+    /// The ids of entries for it that may or may not stand in the ledger.
+    pub sent: Vec<EntryId>,
     /// The id under which Redis was last asked to count it. That may still be done, late.
     pub counted: Option<EntryId>,
     /// What the account's counter said.

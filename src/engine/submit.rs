@@ -45,7 +45,7 @@ impl Engine {
             count_from: now + self.claim_deadline / 2,
             may_be_counted: self.counting.is_some() && may_be_counted,
             may_wait,
-            sent: None,
+            sent: Vec::new(),
             counted: None,
             asked: Asked {
                 hint,
