@@ -15,13 +15,12 @@ WRITTEN = ["docs/benchmarks.md", "docs/benchmarks.json", "docs/benchmarks.svg"]
 
 
 def machine_facts(programs):
-    memory = re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     filesystem = run(["findmnt", "-n", "-o", "FSTYPE", "-T", tempfile.gettempdir()])
     return {
         "cores": os.cpu_count(),
         "cpu": model[1] if model else platform.machine(),
-        "memory_gib": round(int(memory) / 2**20, 1),
+        "memory_gib": round(memory_mib() / 1024, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "filesystem": filesystem.strip(),
         "sync_us": round(sync_microseconds()),
@@ -33,6 +32,11 @@ def machine_facts(programs):
         "rustc": run(["rustc", "--version"]).split()[1],
         "perdiem": commit(),
     }
+
+
+def memory_mib():
+    memory = re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]
+    return int(memory) // 1024
 
 
 def sync_microseconds():

@@ -100,9 +100,10 @@ by, with their indexes.
 ## Flat growth
 
 {arguments.rows:,} rows of {DAYS} days, filled in bulk as perdiem writes them (a random index as
-full as one comes to by itself), beside a ledger that begins empty, and one with
+full as one comes to by itself); beside a ledger that begins empty, and one with
 {arguments.policies:,} policies, whose claims go round all of them. All three on Redis and
-PostgreSQL, granted.
+PostgreSQL, granted. PostgreSQL has a quarter of the memory for its pages (`shared_buffers`), as its
+manual advises, and the indexes of the large ledger are read into it first.
 
 {tables.rates(grown)}
 
@@ -131,6 +132,8 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
 - Counted (`durability: counted`): Redis decides, and the ledger takes the grants afterwards. A
   round lasts until the queue is empty, and its claims are divided by all of that time: a queue
   that grew is paid for.
+- Granted, denied and batches share a ledger, which has one policy. Three limits and counted share
+  another, which has several, on the same servers.
 - Batches: {BATCH} claims in a request, {BATCH_CONNECTIONS} connections; claims are counted, and a
   latency is a batch's.
 - The contestants take turns, for {arguments.rounds} rounds of {arguments.seconds:g} s each, every

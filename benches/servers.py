@@ -96,8 +96,8 @@ def zone_where_it_is_noon():
     return f"{12 - datetime.datetime.now(datetime.timezone.utc).hour:+03d}:00"
 
 
-def start_postgres(stack, programs):
-    """A cluster with PostgreSQL's default settings, durable ones."""
+def start_postgres(stack, programs, **settings):
+    """A cluster with these settings, and PostgreSQL's defaults otherwise, which are durable."""
     user = "postgres" if os.geteuid() == 0 else None
     place = stack.enter_context(folder(user))
     data, log = place / "data", place / "log"
@@ -105,8 +105,10 @@ def start_postgres(stack, programs):
     initdb = [f"{programs.postgres}/initdb", "-D", data, "-U", "postgres", "-A", "trust"]
     run(as_user(user) + initdb + ["-E", "UTF8", "--locale=C"])
     command = [f"{programs.postgres}/postgres", "-D", data, "-p", str(port)]
-    settings = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
-    process = stack.enter_context(running(as_user(user) + command + settings, log))
+    settings |= {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
+    for name, value in settings.items():
+        command += ["-c", f"{name}={value}"]
+    process = stack.enter_context(running(as_user(user) + command, log))
     is_ready = [f"{programs.postgres}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
     wait_until(lambda: subprocess.run(is_ready).returncode == 0, process, log)
     return Postgres(process.pid, port, programs.postgres)
