@@ -285,3 +285,118 @@ impl Plan {
         entered.chain(others)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use tokio::sync::Semaphore;
+    use tokio::sync::oneshot::{self, Receiver};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::claim::Units;
+    use crate::domain::grant::Entry;
+    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+    use crate::engine::pending::Asked;
+    use crate::engine::work::{Task, Work};
+
+    type Answered = Receiver<Result<Outcome, Undecided>>;
+
+    fn policy() -> Arc<Policy> {
+        let draft = RuleDraft {
+            time_zone: "UTC".to_owned(),
+            limits: vec![LimitDraft {
+                max: 3,
+                per: "day".to_owned(),
+            }],
+            ..RuleDraft::default()
+        };
+        Arc::new(Policy {
+            id: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            version: 1,
+            rule: draft.check().unwrap(),
+            archived: false,
+            effective_at: DateTime::UNIX_EPOCH,
+            changed_at: DateTime::UNIX_EPOCH,
+            changed_by: "test".to_owned(),
+            reason: None,
+        })
+    }
+
+    /// A claim without a key: only the ids of its entries tell whether it stands.
+    fn claim() -> (Pending, Answered) {
+        let (answer, answered) = oneshot::channel();
+        let deadline = Instant::now();
+        let claim = Pending {
+            work: Work {
+                task: Task::Claim(None),
+                policy: policy(),
+                account: AccountId(Uuid::from_u128(1)),
+                subject: None,
+                units: Units::ONE,
+                key: None,
+                metadata: None,
+                note: None,
+                nonce: 7,
+            },
+            deadline,
+            count_from: deadline,
+            may_be_counted: false,
+            may_wait: false,
+            sent: Vec::new(),
+            counted: None,
+            asked: Asked::default(),
+            answer,
+            turn: None,
+            _place: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+        };
+        (claim, answered)
+    }
+
+    /// Decides the group's claim at an instant. Returns the entry that is to be appended.
+    fn decide(group: &mut Group, micros: i64) -> Entry {
+        let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
+        group
+            .decide(&policy(), None, &Known::default(), now)
+            .unwrap();
+        group.draft().unwrap().entries[0].clone()
+    }
+
+    fn outcome_is_unknown(group: &mut Group) {
+        group.plan.as_mut().unwrap().outcome_unknown = true;
+    }
+
+    #[test]
+    fn a_claim_is_known_by_the_id_of_every_draft_that_may_stand() {
+        for standing in 0..2 {
+            let (claim, mut answered) = claim();
+            let mut group = Group::new(claim);
+            let entries = [10, 20].map(|micros| {
+                let entry = decide(&mut group, micros);
+                outcome_is_unknown(&mut group);
+                group.dissolve();
+                entry
+            });
+            assert_ne!(entries[0].id, entries[1].id);
+            group.answer_repeated(&Seen {
+                entries: vec![entries[standing].clone()],
+                ..Seen::default()
+            });
+            assert!(group.claims.is_empty());
+            match answered.try_recv().unwrap().unwrap() {
+                Outcome::Entered(entry) => assert_eq!(entry, entries[standing]),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_draft_that_cannot_stand_leaves_no_id() {
+        let (claim, _answered) = claim();
+        let mut group = Group::new(claim);
+        decide(&mut group, 10);
+        group.dissolve();
+        assert_eq!(group.claims[0].sent, []);
+    }
+}
