@@ -284,32 +284,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
-
-    fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
-        let draft = RuleDraft {
-            time_zone: time_zone.to_owned(),
-            limits: limits
-                .iter()
-                .map(|(max, per)| LimitDraft {
-                    max: i128::from(*max),
-                    per: (*per).to_owned(),
-                })
-                .collect(),
-            ..RuleDraft::default()
-        };
-        Policy {
-            id: PolicyId(1),
-            name: PolicyName::new("benefit").unwrap(),
-            version,
-            rule: draft.check().unwrap(),
-            archived: false,
-            effective_at: DateTime::UNIX_EPOCH,
-            changed_at: DateTime::UNIX_EPOCH,
-            changed_by: "test".to_owned(),
-            reason: None,
-        }
-    }
+    use crate::domain::samples::policy;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

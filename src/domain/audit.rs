@@ -125,30 +125,8 @@ mod tests {
     use crate::domain::correction::{Hold, adjust, carry_on, give_back};
     use crate::domain::grant::Direction;
     use crate::domain::identity::{AccountId, EntryId};
-    use crate::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
-
-    fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
-        let limits = limits.iter().map(|(max, per)| LimitDraft {
-            max: i128::from(*max),
-            per: (*per).to_owned(),
-        });
-        let draft = RuleDraft {
-            time_zone: time_zone.to_owned(),
-            limits: limits.collect(),
-            ..RuleDraft::default()
-        };
-        Policy {
-            id: PolicyId(1),
-            name: PolicyName::new("benefit").unwrap(),
-            version,
-            rule: draft.check().unwrap(),
-            archived: false,
-            effective_at: DateTime::UNIX_EPOCH,
-            changed_at: DateTime::UNIX_EPOCH,
-            changed_by: "test".to_owned(),
-            reason: None,
-        }
-    }
+    use crate::domain::policy::Policy;
+    use crate::domain::samples::policy;
 
     /// The sums of the entries up to a number, by the plain definition: never below zero.
     fn sums(entries: &[Entry], number: u64, windows: &[Window]) -> Sums {

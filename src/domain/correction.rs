@@ -234,29 +234,10 @@ mod tests {
 
     use super::*;
     use crate::domain::identity::AccountId;
-    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+    use crate::domain::samples;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
-        let limits = limits.iter().map(|(max, per)| LimitDraft {
-            max: i128::from(*max),
-            per: (*per).to_owned(),
-        });
-        let draft = RuleDraft {
-            time_zone: "UTC".to_owned(),
-            limits: limits.collect(),
-            ..RuleDraft::default()
-        };
-        Policy {
-            id: PolicyId(1),
-            name: PolicyName::new("benefit").unwrap(),
-            version,
-            rule: draft.check().unwrap(),
-            archived: false,
-            effective_at: DateTime::UNIX_EPOCH,
-            changed_at: DateTime::UNIX_EPOCH,
-            changed_by: "test".to_owned(),
-            reason: None,
-        }
+        samples::policy(version, "UTC", limits)
     }
 
     fn at(text: &str) -> DateTime<Utc> {

@@ -14,6 +14,8 @@ pub mod key;
 pub mod overrides;
 pub mod policy;
 pub mod reconciliation;
+#[cfg(test)]
+pub mod samples;
 pub mod schedule;
 pub mod totals;
 pub mod window;

@@ -152,7 +152,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+    use crate::domain::policy::{LimitDraft, RuleDraft};
+    use crate::domain::samples::policy;
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
@@ -173,15 +174,9 @@ mod tests {
 
     fn version(version: u32, changed_at: i64, effective_at: i64) -> Policy {
         Policy {
-            id: PolicyId(1),
-            name: PolicyName::new("benefit").unwrap(),
-            version,
-            rule: rule(None),
-            archived: false,
             effective_at: at(effective_at),
             changed_at: at(changed_at),
-            changed_by: "test".to_owned(),
-            reason: None,
+            ..policy(version, "GMT+8", &[(3, "day")])
         }
     }
 

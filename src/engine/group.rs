@@ -97,12 +97,13 @@ impl Group {
 
     /// Whether there is anybody left to answer.
     pub fn is_awaited(&self, now: Instant) -> bool {
-        !self.every_claim(|claim| claim.deadline <= now)
+        !self.every_claim().all(|claim| claim.deadline <= now)
     }
 
-    fn every_claim(&self, holds: impl Fn(&Pending) -> bool) -> bool {
+    /// Those not decided yet, and those of its plan.
+    pub fn every_claim(&self) -> impl Iterator<Item = &Pending> {
         let planned = self.plan.iter().flat_map(Plan::claims);
-        self.claims.iter().chain(planned).all(holds)
+        self.claims.iter().chain(planned)
     }
 
     /// Decides the claims after `last`, one after the other, each on what those before it
@@ -201,7 +202,8 @@ impl Group {
 
     /// Takes the claims that Redis is to decide, if it is to decide this group's.
     pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<Pending> {
-        if !self.every_claim(|claim| claim.is_for_redis(ledger_is_silent)) {
+        let is_for_redis = |claim: &Pending| claim.is_for_redis(ledger_is_silent);
+        if !self.every_claim().all(is_for_redis) {
             return Vec::new();
         }
         self.dissolve();
@@ -296,32 +298,14 @@ mod tests {
     use super::*;
     use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
-    use crate::domain::policy::{LimitDraft, PolicyId, PolicyName, RuleDraft};
+    use crate::domain::samples::policy;
     use crate::engine::pending::Asked;
     use crate::engine::work::{Task, Work};
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
 
-    fn policy() -> Arc<Policy> {
-        let draft = RuleDraft {
-            time_zone: "UTC".to_owned(),
-            limits: vec![LimitDraft {
-                max: 3,
-                per: "day".to_owned(),
-            }],
-            ..RuleDraft::default()
-        };
-        Arc::new(Policy {
-            id: PolicyId(1),
-            name: PolicyName::new("benefit").unwrap(),
-            version: 1,
-            rule: draft.check().unwrap(),
-            archived: false,
-            effective_at: DateTime::UNIX_EPOCH,
-            changed_at: DateTime::UNIX_EPOCH,
-            changed_by: "test".to_owned(),
-            reason: None,
-        })
+    fn benefit() -> Arc<Policy> {
+        Arc::new(policy(1, "UTC", &[(3, "day")]))
     }
 
     /// A claim without a key: only the ids of its entries tell whether it stands.
@@ -331,7 +315,7 @@ mod tests {
         let claim = Pending {
             work: Work {
                 task: Task::Claim(None),
-                policy: policy(),
+                policy: benefit(),
                 account: AccountId(Uuid::from_u128(1)),
                 subject: None,
                 units: Units::ONE,
@@ -358,7 +342,7 @@ mod tests {
     fn decide(group: &mut Group, micros: i64) -> Entry {
         let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
         group
-            .decide(&policy(), None, &Known::default(), now)
+            .decide(&benefit(), None, &Known::default(), now)
             .unwrap();
         group.draft().unwrap().entries[0].clone()
     }
@@ -392,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_that_cannot_stand_leaves_no_id() {
+    fn a_draft_that_was_not_sent_leaves_no_id() {
         let (claim, _answered) = claim();
         let mut group = Group::new(claim);
         decide(&mut group, 10);
