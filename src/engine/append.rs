@@ -381,21 +381,13 @@ impl Appender {
         let open = |group: &Group| group.plan.is_none() || group.has_unknown_outcome();
         for group in groups.iter().filter(|group| open(group)) {
             look.accounts.push(group.account);
-            look.keys
-                .extend(group.claims.iter().filter_map(|claim| claim.work.key));
-            look.entries
-                .extend(group.claims.iter().flat_map(|claim| &claim.sent));
-            look.followers_of
-                .extend(group.claims.iter().filter_map(corrected));
-            if let Some(plan) = &group.plan {
-                look.keys
-                    .extend(plan.claims().filter_map(|claim| claim.work.key));
-                look.entries.extend(plan.entry_ids());
-                look.entries
-                    .extend(plan.claims().flat_map(|claim| &claim.sent));
-                look.followers_of
-                    .extend(plan.claims().filter_map(corrected));
+            for claim in group.every_claim() {
+                look.keys.extend(claim.work.key);
+                look.entries.extend(&claim.sent);
+                look.followers_of.extend(corrected(claim));
             }
+            look.entries
+                .extend(group.plan.iter().flat_map(|plan| plan.entry_ids()));
         }
         if look.accounts.is_empty() {
             return Ok(());

@@ -440,7 +440,7 @@ fn count_of(
 fn grant_of(claim: &mut Pending, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
     // An id bears the grant's instant, and that lies in the windows that are counted in.
     let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
-    // Under the id that the ledger may know it by; else the one that Redis may know it by.
+    // Under the newest id that the ledger may know it by; else the one that Redis may know it by.
     let sent = claim.sent.last().copied();
     let known = sent.or(claim.counted.filter(fits));
     // The ledger may be in the next window, by a clock that is a little ahead.
