@@ -1,5 +1,6 @@
 //! The application: the engine behind a listening server.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,15 @@ use std::time::Duration;
 use actix_web::middleware::from_fn;
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
+use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::Instant;
 
 use super::extract::BODY_MAX_BYTES;
 use super::{credentials, request_id, routes};
 use crate::engine::{BuildError, Engine, EngineOptions};
+
+/// How many connections the system keeps until they are taken.
+const BACKLOG: u32 = 1024;
 
 /// Why the application could not be built. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +63,10 @@ pub struct Application {
 }
 
 impl Application {
-    /// Listens, opens the stores and starts the workers.
+    /// Takes the address, opens the stores, starts the workers and listens.
+    ///
+    /// It listens last: to a client that is refused until then, another instance answers; one
+    /// that could connect would wait for this one.
     ///
     /// # Errors
     /// [`ServeError`], each with what to do.
@@ -67,9 +75,11 @@ impl Application {
             address: options.bind.clone(),
             source,
         };
-        let listener = TcpListener::bind(&options.bind).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let socket = bind(&options.bind).await.map_err(listen)?;
+        let address = socket.local_addr().map_err(listen)?;
         let (engine, new_secret) = Engine::build(engine).await?;
+        let listener = socket.listen(BACKLOG).and_then(|it| it.into_std());
+        let listener = listener.map_err(listen)?;
         Ok(Self {
             engine,
             listener,
@@ -129,4 +139,27 @@ impl Application {
         self.engine.close(deadline).await;
         Ok(())
     }
+}
+
+/// A socket on the first of a name's addresses that can be had.
+async fn bind(address: &str) -> std::io::Result<TcpSocket> {
+    let mut bound = Err(ErrorKind::AddrNotAvailable.into());
+    for address in lookup_host(address).await? {
+        bound = bind_to(address);
+        if bound.is_ok() {
+            break;
+        }
+    }
+    bound
+}
+
+fn bind_to(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Connections of the instance before may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
