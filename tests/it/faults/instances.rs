@@ -112,6 +112,8 @@ async fn instances_restart_in_turn() {
     for round in 0..4 {
         let turn = round % 2;
         trial.everybody_grants(20).await;
+        // A second try that meets the next end would be its claim's second failure.
+        trial.everybody_knows().await;
         trial.mark(if turn == 0 {
             "one ends"
         } else {

@@ -146,6 +146,14 @@ impl Load {
         grants
     }
 
+    /// How many claims ended unknown the last time that they were sent.
+    pub fn unknown_claims(&self) -> usize {
+        let history = self.shared.history();
+        let by_wish = history.by_wish();
+        let last = by_wish.iter().filter_map(|attempts| attempts.last());
+        last.filter(|last| !last.outcome.is_known()).count()
+    }
+
     /// Lets the clients end: each retries until its last claim is decided.
     pub async fn end(mut self) -> Closing {
         self.shared.stopping.store(true, Ordering::SeqCst);

@@ -261,6 +261,12 @@ impl Trial {
         self.until("more grants at an instance", enough).await;
     }
 
+    /// Waits until nobody is about to send a claim again.
+    pub async fn everybody_knows(&self) {
+        let knows = || self.load.unknown_claims() == 0;
+        self.until("claims that are known", knows).await;
+    }
+
     /// Waits until no instance has anything to complain of: Redis serves it, too.
     pub async fn everybody_is_untroubled(&self) {
         let deadline = Instant::now() + DEADLINE;
@@ -389,7 +395,8 @@ impl Judge {
     pub fn nobody_failed_twice(&self) {
         for attempts in self.history.by_wish() {
             let failures = attempts.iter().filter(|one| !one.outcome.is_known());
-            assert!(failures.count() <= 1, "{attempts:?}");
+            let course = || report::course(&self.history);
+            assert!(failures.count() <= 1, "{attempts:?}\n{}", course());
         }
     }
 
