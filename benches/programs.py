@@ -46,7 +46,7 @@ def find_programs(binary=None, built_peers=None):
         lacking = build_lacking_crate()
         peers = build(PEERS, PEERS_TARGET, RUSTFLAGS=f"--extern bin={lacking}")
     install_node_peer()
-    perdiem = os.path.abspath(binary) if binary else build(ROOT, ROOT / "target")["perdiem"]
+    perdiem = binary or build(ROOT, ROOT / "target")["perdiem"]
     return Programs(
         perdiem, postgres, peers["load"], peers["limitador-server"], peers["lone"]
     )
