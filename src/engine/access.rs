@@ -63,22 +63,13 @@ struct Known {
 }
 
 impl Access {
-    /// Reads the keys. A ledger without any, on an instance that was given none, gets its
-    /// first, whose secret is returned.
+    /// Reads the keys.
     ///
     /// # Errors
     /// [`BuildError::WeakAdminKey`] or [`BuildError::Read`].
-    pub async fn open(
-        ledger: &Ledger,
-        admin_key: Option<&str>,
-        now: DateTime<Utc>,
-    ) -> Result<(Arc<Self>, Option<String>), BuildError> {
-        let mut new_secret = None;
+    pub async fn open(ledger: &Ledger, admin_key: Option<&str>) -> Result<Arc<Self>, BuildError> {
         let of_settings = match admin_key {
-            None => {
-                new_secret = add_first_key(ledger, now).await.map_err(BuildError::Read)?;
-                None
-            }
+            None => None,
             Some(secret) if secret.chars().count() < SECRET_LEAST => {
                 return Err(BuildError::WeakAdminKey);
             }
@@ -99,7 +90,37 @@ impl Access {
         let revision = ledger.revision().await.map_err(BuildError::Read)?;
         let read = access.refresh(ledger, revision).await;
         read.map_err(BuildError::Read)?;
-        Ok((Arc::new(access), new_secret))
+        Ok(Arc::new(access))
+    }
+
+    /// Makes an admin key for a ledger that has no key, on an instance that was given none, and
+    /// returns its secret.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn add_first_key(
+        &self,
+        ledger: &Ledger,
+        now: DateTime<Utc>,
+    ) -> Result<Option<String>, LedgerError> {
+        if self.of_settings.is_some() {
+            return Ok(None);
+        }
+        let rule = KeyRule {
+            name: FIRST_KEY.to_owned(),
+            role: Role::Admin,
+            policies: None,
+            ends_at: None,
+            revoked: false,
+        };
+        let key = first_version(rule, None, FIRST_START, now);
+        let secret = generate_secret();
+        let hash = hash(&secret);
+        let added = ledger.add_first_key(&key, &hash).await?;
+        if added {
+            self.learn(vec![(key, hash)]);
+        }
+        Ok(added.then_some(secret))
     }
 
     /// Whose secret it is, if that key is valid now.
@@ -165,21 +186,6 @@ impl Known {
         };
         Self { key, principal }
     }
-}
-
-/// Makes an admin key for a ledger that has no key, and returns its secret.
-async fn add_first_key(ledger: &Ledger, now: DateTime<Utc>) -> Result<Option<String>, LedgerError> {
-    let rule = KeyRule {
-        name: FIRST_KEY.to_owned(),
-        role: Role::Admin,
-        policies: None,
-        ends_at: None,
-        revoked: false,
-    };
-    let key = first_version(rule, None, FIRST_START, now);
-    let secret = generate_secret();
-    let added = ledger.add_first_key(&key, &hash(&secret)).await?;
-    Ok(added.then_some(secret))
 }
 
 /// A new key.

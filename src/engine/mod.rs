@@ -181,12 +181,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the stores, reads the policies and keys, and starts the workers. Also returns
-    /// the secret of the admin key that a new ledger was given.
+    /// Opens the stores, reads the policies and keys, and starts the workers.
     ///
     /// # Errors
     /// [`BuildError`], each with what to do.
-    pub async fn build(options: EngineOptions) -> Result<(Arc<Self>, Option<String>), BuildError> {
+    pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         let EngineOptions { clock, .. } = options;
         // To read the zones takes a while; nobody should wait for it later.
         let zone_rules = zones::rules().to_string();
@@ -202,8 +201,7 @@ impl Engine {
             }
             None => None,
         };
-        let (access, new_secret) =
-            Access::open(&ledger, options.admin_key.as_deref(), clock.now()).await?;
+        let access = Access::open(&ledger, options.admin_key.as_deref()).await?;
         let policies = Policies::load(&ledger, access.clone()).await;
         let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
@@ -263,7 +261,17 @@ impl Engine {
             exports: Arc::new(Semaphore::new(EXPORTS_MOST)),
             claim_deadline: options.claim_deadline,
         };
-        Ok((Arc::new(engine), new_secret))
+        Ok(Arc::new(engine))
+    }
+
+    /// Makes an admin key for a ledger that has no key, unless the engine was given one, and
+    /// returns its secret, which nobody can read again: call it when nothing else can fail.
+    ///
+    /// # Errors
+    /// [`BuildError::Read`].
+    pub async fn add_first_key(&self) -> Result<Option<String>, BuildError> {
+        let added = self.access.add_first_key(&self.ledger, self.now()).await;
+        added.map_err(BuildError::Read)
     }
 
     /// Whose secret it is, if that key is valid now.

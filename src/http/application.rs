@@ -63,9 +63,10 @@ pub struct Application {
 }
 
 impl Application {
-    /// Takes the address, opens the stores, starts the workers and listens.
+    /// Takes the address, opens the stores, starts the workers and listens; then a new ledger
+    /// is given its first key.
     ///
-    /// It listens last: to a client that is refused until then, another instance answers; one
+    /// It does not listen before: a client that is refused goes to another instance, and one
     /// that could connect would wait for this one.
     ///
     /// # Errors
@@ -77,9 +78,10 @@ impl Application {
         };
         let socket = bind(&options.bind).await.map_err(listen)?;
         let address = socket.local_addr().map_err(listen)?;
-        let (engine, new_secret) = Engine::build(engine).await?;
+        let engine = Engine::build(engine).await?;
         let listener = socket.listen(BACKLOG).and_then(|it| it.into_std());
         let listener = listener.map_err(listen)?;
+        let new_secret = engine.add_first_key().await?;
         Ok(Self {
             engine,
             listener,

@@ -24,5 +24,6 @@ mod model;
 mod readiness;
 mod reconciliation;
 mod specification;
+mod starting;
 mod support;
 mod windows;

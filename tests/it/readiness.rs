@@ -1,50 +1,11 @@
 //! `/readyz`: whether an instance decides, and what troubles it.
 
-use std::io::ErrorKind;
-
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
-use perdiem::engine::EngineOptions;
-use perdiem::http::{Application, ServeError, ServeOptions};
 use reqwest::StatusCode;
-use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::app::{
-    Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack, serve_options,
-};
-use crate::support::servers::{Redis, free_port};
-
-/// Until it can answer: a client that could connect would wait, and not go elsewhere.
-#[tokio::test]
-async fn an_instance_that_starts_refuses_connections() {
-    // A PostgreSQL that says nothing.
-    let ledger = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let place = ledger.local_addr().expect("an address");
-    let ground = Ground::new(Stack::Sqlite);
-    let (address, start, _asked) = loop {
-        let address = format!("127.0.0.1:{}", free_port());
-        let serve = ServeOptions {
-            bind: address.clone(),
-            ..serve_options()
-        };
-        let engine = EngineOptions {
-            database_url: format!("postgres://perdiem@{place}/perdiem"),
-            ..ground.options()
-        };
-        let mut start = tokio::spawn(Application::build(serve, engine));
-        tokio::select! {
-            asked = ledger.accept() => break (address, start, asked.expect("a connection")),
-            // Another process had the port.
-            ended = &mut start => assert!(matches!(
-                ended.expect("no panic"),
-                Err(ServeError::Listen { .. })
-            )),
-        }
-    };
-    let refused = TcpStream::connect(address).await.expect_err("no answer");
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    start.abort();
-}
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack};
+use crate::support::servers::Redis;
 
 on_every_stack!(a_sound_instance_is_ready);
 

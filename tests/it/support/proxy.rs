@@ -39,6 +39,7 @@ struct Wire {
     server: Mutex<SocketAddr>,
     /// What to do while [`Proxy::cut`] is on.
     every: u64,
+    connections: AtomicU64,
     answers: AtomicU64,
     hung_up: AtomicU64,
     /// Connections of an older one are stranded.
@@ -55,6 +56,7 @@ impl Proxy {
             mode: watch::Sender::new(Mode::Pass),
             server: Mutex::new(server),
             every,
+            connections: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             hung_up: AtomicU64::new(0),
             generation: AtomicU64::new(0),
@@ -98,6 +100,11 @@ impl Proxy {
         });
     }
 
+    /// How many connections were made to it.
+    pub fn connections(&self) -> u64 {
+        self.wire.connections.load(Ordering::SeqCst)
+    }
+
     /// On how many answers it hung up.
     pub fn cuts(&self) -> u64 {
         self.wire.hung_up.load(Ordering::SeqCst)
@@ -127,6 +134,7 @@ async fn accept(listener: TcpListener, wire: Arc<Wire>) {
         match &listener {
             Some(open) => tokio::select! {
                 accepted = open.accept() => if let Ok((client, _)) = accepted {
+                    wire.connections.fetch_add(1, Ordering::SeqCst);
                     let wire = wire.clone();
                     tokio::spawn(async move {
                         // However it ends, both sides hang up.

@@ -1,0 +1,86 @@
+//! What an instance that starts does until it can answer.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use perdiem::engine::EngineOptions;
+use perdiem::http::{Application, ServeError, ServeOptions};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::support::app::{Ground, Stack, eventually, serve_options};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::servers::{free_port, postgres};
+
+/// An instance that has taken its address, and cannot open its ledger before the proxy lets it.
+struct Starting {
+    address: SocketAddr,
+    proxy: Proxy,
+    start: JoinHandle<Result<Application, ServeError>>,
+}
+
+impl Starting {
+    async fn on(ground: &Ground) -> Self {
+        let proxy = Proxy::before(postgres().port()).await;
+        proxy.set(Mode::Hold);
+        let direct = format!(":{}/", postgres().port());
+        let by_proxy = format!(":{}/", proxy.port);
+        let database_url = ground.database_url.replace(&direct, &by_proxy);
+        let address = (Ipv4Addr::LOCALHOST, free_port()).into();
+        let ground = ground.clone();
+        let start = async move { build(address, &ground, database_url).await };
+        let start = tokio::spawn(start);
+        let looks = || async { proxy.connections() > 0 };
+        eventually("it looks for its ledger", looks).await;
+        Self {
+            address,
+            proxy,
+            start,
+        }
+    }
+}
+
+/// An instance without an admin key in its settings.
+async fn build(
+    address: SocketAddr,
+    ground: &Ground,
+    database_url: String,
+) -> Result<Application, ServeError> {
+    let serve = ServeOptions {
+        bind: address.to_string(),
+        ..serve_options()
+    };
+    let engine = EngineOptions {
+        database_url,
+        admin_key: None,
+        ..ground.options()
+    };
+    Application::build(serve, engine).await
+}
+
+/// A client that could connect would wait, and not go elsewhere.
+#[tokio::test]
+async fn it_refuses_connections() {
+    let ground = Ground::new(Stack::Postgres);
+    let starting = Starting::on(&ground).await;
+    let refused = TcpStream::connect(starting.address).await.expect_err("no");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    starting.proxy.set(Mode::Pass);
+    let started = starting.start.await.expect("no panic");
+    started.expect("it starts");
+}
+
+/// The first key's secret is shown once: not by an instance that then finds its port taken.
+#[tokio::test]
+async fn one_that_cannot_listen_makes_no_key() {
+    let ground = Ground::new(Stack::Postgres);
+    let starting = Starting::on(&ground).await;
+    let _other = TcpListener::bind(starting.address).await.expect("its port");
+    starting.proxy.set(Mode::Pass);
+    let ended = starting.start.await.expect("no panic");
+    assert!(matches!(ended, Err(ServeError::Listen { .. })));
+    let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+    let started = build(anywhere, &ground, ground.database_url.clone()).await;
+    let started = started.expect("it starts");
+    assert!(started.new_secret().is_some());
+}
