@@ -103,7 +103,8 @@ impl Access {
         ledger: &Ledger,
         now: DateTime<Utc>,
     ) -> Result<Option<String>, LedgerError> {
-        if self.of_settings.is_some() {
+        // A key is never taken away: to look at the ledger again, and write, is not needed.
+        if self.of_settings.is_some() || !self.known.load().is_empty() {
             return Ok(None);
         }
         let rule = KeyRule {
