@@ -398,8 +398,9 @@ fn a_redis_url_that_says_nothing_is_told() {
 fn an_address_that_is_taken_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
+    // Before anything is done to the ledger, or found wrong with it.
     start_fault(
-        &[("PERDIEM_BIND", &address)],
+        &[("PERDIEM_BIND", &address), ("DATABASE_URL", "nonsense")],
         &[&address, "in use", "PERDIEM_BIND"],
     );
     start_fault(&[("PERDIEM_BIND", "nowhere")], &["nowhere", "PERDIEM_BIND"]);

@@ -5,15 +5,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use perdiem::engine::EngineOptions;
 use perdiem::http::{Application, ServeError, ServeOptions};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::support::app::{Ground, Stack, eventually, serve_options};
 use crate::support::proxy::{Mode, Proxy};
-use crate::support::servers::{free_port, postgres};
+use crate::support::servers::postgres;
 
 /// An instance that has taken its address, and cannot open its ledger before the proxy lets it.
 struct Starting {
+    /// Has the address too, and keeps it from other programs: both may, until one listens.
+    socket: TcpSocket,
     address: SocketAddr,
     proxy: Proxy,
     start: JoinHandle<Result<Application, ServeError>>,
@@ -26,18 +28,26 @@ impl Starting {
         let direct = format!(":{}/", postgres().port());
         let by_proxy = format!(":{}/", proxy.port);
         let database_url = ground.database_url.replace(&direct, &by_proxy);
-        let address = (Ipv4Addr::LOCALHOST, free_port()).into();
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("an option");
+        socket.bind(anywhere()).expect("a port");
+        let address = socket.local_addr().expect("an address");
         let ground = ground.clone();
         let start = async move { build(address, &ground, database_url).await };
         let start = tokio::spawn(start);
         let looks = || async { proxy.connections() > 0 };
         eventually("it looks for its ledger", looks).await;
         Self {
+            socket,
             address,
             proxy,
             start,
         }
     }
+}
+
+fn anywhere() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
 }
 
 /// An instance without an admin key in its settings.
@@ -67,7 +77,8 @@ async fn it_refuses_connections() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     starting.proxy.set(Mode::Pass);
     let started = starting.start.await.expect("no panic");
-    started.expect("it starts");
+    let _listens = started.expect("it starts");
+    TcpStream::connect(starting.address).await.expect("yes");
 }
 
 /// The first key's secret is shown once: not by an instance that then finds its port taken.
@@ -75,12 +86,11 @@ async fn it_refuses_connections() {
 async fn one_that_cannot_listen_makes_no_key() {
     let ground = Ground::new(Stack::Postgres);
     let starting = Starting::on(&ground).await;
-    let _other = TcpListener::bind(starting.address).await.expect("its port");
+    let _other = starting.socket.listen(1).expect("it has the port first");
     starting.proxy.set(Mode::Pass);
     let ended = starting.start.await.expect("no panic");
     assert!(matches!(ended, Err(ServeError::Listen { .. })));
-    let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-    let started = build(anywhere, &ground, ground.database_url.clone()).await;
+    let started = build(anywhere(), &ground, ground.database_url.clone()).await;
     let started = started.expect("it starts");
     assert!(started.new_secret().is_some());
 }

@@ -1,5 +1,6 @@
 //! Sixteen clients on few subjects with small limits, who retry what ended unknown.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -146,12 +147,17 @@ impl Load {
         grants
     }
 
-    /// How many claims ended unknown the last time that they were sent.
+    /// How many claims have failed, and may be sent again.
     pub fn unknown_claims(&self) -> usize {
         let history = self.shared.history();
-        let by_wish = history.by_wish();
-        let last = by_wish.iter().filter_map(|attempts| attempts.last());
-        last.filter(|last| !last.outcome.is_known()).count()
+        let (mut known, mut unknown) = (HashSet::new(), HashSet::new());
+        for attempt in &history.attempts {
+            match attempt.outcome.is_known() {
+                true => known.insert(attempt.wish),
+                false => history.wishes[attempt.wish].has_key && unknown.insert(attempt.wish),
+            };
+        }
+        unknown.difference(&known).count()
     }
 
     /// Lets the clients end: each retries until its last claim is decided.

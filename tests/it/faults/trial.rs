@@ -264,7 +264,7 @@ impl Trial {
     /// Waits until nobody is about to send a claim again.
     pub async fn everybody_knows(&self) {
         let knows = || self.load.unknown_claims() == 0;
-        self.until("claims that are known", knows).await;
+        self.until("all claims are known", knows).await;
     }
 
     /// Waits until no instance has anything to complain of: Redis serves it, too.
@@ -395,8 +395,11 @@ impl Judge {
     pub fn nobody_failed_twice(&self) {
         for attempts in self.history.by_wish() {
             let failures = attempts.iter().filter(|one| !one.outcome.is_known());
-            let course = || report::course(&self.history);
-            assert!(failures.count() <= 1, "{attempts:?}\n{}", course());
+            assert!(
+                failures.count() <= 1,
+                "{attempts:?}\n{}",
+                report::course(&self.history)
+            );
         }
     }
 
