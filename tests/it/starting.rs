@@ -25,9 +25,7 @@ impl Starting {
     async fn on(ground: &Ground) -> Self {
         let proxy = Proxy::before(postgres().port()).await;
         proxy.set(Mode::Hold);
-        let direct = format!(":{}/", postgres().port());
-        let by_proxy = format!(":{}/", proxy.port);
-        let database_url = ground.database_url.replace(&direct, &by_proxy);
+        let database_url = proxy.url(&ground.database_url);
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("an option");
         socket.bind(anywhere()).expect("a port");

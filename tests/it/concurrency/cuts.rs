@@ -151,9 +151,7 @@ async fn behind_proxy(ground: &Ground, every: u64) -> (Proxy, Ground) {
         .expect("an address");
     let proxy = Proxy::start(address, every).await;
     let mut behind = ground.clone();
-    let direct = format!(":{}/", address.port());
-    let through = format!(":{}/", proxy.port);
-    behind.database_url = behind.database_url.replace(&direct, &through);
+    behind.database_url = proxy.url(&ground.database_url);
     (proxy, behind)
 }
 

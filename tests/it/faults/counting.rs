@@ -114,10 +114,8 @@ async fn replies_of_the_ledger_are_lost_while_redis_counts() {
     let redis = Redis::start();
     let ledger = Proxy::before(postgres().port()).await;
     let mut setup = setup(postgres().create_database(), &redis);
-    let direct = format!(":{}/", postgres().port());
-    let by_proxy = format!(":{}/", ledger.port);
     for place in &mut setup.places {
-        place.database_url = place.database_url.replace(&direct, &by_proxy);
+        place.database_url = ledger.url(&place.database_url);
     }
     let name = "replies_of_the_ledger_are_lost_while_redis_counts";
     let mut trial = Trial::begin(name, setup).await;

@@ -19,9 +19,7 @@ impl Crossing {
         let mut setup = Setup::plain(postgres().create_database(), redis.url());
         let place = &mut setup.places[0];
         place.redis_url = Some(format!("redis://127.0.0.1:{}", to_redis.port));
-        let direct = format!(":{}/", postgres().port());
-        let by_proxy = format!(":{}/", to_ledger.port);
-        place.database_url = place.database_url.replace(&direct, &by_proxy);
+        place.database_url = to_ledger.url(&place.database_url);
         let trial = Trial::begin(name, setup).await;
         let crossing = Self {
             redis,

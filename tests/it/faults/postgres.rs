@@ -131,9 +131,7 @@ async fn the_ledger_fails_over() {
         primary.execute("postgres", sql);
     }
     let proxy = Proxy::before(primary.port()).await;
-    let by_proxy = format!(":{}/", proxy.port);
-    let by = |port: u16| database_url.replace(&format!(":{port}/"), &by_proxy);
-    let mut setup = Setup::plain(by(primary.port()), redis.url());
+    let mut setup = Setup::plain(proxy.url(&database_url), redis.url());
     setup.database_url = standby.url(&name_of(&database_url));
     let mut trial = Trial::begin("the_ledger_fails_over", setup).await;
     let is_synchronous = || {

@@ -255,11 +255,9 @@ impl World {
     /// A new ledger, with the two instances' ways to it.
     fn setup(&self) -> Setup {
         let mut setup = counting::setup(self.postgres.create_database(), &self.redis);
-        let direct = format!(":{}/", self.postgres.port());
         let ways = self.to_ledger.iter().zip(&self.to_redis);
         for (place, (ledger, redis)) in setup.places.iter_mut().zip(ways) {
-            let by_proxy = format!(":{}/", ledger.port);
-            place.database_url = place.database_url.replace(&direct, &by_proxy);
+            place.database_url = ledger.url(&place.database_url);
             place.redis_url = Some(format!("redis://127.0.0.1:{}", redis.port));
         }
         setup

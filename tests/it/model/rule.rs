@@ -11,8 +11,10 @@ use perdiem::domain::account::{Refusal, Sums, Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{carry_on, give_back};
 use perdiem::domain::grant::{Line, Total};
-use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::policy::{Policy, PolicyId, PolicyName};
 use perdiem::domain::window::Window;
+
+use crate::support::desk::rule;
 
 /// A line of some account; `NONE` before the first entry. Equal lines have equal ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -281,20 +283,11 @@ pub fn instant(seconds: i32) -> DateTime<Utc> {
 }
 
 fn policy(version: u32, (time_zone, limits): Version) -> Policy {
-    let limits = limits.iter().map(|(max, per)| LimitDraft {
-        max: i128::from(*max),
-        per: (*per).to_owned(),
-    });
-    let draft = RuleDraft {
-        time_zone: time_zone.to_owned(),
-        limits: limits.collect(),
-        ..RuleDraft::default()
-    };
     Policy {
         id: PolicyId(1),
         name: PolicyName::new("benefit").expect("a name"),
         version,
-        rule: draft.check().expect("a rule"),
+        rule: rule(time_zone, limits),
         archived: false,
         effective_at: midnight(),
         changed_at: midnight(),

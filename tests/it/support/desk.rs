@@ -165,9 +165,9 @@ pub async fn another_ledger(ground: &Ground) -> Ledger {
     Books::open(ground).await.ledger
 }
 
-pub fn rule(time_zone: &str, limits: &[(u64, &str)]) -> Rule {
+pub fn rule(time_zone: &str, limits: &[(impl Into<i128> + Copy, &str)]) -> Rule {
     let limits = limits.iter().map(|(max, per)| LimitDraft {
-        max: i128::from(*max),
+        max: (*max).into(),
         per: (*per).to_owned(),
     });
     let draft = RuleDraft {

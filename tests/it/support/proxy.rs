@@ -74,6 +74,12 @@ impl Proxy {
         Self::start((Ipv4Addr::LOCALHOST, port).into(), 1).await
     }
 
+    /// The server's URL, with the way through the proxy.
+    pub fn url(&self, direct: &str) -> String {
+        let port = self.wire.server.lock().expect("no panic").port();
+        direct.replace(&format!(":{port}/"), &format!(":{}/", self.port))
+    }
+
     pub fn set(&self, mode: Mode) {
         self.wire.mode.send_replace(mode);
     }

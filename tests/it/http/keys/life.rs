@@ -110,9 +110,7 @@ async fn a_poll_that_a_pause_cuts_is_no_silence() {
     let one = App::start(&ground).await;
     for mode in [Mode::Hold, Mode::Swallow] {
         let proxy = Proxy::before(postgres().port()).await;
-        let by_proxy = format!(":{}/", proxy.port);
-        let direct = format!(":{}/", postgres().port());
-        let url = ground.database_url.replace(&direct, &by_proxy);
+        let url = proxy.url(&ground.database_url);
         let stops = [("FAILPOINTS", "policies.polled=12*off->1*return(stop)")];
         let two = Process::start(&url, &stops);
         let key = key_known_at(&two, &one).await;
