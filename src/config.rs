@@ -79,6 +79,17 @@ pub struct ServeArgs {
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub idle_seconds: u64,
 
+    /// How long an answer may wait for a client that does not read, in seconds; then its
+    /// connection is closed
+    #[arg(long, env = "PERDIEM_STALL_SECONDS", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub stall_seconds: u64,
+
+    /// How long anything but a claim may take to be answered, in seconds; then the answer is 503
+    #[arg(long, env = "PERDIEM_ANSWER_SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub answer_seconds: u64,
+
     /// Whether /metrics is open to all, and not only to those with a key
     #[arg(long, env = "PERDIEM_OPEN_METRICS")]
     pub open_metrics: bool,
@@ -127,6 +138,7 @@ impl ServeArgs {
             redis_url: self.redis_url.clone(),
             admin_key: self.admin_key.clone(),
             claim_deadline: Duration::from_millis(self.claim_deadline_ms),
+            answer_time: Duration::from_secs(self.answer_seconds),
             redis_timeout: Duration::from_millis(self.redis_timeout_ms),
             claims_most: self.claims_most as usize,
             clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
@@ -142,6 +154,7 @@ impl ServeArgs {
             drain_time: Duration::from_secs(self.drain_seconds.into()),
             request_time: Duration::from_secs(self.request_seconds),
             idle_time: Duration::from_secs(self.idle_seconds),
+            stall_time: Duration::from_secs(self.stall_seconds),
             open_metrics: self.open_metrics,
         }
     }

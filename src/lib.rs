@@ -11,6 +11,9 @@ pub mod domain;
 /// The one source of time.
 pub mod clock;
 
+/// Time in which the process ran, for limits on what it waits for.
+pub mod running;
+
 /// An error with its causes, for a log.
 pub mod chain;
 

@@ -16,6 +16,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError};
+use crate::running::RunningTime;
 
 /// How often changes of policies, and the clock, are looked for.
 const EVERY: Duration = Duration::from_millis(250);
@@ -23,8 +24,6 @@ const EVERY: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often to see whether that time is over, and how soon to look again after a failure.
 const GLANCE: Duration = Duration::from_millis(100);
-/// More than this passes between two glances only where the process was held up.
-const HELD_UP: Duration = Duration::from_millis(750);
 /// Every so many of those times the instance tells the others that it lives.
 const REPORT_EVERY: u32 = 20;
 /// An instance that said nothing for so long is gone.
@@ -144,6 +143,8 @@ impl Watch {
 pub struct Watcher {
     /// Where it notes what it finds.
     pub watch: Arc<Watch>,
+    /// How long the process has run: while it did not, it did not wait.
+    pub running_time: Arc<RunningTime>,
     /// The ledger.
     pub ledger: Ledger,
     /// The source of time.
@@ -176,15 +177,17 @@ impl Watcher {
 
     /// Looks until the ledger answers, or has not for so long that it is said to be silent.
     async fn look_and_note(&self, tick: u32) {
-        let mut patience = match self.watch.ledger_is_silent() {
-            true => Patience::begin(Duration::ZERO),
-            false => Patience::begin(PATIENCE),
+        let patience = match self.watch.ledger_is_silent() {
+            true => Duration::ZERO,
+            false => PATIENCE,
         };
+        let ends_at = self.running_time.now() + patience;
+        let is_over = || self.running_time.now() >= ends_at;
         let error = loop {
-            match self.look_patiently(tick, &mut patience).await {
+            match self.look_patiently(tick, is_over).await {
                 Ok(()) => break None,
                 Err(error @ LedgerError::Corrupt(_)) => break Some(error),
-                Err(error) if patience.is_over() => break Some(error),
+                Err(error) if is_over() => break Some(error),
                 // A time limit may have run out, or a connection have broken, while the process
                 // was held up.
                 Err(_) => sleep(GLANCE).await,
@@ -201,12 +204,16 @@ impl Watcher {
 
     /// Looks, and says that the ledger is silent while it is. The look ends by the ledger's own
     /// time limit, and is never cut off.
-    async fn look_patiently(&self, tick: u32, patience: &mut Patience) -> Result<(), LedgerError> {
+    async fn look_patiently(
+        &self,
+        tick: u32,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), LedgerError> {
         let mut look = pin!(self.look(tick));
         loop {
             match timeout(GLANCE, &mut look).await {
                 Ok(result) => return result,
-                Err(_) if patience.is_over() => self.note(Some(Trouble::Ledger), None),
+                Err(_) if is_over() => self.note(Some(Trouble::Ledger), None),
                 Err(_) => {}
             }
         }
@@ -257,33 +264,6 @@ impl Watcher {
             true => (offset + call).min(TimeDelta::zero()),
             false => offset,
         })
-    }
-}
-
-/// How long to wait for the ledger before it is said to be silent.
-struct Patience {
-    ends_at: Instant,
-    glanced_at: Instant,
-}
-
-impl Patience {
-    fn begin(patience: Duration) -> Self {
-        let now = Instant::now();
-        Self {
-            ends_at: now + patience,
-            glanced_at: now,
-        }
-    }
-
-    /// Whether it is over. To be asked at each glance: a process that was held up, stopped or
-    /// asleep with its machine, did not wait while that was so, and begins anew.
-    fn is_over(&mut self) -> bool {
-        let now = Instant::now();
-        if now - self.glanced_at > HELD_UP {
-            self.ends_at = now + PATIENCE;
-        }
-        self.glanced_at = now;
-        now >= self.ends_at
     }
 }
 

@@ -10,9 +10,9 @@ use actix_web::http::header;
 use actix_web::web::{Data, Query};
 use actix_web::{FromRequest, HttpRequest};
 
-use super::application::ServeOptions;
 use super::error::ApiError;
 use super::extract::decoded;
+use super::server::ServeOptions;
 use crate::domain::key::Role;
 use crate::domain::policy::PolicyName;
 use crate::engine::{Engine, Principal};

@@ -47,8 +47,14 @@ pub enum ApiError {
     #[error("the body is over the limit of {0} bytes")]
     TooLarge(usize),
     /// The body took too long to arrive.
-    #[error("the body did not arrive in time: send it at once")]
+    #[error("the request did not arrive in time: send all of it at once")]
     SlowRequest,
+    /// The head is no HTTP.
+    #[error("the request cannot be read: send HTTP/1.1")]
+    UnreadableHead,
+    /// The head is over the limit.
+    #[error("the request's head is over the limit of 128 KiB and 96 fields: send less")]
+    HeadTooLarge,
     /// Values out of bounds, or that do not fit what stands.
     #[error("the request has values out of bounds; see errors")]
     Invalid(Vec<InvalidPart>),
@@ -218,6 +224,14 @@ impl ApiError {
         }
     }
 
+    /// Whether more was asked for than the service takes on.
+    pub fn is_overload(&self) -> bool {
+        matches!(
+            self,
+            Self::Overloaded | Self::Undecided(Undecided::Overloaded)
+        )
+    }
+
     /// The problem document; a denial has more to say.
     pub fn problem(&self) -> Problem {
         let errors = match self {
@@ -241,6 +255,8 @@ impl ApiError {
             Self::TooManyWrongKeys(_) => ("too-many-wrong-keys", "Too many wrong keys"),
             Self::Forbidden(_) => ("forbidden", "Forbidden"),
             Self::Malformed(_) => ("malformed", "Malformed"),
+            Self::UnreadableHead => ("malformed", "Malformed"),
+            Self::HeadTooLarge => ("too-large", "Too large"),
             Self::TooLarge(_) => ("too-large", "Too large"),
             Self::SlowRequest => ("slow-request", "Slow request"),
             Self::Invalid(_) => ("invalid", "Invalid"),
@@ -272,7 +288,8 @@ impl ResponseError for ApiError {
         match self {
             Self::Unauthorized | Self::WrongKey => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::UnreadableHead => StatusCode::BAD_REQUEST,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
@@ -336,6 +353,8 @@ impl ResponseError for ApiError {
             | Self::Malformed(_)
             | Self::TooLarge(_)
             | Self::SlowRequest
+            | Self::UnreadableHead
+            | Self::HeadTooLarge
             | Self::Invalid(_)
             | Self::UnknownPolicy(_)
             | Self::NotFound(_)
@@ -398,6 +417,12 @@ impl From<ClaimFailure> for ApiError {
             ClaimFailure::InProgress => Self::ClaimInProgress,
             ClaimFailure::Undecided(undecided) => Self::Undecided(undecided),
         }
+    }
+}
+
+impl From<Undecided> for ApiError {
+    fn from(undecided: Undecided) -> Self {
+        Self::Undecided(undecided)
     }
 }
 

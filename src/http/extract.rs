@@ -13,12 +13,11 @@ use chrono::{DateTime, Datelike, NaiveDate, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tokio::time::timeout;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::application::ServeOptions;
 use super::error::{ApiError, InvalidPart};
+use super::server::ServeOptions;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::{PolicyName, check_reason};
 use crate::engine::{Engine, Precondition};
@@ -71,14 +70,17 @@ fn read_body(
 ) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
     let bytes = Bytes::from_request(request, payload);
     let options = request.app_data::<Data<ServeOptions>>().cloned();
+    let time = request
+        .app_data::<EngineData>()
+        .map(|data| data.running_time());
     let limit = request.app_data::<BodyLimit>();
     let most = limit.map_or(BODY_MAX_BYTES, |limit| limit.0);
     async move {
-        let bytes = match options {
-            // actix-web cuts a slow head by itself, a slow body it does not.
-            Some(options) => timeout(options.request_time, bytes)
+        let bytes = match options.zip(time) {
+            Some((options, time)) => time
+                .timeout(options.request_time, bytes)
                 .await
-                .map_err(|_| ApiError::SlowRequest)?,
+                .ok_or(ApiError::SlowRequest)?,
             None => bytes.await,
         };
         bytes.map_err(|error| match error.as_response_error().status_code() {

@@ -1,6 +1,5 @@
 //! The HTTP face: parse, authorise, render; no rules of its own.
 
-mod application;
 mod backtest;
 mod batches;
 mod caller;
@@ -24,7 +23,7 @@ mod openapi;
 mod overrides;
 mod policies;
 mod reconciliations;
-mod request_id;
+mod server;
 mod windows;
 mod words;
 
@@ -33,8 +32,8 @@ use std::future::ready;
 use actix_web::web::{self, PayloadConfig, ServiceConfig};
 use actix_web::{FromRequest, Handler, Resource, Responder, guard};
 
-pub use application::{Application, ServeError, ServeOptions};
 pub use openapi::{specification, specification_yaml};
+pub use server::{Application, ServeError, ServeOptions};
 
 use error::ApiError;
 use extract::BodyLimit;

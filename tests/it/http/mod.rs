@@ -4,6 +4,7 @@ mod backtests;
 mod batches;
 mod changes;
 mod claims;
+mod connections;
 mod corrections;
 mod denials;
 mod direct;

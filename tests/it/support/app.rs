@@ -97,6 +97,7 @@ impl Ground {
             redis_url: self.redis_url.clone(),
             admin_key: Some(KEY.to_owned()),
             claim_deadline: Duration::from_secs(30),
+            answer_time: Duration::from_secs(30),
             redis_timeout: Duration::from_secs(10),
             claims_most: 10_000,
             clock_tolerance: None,
@@ -290,6 +291,7 @@ pub fn serve_options() -> ServeOptions {
         drain_time: Duration::from_secs(10),
         request_time: Duration::from_secs(30),
         idle_time: Duration::from_secs(60),
+        stall_time: Duration::from_secs(30),
         open_metrics: false,
     }
 }

@@ -5,18 +5,25 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_http::{HttpService, KeepAlive};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::middleware::from_fn;
 use actix_web::web::{Data, PayloadConfig};
-use actix_web::{App, HttpServer};
-use tokio::net::{TcpSocket, lookup_host};
+use actix_web::{App, Error};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::Instant;
 
-use super::extract::BODY_MAX_BYTES;
-use super::{credentials, request_id, routes};
+use super::super::extract::BODY_MAX_BYTES;
+use super::super::{credentials, routes};
+use super::connection::{Bounds, Connection};
+use super::every;
 use crate::engine::{BuildError, Engine, EngineOptions};
 
 /// How many connections the system keeps until they are taken.
 const BACKLOG: u32 = 1024;
+/// How long a client may go on to send a body that nobody reads, after its answer.
+const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// Why the application could not be built. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +55,20 @@ pub struct ServeOptions {
     pub request_time: Duration,
     /// How long a connection may be idle.
     pub idle_time: Duration,
+    /// How long an answer may wait for a client that does not read.
+    pub stall_time: Duration,
     /// Whether `/metrics` is open to all.
     pub open_metrics: bool,
+}
+
+impl ServeOptions {
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            request_time: self.request_time,
+            idle_time: self.idle_time,
+            stall_time: self.stall_time,
+        }
+    }
 }
 
 /// An application that listens, and serves once it is run.
@@ -110,22 +129,46 @@ impl Application {
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
         let data = Data::from(self.engine.clone());
         let options = Data::new(self.options.clone());
-        let server = HttpServer::new(move || {
-            App::new()
+        let bounds = self.options.bounds();
+        let time = self.engine.running_time();
+        let builder = Server::build()
+            .workers(self.workers)
+            .disable_signals()
+            .shutdown_timeout(self.options.drain_time.as_secs());
+        let ending = builder.graceful_shutdown_signal();
+        let service = move || {
+            let app = App::new()
                 .app_data(data.clone())
                 .app_data(options.clone())
                 .app_data(PayloadConfig::new(BODY_MAX_BYTES))
                 .wrap(from_fn(credentials::oversee))
-                .wrap(from_fn(request_id::identify))
-                .configure(routes)
-        })
-        .workers(self.workers)
-        .disable_signals()
-        .keep_alive(self.options.idle_time)
-        .client_request_timeout(self.options.request_time)
-        .shutdown_timeout(self.options.drain_time.as_secs())
-        .listen(self.listener)?
-        .run();
+                .wrap(from_fn(every::oversee))
+                .configure(routes);
+            let app = app
+                .into_factory()
+                .map_err(|error: Error| error.error_response());
+            let ending = ending.clone();
+            let http = HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let ending = ending.clone();
+                    async move { ending.notified().await }
+                })
+                // The connection has its own bounds.
+                .keep_alive(KeepAlive::Os)
+                .client_request_timeout(Duration::ZERO)
+                .client_disconnect_timeout(LINGER_TIME)
+                .on_connect_ext(|connection: &Connection, data| {
+                    data.insert(connection.exchange());
+                })
+                .h1(map_config(app, |()| AppConfig::default()));
+            let time = time.clone();
+            fn_service(move |io: TcpStream| {
+                let connected = (io.peer_addr().ok(), Connection::new(io, bounds, &time));
+                async move { Ok((connected.1, connected.0)) }
+            })
+            .and_then(http)
+        };
+        let server = builder.listen("perdiem", self.listener, service)?.run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
         let mut deadline = Instant::now();

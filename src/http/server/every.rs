@@ -1,0 +1,114 @@
+//! What holds for every request: an id, on each line that is logged for it and in its answer; the
+//! fields that each answer has; and its connection knows while it is at work.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::middleware::Next;
+use actix_web::web::Bytes;
+use actix_web::{Error, HttpRequest};
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::super::error::ApiError;
+use super::connection::{AtWork, Exchange};
+use crate::chain::Chain;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LENGTH_MOST: usize = 64;
+
+/// A body that keeps something until it is written or given up.
+pub struct Kept<K> {
+    body: BoxBody,
+    _kept: K,
+}
+
+impl<K> Kept<K> {
+    /// Keeps something with a body.
+    pub fn with(body: impl MessageBody + 'static, kept: K) -> Self {
+        Self {
+            body: body.boxed(),
+            _kept: kept,
+        }
+    }
+}
+
+impl<K: Unpin> MessageBody for Kept<K> {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
+    }
+}
+
+/// Gives each request an id, the client's own if it sent a fit one, and logs how it ended.
+/// Paths are logged as patterns: they may hold subjects.
+pub async fn oversee(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let exchange = request.conn_data::<Rc<Exchange>>().cloned();
+    let at_work = exchange.map(AtWork::begin);
+    let id = own_id(&request).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let span = tracing::info_span!("request", request_id = %id);
+    async move {
+        let mut response = next.call(request).await?;
+        log_end(&response);
+        let headers = response.headers_mut();
+        if let Ok(value) = HeaderValue::from_str(&id) {
+            headers.insert(X_REQUEST_ID, value);
+        }
+        let nosniff = HeaderValue::from_static("nosniff");
+        headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+        if !headers.contains_key(CACHE_CONTROL) {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+        Ok(response.map_body(|_, body| Kept::with(body, at_work)))
+    }
+    .instrument(span)
+    .await
+}
+
+/// Logs a failure of the service with its causes. Too much work is counted, not logged.
+fn log_end<B>(response: &ServiceResponse<B>) {
+    let status = response.status();
+    let error = response.response().error();
+    let error = error.and_then(|error| error.as_error::<ApiError>());
+    if status.is_server_error() && !error.is_some_and(ApiError::is_overload) {
+        let cause = error.map(|error| Chain(error).to_string());
+        let (method, path) = of(response.request());
+        tracing::error!(%method, path, status = status.as_u16(), cause, "a request failed");
+    } else if tracing::enabled!(tracing::Level::DEBUG) {
+        // To find the pattern is to route again.
+        let (method, path) = of(response.request());
+        tracing::debug!(%method, path, status = status.as_u16(), "a request ended");
+    }
+}
+
+/// A request's method, and its path as a pattern.
+fn of(request: &HttpRequest) -> (&Method, String) {
+    let pattern = request.match_pattern();
+    (request.method(), pattern.unwrap_or_else(|| "-".to_owned()))
+}
+
+/// The client's id: short, and without what could confuse a log.
+fn own_id(request: &ServiceRequest) -> Option<String> {
+    let id = request.headers().get(X_REQUEST_ID)?.to_str().ok()?;
+    let fits = (1..=LENGTH_MOST).contains(&id.len())
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    fits.then(|| id.to_owned())
+}

@@ -1,0 +1,198 @@
+//! Time in which the process ran. A process that is stopped, or asleep with its machine, does
+//! nothing meanwhile: what came in at that time came in time. So a limit that is measured by
+//! what this process saw, such as how long a client takes to send a request, leaves it out.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How often a running process shows that it runs.
+const BEAT: Duration = Duration::from_millis(100);
+/// More than this passes between two beats only where the process was held up.
+const HELD_UP: Duration = Duration::from_millis(750);
+
+/// How long the process has run. Its beats go on until nobody asks any more.
+#[derive(Debug)]
+pub struct RunningTime {
+    began: Instant,
+    /// When the last beat was, in microseconds after the beginning.
+    beat_micros: AtomicU64,
+    /// For how many microseconds the process did not run.
+    held_up_micros: AtomicU64,
+}
+
+impl RunningTime {
+    /// Begins to measure, on the present runtime.
+    pub fn begin() -> Arc<Self> {
+        let time = Arc::new(Self {
+            began: Instant::now(),
+            beat_micros: AtomicU64::new(0),
+            held_up_micros: AtomicU64::new(0),
+        });
+        tokio::spawn(beat(Arc::downgrade(&time)));
+        time
+    }
+
+    /// The time in which the process ran since the beginning.
+    pub fn now(&self) -> Duration {
+        let passed = self.passed_micros();
+        let gap = passed.saturating_sub(self.beat_micros.load(Ordering::Relaxed));
+        let held_up = self.held_up_micros.load(Ordering::Relaxed) + held_up_in(gap);
+        Duration::from_micros(passed.saturating_sub(held_up))
+    }
+
+    /// What a future returns, or `None` when it takes longer than this.
+    pub async fn timeout<T>(
+        self: &Arc<Self>,
+        limit: Duration,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut alarm = Alarm::new(self.clone());
+        alarm.set(limit);
+        let over = std::future::poll_fn(|context| alarm.poll_over(context));
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = over => None,
+        }
+    }
+
+    fn passed_micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// For how many of the microseconds between two beats the process did not run.
+fn held_up_in(gap: u64) -> u64 {
+    match Duration::from_micros(gap) > HELD_UP {
+        true => gap - BEAT.as_micros() as u64,
+        false => 0,
+    }
+}
+
+async fn beat(time: Weak<RunningTime>) {
+    loop {
+        sleep(BEAT).await;
+        let Some(time) = time.upgrade() else { return };
+        let passed = time.passed_micros();
+        let before = time.beat_micros.swap(passed, Ordering::Relaxed);
+        let held_up = held_up_in(passed.saturating_sub(before));
+        time.held_up_micros.fetch_add(held_up, Ordering::Relaxed);
+    }
+}
+
+/// Tells when a span of running time is over. It may be set again and again: that costs no
+/// timer of the runtime's.
+pub struct Alarm {
+    time: Arc<RunningTime>,
+    ends_at: Option<Duration>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm {
+    /// One that is not set.
+    pub fn new(time: Arc<RunningTime>) -> Self {
+        Self {
+            time,
+            ends_at: None,
+            sleep: None,
+        }
+    }
+
+    /// Sets it to a span from now on.
+    pub fn set(&mut self, span: Duration) {
+        self.ends_at = Some(self.time.now() + span);
+    }
+
+    /// Sets it unless it is set.
+    pub fn set_if_clear(&mut self, span: Duration) {
+        if self.ends_at.is_none() {
+            self.set(span);
+        }
+    }
+
+    /// It is not set any more.
+    pub fn clear(&mut self) {
+        self.ends_at = None;
+    }
+
+    /// Whether the span is over. The task is woken when it may be.
+    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(ends_at) = self.ends_at else {
+            return Poll::Pending;
+        };
+        loop {
+            let left = ends_at.saturating_sub(self.time.now());
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            let due = Instant::now() + left;
+            match &mut self.sleep {
+                None => self.sleep = Some(Box::pin(sleep(left))),
+                // One that ends sooner looks again then.
+                Some(sleep) if sleep.is_elapsed() || sleep.deadline() > due => {
+                    sleep.as_mut().reset(due);
+                }
+                Some(_) => {}
+            }
+            if let Some(sleep) = &mut self.sleep {
+                ready!(sleep.as_mut().poll(context));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn a_pause_is_left_out() {
+        let at = |passed: u64, beat: u64, held_up: u64| {
+            let time = RunningTime {
+                began: Instant::now() - Duration::from_micros(passed),
+                beat_micros: AtomicU64::new(beat),
+                held_up_micros: AtomicU64::new(held_up),
+            };
+            time.now().as_secs()
+        };
+        assert_eq!(at(5 * SECOND, 5 * SECOND, 0), 5);
+        // The last beat was two seconds before a pause of seven.
+        assert_eq!(at(9 * SECOND, 2 * SECOND, 0), 2);
+        assert_eq!(at(9 * SECOND, 9 * SECOND, 6 * SECOND), 3);
+    }
+
+    #[tokio::test]
+    async fn what_takes_too_long_is_given_up() {
+        let time = RunningTime::begin();
+        let limit = Duration::from_millis(20);
+        assert_eq!(
+            time.timeout(limit, std::future::pending::<()>()).await,
+            None
+        );
+        assert_eq!(time.timeout(limit, async { 7 }).await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn an_alarm_can_be_put_off() {
+        let time = RunningTime::begin();
+        let mut alarm = Alarm::new(time);
+        let is_over = |alarm: &mut Alarm| {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            alarm.poll_over(&mut context).is_ready()
+        };
+        assert!(!is_over(&mut alarm));
+        alarm.set(Duration::ZERO);
+        assert!(is_over(&mut alarm));
+        alarm.set(Duration::from_secs(60));
+        assert!(!is_over(&mut alarm));
+        alarm.clear();
+        assert!(!is_over(&mut alarm));
+    }
+}

@@ -1,0 +1,204 @@
+//! Clients that take their time, or send what is no HTTP: what a connection may take.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use perdiem::http::ServeOptions;
+use serde_json::Value;
+
+use crate::support::app::{App, Ground, KEY, Stack, serve_options};
+
+/// Longer than any bound of these tests, and than a loaded machine takes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+async fn hasty(change: impl FnOnce(&mut ServeOptions)) -> App {
+    let mut serve = serve_options();
+    serve.request_time = Duration::from_millis(300);
+    change(&mut serve);
+    let app = App::try_serve(&Ground::new(Stack::Sqlite), serve, |_| {}).await;
+    let app = app.expect("the application starts");
+    app.benefit(3, "UTC").await;
+    app
+}
+
+fn connect(app: &App) -> TcpStream {
+    let address = app.url.trim_start_matches("http://");
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream
+        .set_read_timeout(Some(DEADLINE))
+        .expect("a time limit");
+    stream
+}
+
+fn sent(app: &App, text: &str) -> TcpStream {
+    let mut stream = connect(app);
+    stream.write_all(text.as_bytes()).expect("sent");
+    stream
+}
+
+/// All that the server sends until it closes the connection.
+fn read_to_end(mut stream: &TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        // A server that closes while the client sends.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        read => drop(read.expect("the connection is closed in time")),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Sends a piece again and again, as long as the connection takes it. Returns what was answered.
+fn trickle(app: &App, head: &str, piece: &str) -> String {
+    let stream = sent(app, head);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let deadline = Instant::now() + DEADLINE;
+            let mut to = &stream;
+            while !is_over.load(Ordering::SeqCst) && Instant::now() < deadline {
+                if to.write_all(piece.as_bytes()).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let answer = read_to_end(&stream);
+        is_over.store(true, Ordering::SeqCst);
+        answer
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_head_is_cut() {
+    let app = hasty(|_| {}).await;
+    let stream = sent(&app, "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost:");
+    let answer = read_to_end(&stream);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    explained(&answer, "slow-request");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_body_is_cut() {
+    let app = hasty(|_| {}).await;
+    let head = format!(
+        "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\
+         Content-Type: application/json\r\nContent-Length: 25\r\n\r\n{{\"subject\":"
+    );
+    let answer = read_to_end(&sent(&app, &head));
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("slow-request"), "{answer}");
+    let usage = app.get("/v1/policies/benefit/subjects/member-42").await;
+    assert_eq!(usage.json()["limits"][0]["used"], 0);
+}
+
+/// Also one that is not the first of its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_trickles_is_cut() {
+    let app = hasty(|_| {}).await;
+    let head = "GET /livez HTTP/1.1\r\nHost: here\r\n\r\nGET /livez HTTP/1.1\r\n";
+    let answer = trickle(&app, head, "x: y\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+/// Whether or not a handler reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_trickles_is_cut() {
+    let app = hasty(|_| {}).await;
+    let with_key = format!("Authorization: Bearer {KEY}\r\n");
+    for (request, fields, status) in [
+        ("POST /v1/policies/benefit/claims", "", 401),
+        ("POST /v1/policies/benefit/claims", with_key.as_str(), 408),
+        ("POST /nowhere", "", 404),
+        ("GET /livez", "", 200),
+        ("GET /v1/policies", with_key.as_str(), 200),
+        ("DELETE /v1/policies/benefit?reason=over", "", 401),
+    ] {
+        let head = format!("{request} HTTP/1.1\r\nHost: here\r\n{fields}");
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+        let sized = format!("{head}Content-Length: 60000\r\n\r\n");
+        for (head, piece) in [(chunked, "1\r\n \r\n"), (sized, " ")] {
+            let answer = trickle(&app, &head, piece);
+            let expected = format!("HTTP/1.1 {status}");
+            assert!(answer.starts_with(&expected), "{head} {answer}");
+        }
+    }
+}
+
+/// A body that is chunked, and of which nothing more comes after its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_body_stays_out_is_closed() {
+    let app = hasty(|serve| serve.idle_time = Duration::from_millis(300)).await;
+    let head = "POST /nowhere HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = read_to_end(&sent(&app, head));
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_closed() {
+    let app = hasty(|serve| serve.idle_time = Duration::from_millis(300)).await;
+    let answer = read_to_end(&sent(&app, "GET /livez HTTP/1.1\r\nHost: here\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// The problem document of an answer that no handler gave.
+fn explained(answer: &str, kind: &str) -> Value {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.contains("\r\nx-request-id: "), "{answer}");
+    assert!(head.contains("\r\ncache-control: no-store\r\n"), "{answer}");
+    assert!(head.contains("application/problem+json"), "{answer}");
+    let problem: Value = serde_json::from_str(body).expect("a problem");
+    let type_of = problem["type"].as_str().expect("a type");
+    assert_eq!(type_of.rsplit('#').next(), Some(kind), "{answer}");
+    problem
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_http_is_told_so() {
+    let app = hasty(|_| {}).await;
+    let many: String = (0..200).map(|field| format!("x-{field}: 1\r\n")).collect();
+    let long = "x".repeat(200_000);
+    for (request, status, kind) in [
+        ("nonsense\r\n\r\n".to_owned(), 400, "malformed"),
+        (
+            "GET / HTTP/1.1\r\nHost here\r\n\r\n".to_owned(),
+            400,
+            "malformed",
+        ),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431, "too-large"),
+        (
+            "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".to_owned(),
+            400,
+            "malformed",
+        ),
+        (format!("GET / HTTP/1.1\r\nx: {long}"), 431, "too-large"),
+    ] {
+        let stream = connect(&app);
+        // The server may close before it took all.
+        let _ = (&stream).write_all(request.as_bytes());
+        let answer = read_to_end(&stream);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+        let problem = explained(&answer, kind);
+        assert_eq!(problem["status"], status);
+    }
+}
+
+/// A reader that stops: its connection is closed in time, whatever it was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_nobody_reads_is_given_up() {
+    let app = hasty(|serve| serve.stall_time = Duration::from_millis(300)).await;
+    let request =
+        format!("GET /openapi.yaml HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\r\n");
+    let stream = connect(&app);
+    let deadline = Instant::now() + DEADLINE;
+    // So many answers fit no system's buffers.
+    while (&stream).write_all(request.as_bytes()).is_ok() {
+        assert!(Instant::now() < deadline, "the connection goes on");
+    }
+}
