@@ -412,6 +412,7 @@ async fn migrate(args: DatabaseArgs) -> anyhow::Result<ExitCode> {
     let options = LedgerOptions {
         url: args.database_url,
         claim_timeout: std::time::Duration::from_secs(30),
+        query_timeout: std::time::Duration::from_secs(30),
     };
     let ledger = Ledger::open(&options, Clock::system().now()).await?;
     println!("the ledger on {} is up to date", ledger.store_name());

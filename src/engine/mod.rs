@@ -26,6 +26,7 @@ mod metrics;
 mod overrides;
 mod pace;
 mod pending;
+mod places;
 mod policies;
 mod recent;
 mod reconcile;
@@ -43,7 +44,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -51,7 +52,8 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters};
 use crate::domain::zones;
-use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
+use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
+use crate::running::RunningTime;
 
 pub use access::{Principal, generate_secret};
 pub use atomic::Member;
@@ -65,7 +67,9 @@ pub use grants::{GrantPage, GrantQuery, ListFailure};
 pub use health::{Health, Trouble};
 pub use keys::KeyError;
 pub use pending::{Outcome, Undecided};
+pub use places::Place;
 pub use reconcile::ReconcileFailure;
+pub use submit::Admission;
 pub use windows::WindowQuery;
 pub use wrong_keys::WrongKeyAnswer;
 
@@ -77,6 +81,7 @@ use drain::{DrainSignal, Drainer};
 use health::{Watch, Watcher};
 use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
+use places::Places;
 use policies::Policies;
 use recent::Recent;
 use reconcile::Reconciler;
@@ -86,8 +91,8 @@ use wrong_keys::WrongKeys;
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
-/// Exports and backtests at once. Each holds a connection and a snapshot.
-const EXPORTS_MOST: usize = 4;
+/// Edits at once, and what admins alone read.
+const EDITS_MOST: usize = 8;
 
 /// What an engine is built from.
 #[derive(Debug, Clone)]
@@ -100,6 +105,8 @@ pub struct EngineOptions {
     pub admin_key: Option<String>,
     /// The longest that a claim may take.
     pub claim_deadline: Duration,
+    /// The longest that anything else may take to be answered.
+    pub answer_time: Duration,
     /// The longest that Redis may take to answer.
     pub redis_timeout: Duration,
     /// How many claims may be under way at once.
@@ -144,6 +151,15 @@ pub enum Failure {
     Interrupted,
 }
 
+/// What callers share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// What is read from the ledger.
+    Reads,
+    /// What admins change, and what they alone read.
+    Edits,
+}
+
 /// Where claims wait.
 struct Queues {
     /// For the counters' word; without counters, as `append`.
@@ -160,6 +176,7 @@ struct Queues {
 pub struct Engine {
     runtime: Handle,
     clock: Clock,
+    running_time: Arc<RunningTime>,
     ledger: Ledger,
     counters: Option<Counters>,
     counting: Option<Arc<Counting>>,
@@ -174,10 +191,14 @@ pub struct Engine {
     reconciler: Arc<Reconciler>,
     keys_in_progress: KeysInProgress,
     queues: Queues,
-    claims_under_way: Arc<Semaphore>,
-    claims_most: usize,
-    exports: Arc<Semaphore>,
+    claims_under_way: Places,
+    /// Exports and backtests.
+    snapshots: Places,
+    /// Answers that are read from the ledger, until they are written.
+    reads: Places,
+    edits: Places,
     claim_deadline: Duration,
+    answer_time: Duration,
 }
 
 impl Engine {
@@ -193,6 +214,7 @@ impl Engine {
         let ledger_options = LedgerOptions {
             url: options.database_url,
             claim_timeout: options.claim_deadline * 3 / 4,
+            query_timeout: options.answer_time,
         };
         let ledger = Ledger::open(&ledger_options, clock.now()).await?;
         let counters = match &options.redis_url {
@@ -206,8 +228,10 @@ impl Engine {
         let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();
         let metrics = Metrics::default();
+        let running_time = RunningTime::begin();
         let watcher = Watcher {
             watch: watch.clone(),
+            running_time: running_time.clone(),
             ledger: ledger.clone(),
             clock: clock.clone(),
             policies: policies.clone(),
@@ -243,6 +267,7 @@ impl Engine {
         let engine = Self {
             runtime: Handle::current(),
             clock,
+            running_time,
             ledger,
             counters,
             counting,
@@ -256,10 +281,12 @@ impl Engine {
             reconciler,
             keys_in_progress: KeysInProgress::default(),
             queues,
-            claims_under_way: Arc::new(Semaphore::new(options.claims_most)),
-            claims_most: options.claims_most,
-            exports: Arc::new(Semaphore::new(EXPORTS_MOST)),
+            claims_under_way: Places::new(options.claims_most),
+            snapshots: Places::new(SNAPSHOTS_MOST as usize),
+            reads: Places::new(READS_MOST as usize),
+            edits: Places::new(EDITS_MOST),
             claim_deadline: options.claim_deadline,
+            answer_time: options.answer_time,
         };
         Ok(Arc::new(engine))
     }
@@ -289,11 +316,30 @@ impl Engine {
         self.clock.now()
     }
 
+    /// A place among the reads, or among the edits, of a caller that came just now; `None` when
+    /// it has none within the time that it may take.
+    pub async fn place(&self, share: Share, caller: &Arc<str>) -> Option<Place> {
+        let places = match share {
+            Share::Reads => &self.reads,
+            Share::Edits => &self.edits,
+        };
+        places.take(caller, Instant::now() + self.answer_time).await
+    }
+
+    /// The longest that anything but a claim may take to be answered.
+    pub fn answer_time(&self) -> Duration {
+        self.answer_time
+    }
+
+    /// The time in which the process ran.
+    pub fn running_time(&self) -> Arc<RunningTime> {
+        self.running_time.clone()
+    }
+
     /// Waits until then at most for the claims under way, and closes the stores. Nothing may
     /// call the engine afterwards.
     pub async fn close(&self, deadline: Instant) {
-        let all = u32::try_from(self.claims_most).unwrap_or(u32::MAX);
-        if timeout_at(deadline, self.claims_under_way.acquire_many(all))
+        if timeout_at(deadline, self.claims_under_way.emptied())
             .await
             .is_err()
         {

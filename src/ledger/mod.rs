@@ -39,6 +39,10 @@ pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
 
+/// How many reads there are at once for those who ask.
+pub const READS_MOST: u32 = 8;
+/// How many snapshots there are at once. Each holds a connection.
+pub const SNAPSHOTS_MOST: u32 = 4;
 /// How many open holds are read beyond those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
 
@@ -59,6 +63,8 @@ pub struct LedgerOptions {
     /// The longest that a statement of the claim path may take. Below the claims' deadline,
     /// so that an instance that stops in mid-commit blocks nobody for long.
     pub claim_timeout: Duration,
+    /// The longest that a list or an edit may take.
+    pub query_timeout: Duration,
 }
 
 /// What a decision wants to see of the ledger.

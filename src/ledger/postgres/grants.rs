@@ -106,9 +106,9 @@ const OF_KEYS: &str = listed_where!("entries AS g WHERE g.key = ANY($8)", "g.id"
 impl Store {
     /// See [`crate::ledger::Ledger::grant`].
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
-        let row: Option<GrantRow> = sqlx::query_as(ONE)
-            .bind(id.0)
-            .fetch_optional(&self.queries)
+        let one = sqlx::query_as(ONE).bind(id.0);
+        let row: Option<GrantRow> = self
+            .in_time(async |connection| one.fetch_optional(connection).await)
             .await?;
         row.map(GrantRow::decode).transpose()
     }
@@ -119,7 +119,7 @@ impl Store {
         filter: &GrantFilter,
         limit: u32,
     ) -> Result<Vec<Grant>, LedgerError> {
-        let mut connection = self.queries.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         grants(&mut connection, filter, limit).await
     }
 
@@ -138,7 +138,7 @@ impl Store {
         .bind(account.0)
         .bind(signed(before))
         .bind(i64::from(limit))
-        .fetch_all(&self.queries)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(EntryRow::decode).collect()
     }
@@ -146,7 +146,7 @@ impl Store {
     /// See [`crate::ledger::Ledger::snapshot`].
     pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        let mut transaction = self.queries.begin_with(begin).await?;
+        let mut transaction = self.snapshots.begin_with(begin).await?;
         // The view is that of the first read, not that of BEGIN.
         sqlx::query("SELECT id FROM ledger")
             .execute(&mut *transaction)

@@ -94,7 +94,7 @@ const HISTORY: &str = concat!(
 impl Store {
     /// See [`crate::ledger::Ledger::add_key`].
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.edits.begin().await?;
         let revision = next_revision(&mut transaction).await?;
         insert_key(&mut transaction, key, secret_hash, revision).await?;
         transaction.commit().await?;
@@ -107,7 +107,7 @@ impl Store {
         key: &Key,
         secret_hash: &SecretHash,
     ) -> Result<bool, LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.edits.begin().await?;
         let revision = next_revision(&mut transaction).await?;
         let there_are_keys: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM keys)")
             .fetch_one(&mut *transaction)
@@ -129,7 +129,7 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Key>, bool) -> Result<KeyChange, E> + Send + Sync,
     ) -> Result<Result<Key, E>, LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.edits.begin().await?;
         let revision = next_revision(&mut transaction).await?;
         let before = last_version(&mut transaction, id).await?;
         let another_admin_stays: bool = sqlx::query_scalar(
@@ -200,7 +200,7 @@ impl Store {
             .bind(filter.from)
             .bind(filter.to)
             .bind(i64::from(limit))
-            .fetch_all(&self.queries)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
@@ -208,7 +208,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::key`].
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        let mut connection = self.queries.acquire().await?;
+        let mut connection = self.edits.acquire().await?;
         last_version(&mut connection, id).await
     }
 
@@ -220,7 +220,7 @@ impl Store {
         ))
         .bind(before)
         .bind(i64::from(limit))
-        .fetch_all(&self.queries)
+        .fetch_all(&self.edits)
         .await?;
         rows.into_iter().map(KeyRow::decode).collect()
     }

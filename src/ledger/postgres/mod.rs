@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::connections::{Connections, LIFETIME};
 use super::schema::{self, Applied};
-use super::{LedgerError, LedgerOptions, OpenError};
+use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
 pub use entries::Turn;
@@ -34,18 +34,25 @@ static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 /// time.
 const CLAIM_CONNECTIONS: u32 = 6;
 /// Connections for turns at accounts, each held for as long as a turn.
-const TURN_CONNECTIONS: u32 = 6;
-/// Connections for all else: lists, exports, edits.
-const QUERY_CONNECTIONS: u32 = 8;
+const TURN_CONNECTIONS: u32 = 4;
+/// Connections for edits, and for what admins alone read.
+const EDIT_CONNECTIONS: u32 = 3;
+/// Connections for the instance's own work: reconciliations.
+const OWN_CONNECTIONS: u32 = 2;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// For what nobody waits for, and for a snapshot between two reads.
+const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A PostgreSQL database.
+/// A PostgreSQL database. Each kind of work has connections of its own, so that none can take
+/// those that another needs.
 #[derive(Clone)]
 pub struct Store {
     claims: Connections<PgConnection>,
     turns: PgPool,
-    queries: PgPool,
+    reads: PgPool,
+    snapshots: PgPool,
+    edits: PgPool,
+    own: PgPool,
     identity: Identity,
 }
 
@@ -61,14 +68,11 @@ impl Store {
             base.get_port(),
             base.get_database().unwrap_or(base.get_username())
         );
-        let queries = PgPoolOptions::new()
-            .max_connections(QUERY_CONNECTIONS)
-            .max_lifetime(LIFETIME)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .connect_with(with_timeouts(base.clone(), QUERY_TIMEOUT))
+        let own = pool(OWN_CONNECTIONS, CONNECT_TIMEOUT)
+            .connect_with(with_timeouts(base.clone(), OWN_TIMEOUT))
             .await;
-        let queries = match queries {
-            Ok(queries) => queries,
+        let own = match own {
+            Ok(own) => own,
             Err(error) => {
                 return Err(OpenError::Unreadable {
                     place,
@@ -82,28 +86,30 @@ impl Store {
             place: place.clone(),
             source,
         };
-        check_encoding(&queries, &place).await?;
-        let (applied, has_tables) = survey(&queries)
-            .await
-            .map_err(|error| failed(error.into()))?;
+        check_encoding(&own, &place).await?;
+        let (applied, has_tables) = survey(&own).await.map_err(|error| failed(error.into()))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         if applied.len() < MIGRATOR.iter().count() {
             migrate(base.clone()).await.map_err(failed)?;
         }
-        let identity = identify(&queries, now).await.map_err(failed)?;
+        let identity = identify(&own, now).await.map_err(failed)?;
+        let answering = with_timeouts(base.clone(), options.query_timeout);
+        let answers = |most| pool(most, options.query_timeout).connect_lazy_with(answering.clone());
+        let snapshots = pool(SNAPSHOTS_MOST, options.query_timeout)
+            .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT));
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
             .options([("enable_seqscan", "off"), ("jit", "off")]);
-        let turns = PgPoolOptions::new()
-            .max_connections(TURN_CONNECTIONS)
-            .max_lifetime(LIFETIME)
-            .acquire_timeout(options.claim_timeout / 3)
+        let turns = pool(TURN_CONNECTIONS, options.claim_timeout / 3)
             .test_before_acquire(false)
             .connect_lazy_with(base.clone());
         Ok(Self {
             claims: Connections::new(base, CLAIM_CONNECTIONS, options.claim_timeout),
             turns,
-            queries,
+            reads: answers(READS_MOST),
+            snapshots,
+            edits: answers(EDIT_CONNECTIONS),
+            own,
             identity,
         })
     }
@@ -125,8 +131,19 @@ impl Store {
     pub async fn close(&self) {
         self.claims.close().await;
         self.turns.close().await;
-        self.queries.close().await;
+        self.reads.close().await;
+        self.snapshots.close().await;
+        self.edits.close().await;
+        self.own.close().await;
     }
+}
+
+/// A pool of so many connections, each of which is waited for so long.
+fn pool(most: u32, patience: Duration) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(most)
+        .max_lifetime(LIFETIME)
+        .acquire_timeout(patience)
 }
 
 /// Why there is no connection. The pool, which tries again for a while, tells only that it

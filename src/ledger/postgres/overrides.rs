@@ -130,7 +130,7 @@ impl Store {
             .bind(filter.to)
             .bind(i64::from(limit))
             .bind(filter.policy.map(|policy| policy.0))
-            .fetch_all(&self.queries)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| {
             let version = (decode_name(&row.name)?, row.version.decode()?);
@@ -141,7 +141,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::override_of`].
     pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
-        let mut connection = self.queries.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         last_override(&mut connection, account).await
     }
 
@@ -160,7 +160,7 @@ impl Store {
         .bind(policy.0)
         .bind(after.0)
         .bind(i64::from(limit))
-        .fetch_all(&self.queries)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(OverrideRow::decode).collect()
     }
@@ -173,7 +173,7 @@ impl Store {
         changed_at: DateTime<Utc>,
         decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<OverrideChange, E> + Send + Sync,
     ) -> Result<Result<EditedOverride, E>, LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.edits.begin().await?;
         let revision = next_revision(&mut transaction).await?;
         let policy = last_version(&mut transaction, policy).await?;
         let before = last_override(&mut transaction, account).await?;

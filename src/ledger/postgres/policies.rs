@@ -129,7 +129,7 @@ impl Store {
             .bind(filter.to)
             .bind(i64::from(limit))
             .bind(filter.policy.map(|policy| policy.0))
-            .fetch_all(&self.queries)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
@@ -141,7 +141,7 @@ impl Store {
         name: &PolicyName,
         at: DateTime<Utc>,
     ) -> Result<Option<Standing>, LedgerError> {
-        let mut connection = self.queries.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         standing(&mut connection, name, at).await
     }
 
@@ -158,7 +158,7 @@ impl Store {
         .bind(name.as_str())
         .bind(i64::from(before))
         .bind(i64::from(limit))
-        .fetch_all(&self.queries)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }
@@ -181,7 +181,7 @@ impl Store {
         .bind(after)
         .bind(i64::from(limit))
         .bind(only)
-        .fetch_all(&self.queries)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }
@@ -195,7 +195,7 @@ impl Store {
         dry_run: bool,
         decide: impl Fn(Option<&Standing>) -> Result<Change, E> + Send + Sync,
     ) -> Result<Result<Edited, E>, LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.edits.begin().await?;
         let revision = next_revision(&mut transaction).await?;
         let before = standing(&mut transaction, name, changed_at).await?;
         let nothing = || LedgerError::Corrupt("no policy to keep".to_owned());

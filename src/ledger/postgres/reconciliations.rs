@@ -58,7 +58,7 @@ impl Store {
         started: &Started,
         unless_since: Option<DateTime<Utc>>,
     ) -> Result<bool, LedgerError> {
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.own.begin().await?;
         if let Some(since) = unless_since {
             // The first look costs nobody a lock. The second one is right.
             if began_since(&mut transaction, since, started.started_at).await? {
@@ -93,7 +93,7 @@ impl Store {
         differences: &[Difference],
     ) -> Result<(), LedgerError> {
         let tally = &finished.tally;
-        let mut transaction = self.queries.begin().await?;
+        let mut transaction = self.own.begin().await?;
         sqlx::query(
             "UPDATE reconciliations SET finished_at = $2, counters_compared = $3, accounts = $4,
                 entries = $5, counters = $6, differences = $7, healed = $8, alarms = $9
@@ -144,7 +144,7 @@ impl Store {
             sqlx::query_as(reports_where!("id < $1 ORDER BY id DESC LIMIT $2"))
                 .bind(before)
                 .bind(i64::from(limit))
-                .fetch_all(&self.queries)
+                .fetch_all(&self.reads)
                 .await?;
         rows.into_iter().map(ReportRow::decode).collect()
     }
@@ -156,7 +156,7 @@ impl Store {
     ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, LedgerError> {
         let report: Option<ReportRow> = sqlx::query_as(reports_where!("id = $1"))
             .bind(id)
-            .fetch_optional(&self.queries)
+            .fetch_optional(&self.reads)
             .await?;
         let Some(report) = report else {
             return Ok(None);
@@ -170,7 +170,7 @@ impl Store {
              WHERE d.reconciliation = $1 ORDER BY d.position",
         )
         .bind(id)
-        .fetch_all(&self.queries)
+        .fetch_all(&self.reads)
         .await?;
         let differences: Result<Vec<KeptDifference>, LedgerError> =
             rows.into_iter().map(DifferenceRow::decode).collect();
@@ -183,7 +183,7 @@ impl Store {
             "SELECT id, alarms FROM reconciliations WHERE finished_at IS NOT NULL
              ORDER BY id DESC LIMIT 1",
         )
-        .fetch_optional(&self.queries)
+        .fetch_optional(&self.own)
         .await?;
         newest
             .map(|(id, alarms)| Ok((id, unsigned(alarms)?)))

@@ -58,7 +58,7 @@ impl Store {
         .bind(account.0)
         .bind(signed(number))
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         rows.iter().map(decode).collect()
     }
@@ -75,7 +75,7 @@ impl Store {
         )
         .bind(after.map_or(Uuid::nil(), |account| account.0))
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         let account = |(id, has_entry)| (AccountId(id), has_entry);
         Ok(rows.into_iter().map(account).collect())
@@ -86,7 +86,7 @@ impl Store {
         &self,
         accounts: &[AccountId],
     ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.own.acquire().await?;
         let rows = last_lines(&mut connection, accounts).await?;
         let line = |row: super::entries::LineRow| (AccountId(row.account), row.decode());
         Ok(rows.into_iter().map(line).collect())

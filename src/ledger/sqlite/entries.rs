@@ -162,7 +162,7 @@ impl Store {
         .bind(signed(number))
         .bind(EntryId::first_at(window.start).0)
         .bind(EntryId::first_at(window.end).0)
-        .fetch_one(&self.readers)
+        .fetch_one(&self.own)
         .await?;
         unsigned(sum)
     }
@@ -186,8 +186,8 @@ impl Store {
                 .bind(i64::from(most))
         };
         let (lapsed, next) = (query(LAPSED_HOLDS, most[0]), query(NEXT_HOLDS, most[1]));
-        let mut rows: Vec<HoldRow> = lapsed.fetch_all(&self.readers).await?;
-        rows.extend(next.fetch_all(&self.readers).await?);
+        let mut rows: Vec<HoldRow> = lapsed.fetch_all(&self.own).await?;
+        rows.extend(next.fetch_all(&self.own).await?);
         rows.into_iter().map(HoldRow::decode).collect()
     }
 
@@ -234,7 +234,7 @@ impl Store {
         .bind(account.0)
         .bind(since.timestamp_micros())
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         Ok(keys.into_iter().map(KeyId).collect())
     }

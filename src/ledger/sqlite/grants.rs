@@ -113,7 +113,7 @@ impl Store {
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
         let row: Option<GrantRow> = sqlx::query_as(ONE)
             .bind(id.0)
-            .fetch_optional(&self.readers)
+            .fetch_optional(&self.own)
             .await?;
         row.map(GrantRow::decode).transpose()
     }
@@ -124,7 +124,7 @@ impl Store {
         filter: &GrantFilter,
         limit: u32,
     ) -> Result<Vec<Grant>, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         grants(&mut connection, filter, limit).await
     }
 
@@ -143,14 +143,14 @@ impl Store {
         .bind(account.0)
         .bind(signed(before))
         .bind(i64::from(limit))
-        .fetch_all(&self.readers)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(EntryRow::decode).collect()
     }
 
     /// See [`crate::ledger::Ledger::snapshot`].
     pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
-        let mut transaction = self.readers.begin().await?;
+        let mut transaction = self.snapshots.begin().await?;
         // The view is that of the first read, not that of BEGIN.
         sqlx::query("SELECT id FROM ledger")
             .execute(&mut *transaction)

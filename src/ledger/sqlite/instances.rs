@@ -11,7 +11,7 @@ impl Store {
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
         let newest: Option<i64> =
             sqlx::query_scalar("SELECT at FROM entries ORDER BY id DESC LIMIT 1")
-                .fetch_optional(&self.readers)
+                .fetch_optional(&self.own)
                 .await?;
         let behind = match newest {
             Some(micros) => now - decode_instant(micros)?,
@@ -48,7 +48,7 @@ impl Store {
             .await?;
         let others = sqlx::query_scalar("SELECT zone_rules FROM instances WHERE id <> $1")
             .bind(id)
-            .fetch_all(&self.readers)
+            .fetch_all(&self.own)
             .await?;
         Ok(others)
     }

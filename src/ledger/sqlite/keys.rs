@@ -186,7 +186,7 @@ impl Store {
         ))
         .bind(signed(after))
         .bind(signed(up_to))
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         let decode = |row: KeyRow| {
             let secret_hash = decode_hash(&row.secret_hash)?;
@@ -206,7 +206,7 @@ impl Store {
             .bind(filter.from.map(|at| at.timestamp_micros()))
             .bind(filter.to.map(|at| at.timestamp_micros()))
             .bind(i64::from(limit))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
@@ -214,7 +214,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::key`].
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.own.acquire().await?;
         last_version(&mut connection, id).await
     }
 
@@ -226,7 +226,7 @@ impl Store {
         ))
         .bind(before)
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         rows.into_iter().map(KeyRow::decode).collect()
     }

@@ -23,14 +23,15 @@ use uuid::Uuid;
 
 use super::connections::Connections;
 use super::schema::{self, Applied};
-use super::{LedgerError, LedgerOptions, OpenError};
+use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
 pub use grants::Snapshot;
 
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
 
-const READ_CONNECTIONS: u32 = 8;
+/// Connections for what claims and the instance itself read.
+const OWN_CONNECTIONS: u32 = 4;
 /// How many pages may stand in the log before the writer carries them over into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// How long an opening waits for others to finish theirs.
@@ -38,14 +39,19 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it waits before it connects again.
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After how many of its virtual machine's instructions SQLite asks whether to go on.
+const INSTRUCTIONS: i32 = 10_000;
 /// How long a write may take. SQLite itself waits no longer than a claim may for a lock.
 const WRITE_PATIENCE: Duration = Duration::from_secs(90);
 
-/// A SQLite file. SQLite has one writer, so writes share one connection and queue for it.
+/// A SQLite file. SQLite has one writer, so writes share one connection and queue for it. Each
+/// kind of read has connections of its own, so that none can take those that another needs.
 #[derive(Clone)]
 pub struct Store {
     writer: Connections<SqliteConnection>,
-    readers: SqlitePool,
+    reads: SqlitePool,
+    snapshots: SqlitePool,
+    own: SqlitePool,
     identity: Identity,
 }
 
@@ -98,14 +104,23 @@ impl Store {
             .clone()
             .pragma("temp_store", "MEMORY")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READ_CONNECTIONS)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .connect_lazy_with(base.create_if_missing(false).read_only(true));
+        let reading = base.create_if_missing(false).read_only(true);
+        let query_timeout = options.query_timeout;
+        let reads = pool(READS_MOST, query_timeout)
+            .after_connect(move |connection, _| Box::pin(limit(connection, query_timeout)))
+            .before_acquire(move |connection, _| {
+                Box::pin(async move {
+                    limit(connection, query_timeout).await?;
+                    Ok(true)
+                })
+            });
+        let snapshots = pool(SNAPSHOTS_MOST, query_timeout);
+        let own = pool(OWN_CONNECTIONS, ACQUIRE_TIMEOUT);
         Ok(Self {
             writer: Connections::new(writing, 1, WRITE_PATIENCE),
-            readers,
+            reads: reads.connect_lazy_with(reading.clone()),
+            snapshots: snapshots.connect_lazy_with(reading.clone()),
+            own: own.connect_lazy_with(reading),
             identity,
         })
     }
@@ -129,9 +144,29 @@ impl Store {
 
     /// See [`super::Ledger::close`].
     pub async fn close(&self) {
-        self.readers.close().await;
+        self.reads.close().await;
+        self.snapshots.close().await;
+        self.own.close().await;
         self.writer.close().await;
     }
+}
+
+/// A pool of so many connections, each of which is waited for so long.
+fn pool(most: u32, patience: Duration) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(most)
+        .acquire_timeout(patience)
+        .test_before_acquire(false)
+}
+
+/// Ends what a connection does from now on when it takes longer than this. SQLite has no time
+/// limit of its own.
+async fn limit(connection: &mut SqliteConnection, patience: Duration) -> Result<(), sqlx::Error> {
+    let ends_at = Instant::now() + patience;
+    let goes_on = move || Instant::now() < ends_at;
+    let mut handle = connection.lock_handle().await?;
+    handle.set_progress_handler(INSTRUCTIONS, goes_on);
+    Ok(())
 }
 
 /// Connects to a file that becomes one with a write-ahead log. Of several who do that to a new

@@ -112,7 +112,7 @@ impl Store {
         ))
         .bind(signed(after))
         .bind(signed(up_to))
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         rows.into_iter().map(OverrideRow::decode).collect()
     }
@@ -129,7 +129,7 @@ impl Store {
             .bind(filter.to.map(|at| at.timestamp_micros()))
             .bind(i64::from(limit))
             .bind(filter.policy.map(|policy| policy.0))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| {
             let version = (decode_name(&row.name)?, row.version.decode()?);
@@ -140,7 +140,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::override_of`].
     pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         last_override(&mut connection, account).await
     }
 
@@ -159,7 +159,7 @@ impl Store {
         .bind(policy.0)
         .bind(after.0)
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(OverrideRow::decode).collect()
     }

@@ -94,7 +94,7 @@ impl Store {
     /// See [`crate::ledger::Ledger::revision`].
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision: i64 = sqlx::query_scalar("SELECT revision FROM ledger")
-            .fetch_one(&self.readers)
+            .fetch_one(&self.own)
             .await?;
         unsigned(revision)
     }
@@ -110,7 +110,7 @@ impl Store {
         ))
         .bind(signed(after))
         .bind(signed(up_to))
-        .fetch_all(&self.readers)
+        .fetch_all(&self.own)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }
@@ -127,7 +127,7 @@ impl Store {
             .bind(filter.to.map(|at| at.timestamp_micros()))
             .bind(i64::from(limit))
             .bind(filter.policy.map(|policy| policy.0))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.reads)
             .await?;
         let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
@@ -139,7 +139,7 @@ impl Store {
         name: &PolicyName,
         at: DateTime<Utc>,
     ) -> Result<Option<Standing>, LedgerError> {
-        let mut connection = self.readers.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         standing(&mut connection, name, at).await
     }
 
@@ -156,7 +156,7 @@ impl Store {
         .bind(name.as_str())
         .bind(before)
         .bind(limit)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }
@@ -178,7 +178,7 @@ impl Store {
         .bind(after)
         .bind(limit)
         .bind(only)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }

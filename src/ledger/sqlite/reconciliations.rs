@@ -60,7 +60,7 @@ impl Store {
     ) -> Result<bool, LedgerError> {
         if let Some(since) = unless_since {
             // The first look does not wait for the writer. The second one is right.
-            let mut reader = self.readers.acquire().await?;
+            let mut reader = self.own.acquire().await?;
             if began_since(&mut reader, since, started.started_at).await? {
                 return Ok(false);
             }
@@ -148,7 +148,7 @@ impl Store {
             sqlx::query_as(reports_where!("id < $1 ORDER BY id DESC LIMIT $2"))
                 .bind(before)
                 .bind(limit)
-                .fetch_all(&self.readers)
+                .fetch_all(&self.reads)
                 .await?;
         rows.into_iter().map(ReportRow::decode).collect()
     }
@@ -160,7 +160,7 @@ impl Store {
     ) -> Result<Option<(Reconciliation, Vec<KeptDifference>)>, LedgerError> {
         let report: Option<ReportRow> = sqlx::query_as(reports_where!("id = $1"))
             .bind(id)
-            .fetch_optional(&self.readers)
+            .fetch_optional(&self.reads)
             .await?;
         let Some(report) = report else {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Store {
              WHERE d.reconciliation = $1 ORDER BY d.position",
         )
         .bind(id)
-        .fetch_all(&self.readers)
+        .fetch_all(&self.reads)
         .await?;
         let differences: Result<Vec<KeptDifference>, LedgerError> =
             rows.into_iter().map(DifferenceRow::decode).collect();
@@ -187,7 +187,7 @@ impl Store {
             "SELECT id, alarms FROM reconciliations WHERE finished_at IS NOT NULL
              ORDER BY id DESC LIMIT 1",
         )
-        .fetch_optional(&self.readers)
+        .fetch_optional(&self.own)
         .await?;
         newest
             .map(|(id, alarms)| Ok((id, unsigned(alarms)?)))

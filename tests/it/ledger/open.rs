@@ -42,6 +42,7 @@ async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
             let options = LedgerOptions {
                 url: ground.database_url.clone(),
                 claim_timeout: Duration::from_secs(30),
+                query_timeout: Duration::from_secs(30),
             };
             openings.spawn(async move { Ledger::open(&options, instant(NOON)).await });
         }

@@ -42,6 +42,7 @@ impl Books {
         let options = LedgerOptions {
             url: ground.database_url.clone(),
             claim_timeout: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(30),
         };
         let now = instant("2026-11-21T00:00:00Z");
         Self {
