@@ -71,6 +71,7 @@ impl Engine {
     /// same keys tell.
     pub async fn claim_together(
         self: &Arc<Self>,
+        caller: &Arc<str>,
         claims: Vec<(PolicyName, Claim)>,
         is_doomed: bool,
     ) -> Result<Vec<Member>, Undecided> {
@@ -78,11 +79,13 @@ impl Engine {
             return Err(Undecided::Clock);
         }
         let came = Instant::now();
-        let count = u32::try_from(claims.len()).unwrap_or(u32::MAX);
-        let under_way = self.claims_under_way.clone();
-        let places = under_way
-            .try_acquire_many_owned(count)
-            .map_err(|_| Undecided::Overloaded)?;
+        let places = self.claims_under_way.try_take_many(caller, claims.len());
+        let places = places.ok_or_else(|| {
+            let refused = Err(Undecided::Overloaded.into());
+            let claims = claims.iter();
+            claims.for_each(|_| self.metrics.claim_ended(&refused, came));
+            Undecided::Overloaded
+        })?;
         let mut turns = Vec::new();
         let mut taken_on = Vec::with_capacity(claims.len());
         for (policy, claim) in claims {

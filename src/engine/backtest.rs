@@ -32,6 +32,7 @@ impl Engine {
     /// [`ListFailure`].
     pub async fn backtest(
         self: &Arc<Self>,
+        caller: &Arc<str>,
         name: PolicyName,
         draft: Rule,
         range: DayRange,
@@ -39,10 +40,8 @@ impl Engine {
         let Some(policy) = self.policies.get(&name, self.clock.now()) else {
             return Err(ListFailure::UnknownPolicy(name));
         };
-        let place = self.exports.clone();
-        let place = place
-            .try_acquire_owned()
-            .map_err(|_| ListFailure::Overloaded)?;
+        let place = self.snapshots.try_take(caller);
+        let place = place.ok_or(ListFailure::Overloaded)?;
         let ledger = self.ledger.clone();
         let (answer, answered) = oneshot::channel();
         self.runtime.spawn(async move {

@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::drafting::{Drafting, Known};
 use super::pending::{Hint, Outcome, Undecided};
+use super::submit::Admission;
 use super::totals::{last_line, totals};
 use super::work::{Task, Work};
 use super::{Engine, Failure};
@@ -62,15 +63,21 @@ impl Engine {
     ///
     /// # Errors
     /// [`ClaimFailure`].
-    pub async fn claim(&self, policy: &PolicyName, claim: Claim) -> Result<Outcome, ClaimFailure> {
+    pub async fn claim(
+        &self,
+        admission: Admission,
+        policy: &PolicyName,
+        claim: Claim,
+    ) -> Result<Outcome, ClaimFailure> {
         let came = Instant::now();
-        let result = self.decide_claim(policy, claim).await;
+        let result = self.decide_claim(admission, policy, claim).await;
         self.metrics.claim_ended(&result, came);
         result
     }
 
     async fn decide_claim(
         &self,
+        admission: Admission,
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
@@ -94,7 +101,8 @@ impl Engine {
             true if hint.is_none() => &self.queues.ask,
             true | false => &self.queues.append,
         };
-        self.submit(work, may_be_counted, hint, first).await
+        self.submit(admission, work, may_be_counted, hint, first)
+            .await
     }
 
     /// The account's last line, if it is guessed here that the claim is granted after it. A grant
@@ -135,6 +143,7 @@ impl Engine {
     /// [`ClaimFailure`].
     pub async fn try_claim(
         self: &Arc<Self>,
+        admission: Admission,
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Rehearsal, ClaimFailure> {
@@ -143,8 +152,11 @@ impl Engine {
             return Err(Undecided::Clock.into());
         }
         let engine = self.clone();
-        let work = async move { engine.rehearse(policy, claim).await };
-        let deadline = Instant::now() + self.claim_deadline;
+        let deadline = admission.deadline;
+        let work = async move {
+            let _admission = admission;
+            engine.rehearse(policy, claim).await
+        };
         let result = timeout_at(deadline, self.detached(work)).await;
         match result {
             Err(_) => Err(Undecided::Deadline.into()),

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use super::claim::ClaimFailure;
 use super::edit::cut_page;
 use super::pending::Outcome;
+use super::submit::Admission;
 use super::work::{Task, Work};
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
@@ -48,6 +49,7 @@ impl Engine {
     /// [`ClaimFailure`].
     pub async fn correct(
         &self,
+        admission: Admission,
         grant: &Grant,
         correction: Correction,
         note: Note,
@@ -68,7 +70,8 @@ impl Engine {
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(work, false, None, &self.queues.append).await
+        self.submit(admission, work, false, None, &self.queues.append)
+            .await
     }
 
     /// Enters units by hand. The policy need not be active.
@@ -77,6 +80,7 @@ impl Engine {
     /// [`ClaimFailure`].
     pub async fn adjust(
         &self,
+        admission: Admission,
         policy: &PolicyName,
         adjustment: Adjustment,
     ) -> Result<Outcome, ClaimFailure> {
@@ -98,7 +102,8 @@ impl Engine {
             nonce: Self::nonce(),
             policy,
         };
-        self.submit(work, false, None, &self.queues.append).await
+        self.submit(admission, work, false, None, &self.queues.append)
+            .await
     }
 
     /// A page of an account's entries, newest first, and the cursor of the next.

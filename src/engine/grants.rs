@@ -1,9 +1,11 @@
 //! Lists and exports of grants.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::edit::cut_page;
@@ -16,8 +18,10 @@ use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope};
 
 /// How many grants an export reads at a time.
 const EXPORT_PAGE: u32 = 1000;
-/// How many of those pages wait for a slow reader.
+/// How many of those pages wait for a slow reader …
 const EXPORT_PAGES_AHEAD: usize = 2;
+/// … and for how long, before the export breaks off: it holds a snapshot of the ledger.
+const EXPORT_PAGE_TIME: Duration = Duration::from_secs(60);
 
 /// Which grants to list. Filters combine.
 #[derive(Debug, Clone, Default)]
@@ -115,13 +119,12 @@ impl Engine {
     /// [`ListFailure`]; also in the stream, which then ends.
     pub async fn export(
         self: &Arc<Self>,
+        caller: &Arc<str>,
         query: GrantQuery,
     ) -> Result<mpsc::Receiver<Result<Vec<Grant>, LedgerError>>, ListFailure> {
         let mut filter = self.filter(&query)?;
-        let exports = self.exports.clone();
-        let place = exports
-            .try_acquire_owned()
-            .map_err(|_| ListFailure::Overloaded)?;
+        let place = self.snapshots.try_take(caller);
+        let place = place.ok_or(ListFailure::Overloaded)?;
         let engine = self.clone();
         let begin = async move { engine.ledger.snapshot().await };
         let mut snapshot = self.detached(begin).await?.map_err(Failure::from)?;
@@ -136,8 +139,10 @@ impl Engine {
                     grants.retain(|grant| query.matches(grant));
                     grants
                 });
-                if pages.send(page).await.is_err() {
-                    return;
+                match timeout(EXPORT_PAGE_TIME, pages.send(page)).await {
+                    Ok(Ok(())) => {}
+                    // Nobody reads any more, or too slowly.
+                    Ok(Err(_)) | Err(_) => return,
                 }
                 match next {
                     Some(next) => filter.to = next,

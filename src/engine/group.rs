@@ -291,7 +291,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
-    use tokio::sync::Semaphore;
     use tokio::sync::oneshot::{self, Receiver};
     use uuid::Uuid;
 
@@ -300,6 +299,7 @@ mod tests {
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
     use crate::engine::pending::Asked;
+    use crate::engine::places::Places;
     use crate::engine::work::{Task, Work};
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
@@ -333,7 +333,7 @@ mod tests {
             asked: Asked::default(),
             answer,
             turn: None,
-            _place: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+            _place: Places::new(1).try_take(&"shop".into()).unwrap(),
         };
         (claim, answered)
     }

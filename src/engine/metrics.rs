@@ -313,7 +313,7 @@ impl Engine {
     /// The measures of this instance, in the text format of OpenMetrics 1.0.
     pub fn metrics(&self) -> String {
         let metrics = &self.metrics;
-        let under_way = self.claims_most - self.claims_under_way.available_permits();
+        let under_way = self.claims_under_way.taken();
         metrics.claims_under_way.set(under_way.cast_signed() as i64);
         let queues = [
             (Stage::Ask, &self.queues.ask),

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc::Sender;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::places::Place;
 use super::work::Work;
 use crate::domain::account::Refusal;
 use crate::domain::grant::{Entry, Line};
@@ -81,7 +82,7 @@ pub struct Pending {
     /// Keeps others with the same key out until this claim has ended.
     pub turn: Option<KeyTurn>,
     /// Its place among the claims under way.
-    pub _place: OwnedSemaphorePermit,
+    pub _place: Place,
 }
 
 /// A claim or correction, and its answer.

@@ -1,5 +1,7 @@
 //! How a claim or correction is taken on: its place, its turn, its deadline, its answer.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -7,14 +9,61 @@ use tokio::time::{Instant, timeout_at};
 use super::Engine;
 use super::claim::ClaimFailure;
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
+use super::places::Place;
 use super::work::Work;
 use crate::faults::reach;
 
+/// What a claim or correction needs to be taken on: a place among those under way, and the
+/// instant after which nobody waits for it.
+pub struct Admission {
+    place: Place,
+    /// After this nobody waits any more.
+    pub deadline: Instant,
+}
+
 impl Engine {
+    /// Admits a claim or correction, if its caller has not too many under way.
+    ///
+    /// # Errors
+    /// [`Undecided::Overloaded`].
+    pub fn admit(&self, caller: &Arc<str>) -> Result<Admission, Undecided> {
+        let place = self.claims_under_way.try_take(caller);
+        self.admission(place, self.claim_deadline())
+    }
+
+    /// Admits a claim as soon as its caller has not too many under way, until a deadline, which
+    /// is the claim's too.
+    ///
+    /// # Errors
+    /// [`Undecided::Overloaded`].
+    pub async fn admit_in_turn(
+        &self,
+        caller: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<Admission, Undecided> {
+        let place = self.claims_under_way.take(caller, deadline).await;
+        self.admission(place, deadline)
+    }
+
+    /// Until when a claim or correction is decided that comes now.
+    pub fn claim_deadline(&self) -> Instant {
+        Instant::now() + self.claim_deadline
+    }
+
+    fn admission(&self, place: Option<Place>, deadline: Instant) -> Result<Admission, Undecided> {
+        let admission = place.map(|place| Admission { place, deadline });
+        admission.ok_or_else(|| {
+            let refused = Err(Undecided::Overloaded.into());
+            self.metrics.claim_ended(&refused, Instant::now());
+            Undecided::Overloaded
+        })
+    }
+
     /// Sends work to the first queue of its way, and waits for what becomes of it. It ends the
     /// same way whether or not anybody waits.
     pub(super) async fn submit(
         &self,
+        admission: Admission,
         work: Work,
         may_be_counted: bool,
         hint: Option<Hint>,
@@ -23,10 +72,7 @@ impl Engine {
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }
-        let under_way = self.claims_under_way.clone();
-        let place = under_way
-            .try_acquire_owned()
-            .map_err(|_| Undecided::Overloaded)?;
+        let Admission { place, deadline } = admission;
         let turn = match work.key {
             None => None,
             Some(key) => Some(
@@ -35,14 +81,12 @@ impl Engine {
                     .ok_or(ClaimFailure::InProgress)?,
             ),
         };
-        let now = Instant::now();
-        let deadline = now + self.claim_deadline;
         let (answer, answered) = oneshot::channel();
         let may_wait = self.counting.is_some() && work.policy.rule.may_be_counted();
         let pending = Pending {
             work,
             deadline,
-            count_from: now + self.claim_deadline / 2,
+            count_from: deadline - self.claim_deadline / 2,
             may_be_counted: self.counting.is_some() && may_be_counted,
             may_wait,
             sent: Vec::new(),

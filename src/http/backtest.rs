@@ -208,12 +208,14 @@ impl DeniedSubject {
     ),
 )]
 pub async fn post(
-    _caller: Caller<Auditor>,
+    caller: Caller<Auditor>,
     Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (draft, range) = body.0.check(data.has_counters())?;
     let name = policy.0.clone();
-    let tried = engine(&data).backtest(name, draft, range).await?;
+    let tried = engine(&data)
+        .backtest(&caller.key(), name, draft, range)
+        .await?;
     Ok(HttpResponse::Ok().json(BacktestAnswer::new(&policy.0, tried)))
 }

@@ -1,9 +1,10 @@
 //! Batches of claims.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use actix_web::{HttpResponse, ResponseError};
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::AnyOfBuilder;
@@ -11,7 +12,7 @@ use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::caller::{ByHandler, Caller, Claimer};
-use super::claims::{ClaimAnswer, ClaimBody, Claimed};
+use super::claims::{ClaimAnswer, ClaimBody, Claimed, GrantedClaim};
 use super::denial::DenialBody;
 use super::error::{ApiError, InvalidPart, Problem};
 use super::extract::{Body, EngineData, KeyHeader, Object, WholeNumber, engine};
@@ -22,10 +23,12 @@ use super::words;
 use crate::chain::Chain;
 use crate::domain::claim::{Claim, IdempotencyKey};
 use crate::domain::policy::PolicyName;
-use crate::engine::Outcome;
+use crate::engine::Admission;
 
 /// The most claims of a batch.
 const CLAIMS_MOST: usize = 1000;
+/// How many of them are under way at once.
+const UNDER_WAY_MOST: usize = 256;
 /// The largest body of a batch, in bytes: so many claims with all their metadata.
 pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
 
@@ -148,6 +151,9 @@ impl ToSchema for BatchItem {
 /// A claim as it can be decided, or why it cannot.
 type Checked = Result<(PolicyName, Claim), ApiError>;
 
+/// What a claim is told.
+type Told = Result<GrantedClaim, ApiError>;
+
 impl BatchClaim {
     fn check(self, caller: &Caller<Claimer, ByHandler>) -> Checked {
         let policy = PolicyName::new(&self.policy);
@@ -200,32 +206,42 @@ pub async fn post(
     }
     let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
     let checked: Vec<Checked> = claims.into_iter().map(check).collect();
-    let items = match atomic {
-        true => claim_together(checked, &data).await?,
-        false => {
-            let alone = checked.into_iter().map(|claim| claim_alone(claim, &data));
-            join_all(alone).await
-        }
+    let told = match atomic {
+        true => claim_together(&caller.key(), checked, &data).await?,
+        false => claim_each(&caller.key(), checked, &data).await,
     };
+    log_failures(&told);
+    let items = told.into_iter().map(BatchItem::from).collect();
     Ok(HttpResponse::Ok().json(BatchAnswer { items }))
 }
 
-async fn claim_alone(claim: Checked, data: &EngineData) -> BatchItem {
-    let (policy, claim) = match claim {
-        Ok(checked) => checked,
-        Err(error) => return refused(&error),
-    };
-    let claimed = Claimed::of(&policy, &claim);
-    match data.claim(&policy, claim).await {
-        Ok(outcome) => tell(claimed, outcome, data).await,
-        Err(failure) => refused(&failure.into()),
-    }
+/// Decides the claims one by one. Each is taken on when its caller has a place for it, so that a
+/// batch does not take all places at once.
+async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, data: &EngineData) -> Vec<Told> {
+    let deadline = data.claim_deadline();
+    let claims = stream::iter(claims).then(async |claim| {
+        let admission = data.admit_in_turn(caller, deadline);
+        match claim {
+            Ok((policy, claim)) => Ok((policy, claim, admission.await?)),
+            Err(error) => Err(error),
+        }
+    });
+    let told = claims.map(
+        async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
+            let (policy, claim, admission) = claim?;
+            let claimed = Claimed::of(&policy, &claim);
+            let outcome = data.claim(admission, &policy, claim).await?;
+            claimed.tell(outcome, data).await
+        },
+    );
+    told.buffered(UNDER_WAY_MOST).collect().await
 }
 
 async fn claim_together(
+    caller: &Arc<str>,
     checked: Vec<Checked>,
     data: &EngineData,
-) -> Result<Vec<BatchItem>, ApiError> {
+) -> Result<Vec<Told>, ApiError> {
     let mut keys = HashSet::new();
     for (index, claim) in checked.iter().enumerate() {
         let Ok((policy, claim)) = claim else { continue };
@@ -237,39 +253,44 @@ async fn claim_together(
     }
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
-    let members = engine(data).claim_together(valid, is_doomed).await;
+    let members = engine(data).claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::Undecided)?.into_iter();
-    let mut items = Vec::with_capacity(checked.len());
+    let mut told = Vec::with_capacity(checked.len());
     for claim in checked {
-        items.push(match claim {
-            Err(error) => refused(&error),
+        told.push(match claim {
+            Err(error) => Err(error),
             Ok((policy, claim)) => match members.next().flatten() {
-                Some(Ok(outcome)) => tell(Claimed::of(&policy, &claim), outcome, data).await,
-                Some(Err(failure)) => refused(&failure.into()),
-                None => refused(&ApiError::FailedDependency),
+                Some(Ok(outcome)) => Claimed::of(&policy, &claim).tell(outcome, data).await,
+                Some(Err(failure)) => Err(failure.into()),
+                None => Err(ApiError::FailedDependency),
             },
         });
     }
-    Ok(items)
+    Ok(told)
 }
 
-async fn tell(claimed: Claimed, outcome: Outcome, data: &EngineData) -> BatchItem {
-    match claimed.tell(outcome, data).await {
-        Ok(granted) => BatchItem::Granted(GrantedItem {
-            status: if granted.is_repeat { 200 } else { 201 },
-            answer: granted.answer,
-        }),
-        Err(error) => refused(&error),
+impl From<Told> for BatchItem {
+    fn from(told: Told) -> Self {
+        match told {
+            Ok(granted) => Self::Granted(GrantedItem {
+                status: if granted.is_repeat { 200 } else { 201 },
+                answer: granted.answer,
+            }),
+            Err(ApiError::Denied(denial)) => Self::Denied(denial.body()),
+            Err(error) => Self::Refused(error.problem()),
+        }
     }
 }
 
-fn refused(error: &ApiError) -> BatchItem {
-    if error.status_code().is_server_error() {
-        let cause = Chain(error).to_string();
-        tracing::error!(cause, "a claim of a batch failed");
+/// Logs failures of the service: one line a cause, however many claims it met.
+fn log_failures(told: &[Told]) {
+    let failures = told.iter().filter_map(|told| told.as_ref().err());
+    let logged = failures.filter(|error| error.status_code().is_server_error());
+    let mut causes: BTreeMap<String, usize> = BTreeMap::new();
+    for error in logged.filter(|error| !error.is_overload()) {
+        *causes.entry(Chain(error).to_string()).or_default() += 1;
     }
-    match error {
-        ApiError::Denied(denial) => BatchItem::Denied(denial.body()),
-        error => BatchItem::Refused(error.problem()),
+    for (cause, claims) in causes {
+        tracing::error!(cause, claims, "claims of a batch failed");
     }
 }

@@ -238,14 +238,15 @@ impl ClaimAnswer {
     ),
 )]
 pub async fn post(
-    _caller: Caller<Claimer>,
+    caller: Caller<Claimer>,
     Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let (claim, dry_run) = body.0.check(key)?;
     let claimed = Claimed::of(&policy.0, &claim);
+    let admission = data.admit(&caller.key())?;
     let outcome = match dry_run {
-        true => match engine(&data).try_claim(&policy.0, claim).await? {
+        true => match engine(&data).try_claim(admission, &policy.0, claim).await? {
             Rehearsal::WouldGrant { totals, would_deny } => {
                 return Ok(rehearsed("granted", would_deny, &totals, data.now()));
             }
@@ -254,7 +255,7 @@ pub async fn post(
             }
             Rehearsal::Ended(outcome) => outcome,
         },
-        false => data.claim(&policy.0, claim).await?,
+        false => data.claim(admission, &policy.0, claim).await?,
     };
     let granted = claimed.tell(outcome, &data).await?;
     let mut response = match granted.is_repeat {

@@ -2,6 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout_at;
 use utoipa::ToSchema;
 
 use super::caller::{ByHandler, Caller, Claimer};
@@ -13,7 +14,7 @@ use super::limits::LimitUsage;
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use crate::domain::grant::{Followers, Grant, Note};
 use crate::domain::policy::check_reason;
-use crate::engine::{Correction, Outcome};
+use crate::engine::{Admission, Correction, Outcome, Undecided};
 
 /// Why a grant is reversed.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -60,7 +61,8 @@ pub async fn reverse(
     request: HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let grant = find(&caller, &request, &data).await?;
+    let admission = data.admit(&caller.key())?;
+    let grant = find(&caller, &request, &data, &admission).await?;
     let mut faults = Faults::default();
     let reason = faults.body("/reason", check_reason(&body.0.reason));
     faults.or(reason)?;
@@ -68,7 +70,7 @@ pub async fn reverse(
         by: caller.key(),
         reason: Some(body.0.reason),
     };
-    correct(grant, Correction::Reversal, note, &data).await
+    correct(grant, Correction::Reversal, note, &data, admission).await
 }
 
 /// Confirm a hold: its units stay taken.
@@ -93,21 +95,24 @@ pub async fn confirm(
     request: HttpRequest,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let grant = find(&caller, &request, &data).await?;
+    let admission = data.admit(&caller.key())?;
+    let grant = find(&caller, &request, &data, &admission).await?;
     let note = Note {
         by: caller.key(),
         reason: None,
     };
-    correct(grant, Correction::Confirmation, note, &data).await
+    correct(grant, Correction::Confirmation, note, &data, admission).await
 }
 
 async fn find(
     caller: &Caller<Claimer, ByHandler>,
     request: &HttpRequest,
     data: &EngineData,
+    admission: &Admission,
 ) -> Result<Grant, ApiError> {
     let id = path_id(request, "a grant's id")?;
-    let grant = engine(data).grant(id).await?;
+    let grant = timeout_at(admission.deadline, engine(data).grant(id)).await;
+    let grant = grant.map_err(|_| Undecided::Deadline)??;
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     Ok(grant)
@@ -118,8 +123,9 @@ async fn correct(
     correction: Correction,
     note: Note,
     data: &EngineData,
+    admission: Admission,
 ) -> Result<HttpResponse, ApiError> {
-    let outcome = data.correct(&grant, correction, note).await?;
+    let outcome = data.correct(admission, &grant, correction, note).await?;
     let (entry, mut response) = match outcome {
         Outcome::Entered(entry) => (entry, HttpResponse::Created()),
         Outcome::Repeated(entry) => (entry, HttpResponse::Ok()),

@@ -187,7 +187,8 @@ pub async fn adjust(
     let now = data.now();
     let adjustment = body.0.check(subject.0, key, &caller, now)?;
     let (subject, units) = (adjustment.subject.clone(), adjustment.units);
-    match data.adjust(&policy.0, adjustment).await? {
+    let admission = data.admit(&caller.key())?;
+    match data.adjust(admission, &policy.0, adjustment).await? {
         Outcome::Entered(entry) => Ok(HttpResponse::Created().json(EntryBody::from(&entry))),
         Outcome::Repeated(entry) => Ok(HttpResponse::Ok()
             .insert_header(("Idempotent-Replayed", "true"))

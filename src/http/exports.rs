@@ -79,7 +79,7 @@ pub struct ExportQuery {
     ),
 )]
 pub async fn export(
-    _caller: Caller<Auditor, InQuery>,
+    caller: Caller<Auditor, InQuery>,
     query: Query<ExportQuery>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
@@ -120,7 +120,7 @@ pub async fn export(
     };
     let filter = filter.check(&mut faults);
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
-    let pages = engine(&data).export(filter).await?;
+    let pages = engine(&data).export(&caller.key(), filter).await?;
     let name = format!("attachment; filename=\"grants.{}\"", format.extension());
     Ok(HttpResponse::Ok()
         .content_type(format.content_type())
