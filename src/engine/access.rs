@@ -45,6 +45,18 @@ impl Principal {
     }
 }
 
+/// What this instance says of a secret.
+#[derive(Debug)]
+pub enum SecretVerdict {
+    /// The key is valid now.
+    Valid(Principal),
+    /// It never was a secret, or its key is revoked.
+    Wrong,
+    /// No key that is known here, or one that has ended: another instance may have made it, or
+    /// given it another end.
+    Unknown,
+}
+
 /// The keys, by the hashes of their secrets.
 ///
 /// Hashes are compared in constant time (`blake3::Hash`'s `==`), and a look-up by hash tells
@@ -124,21 +136,25 @@ impl Access {
         Ok(added.then_some(secret))
     }
 
-    /// Whose secret it is, if that key is valid now.
-    pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Option<Principal> {
+    /// Whose secret it is, as far as this instance knows.
+    pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> SecretVerdict {
         let hash = blake3::hash(secret.as_bytes());
         if let Some((of_settings, principal)) = &self.of_settings
             && *of_settings == hash
         {
-            return Some(principal.clone());
+            return SecretVerdict::Valid(principal.clone());
         }
         if !is_whole(secret) {
-            return None;
+            return SecretVerdict::Wrong;
         }
-        let known = self.known.load();
-        let known = known.get(&hash)?;
-        let is_valid = known.key.rule.is_valid(now);
-        is_valid.then(|| known.principal.clone())
+        match self.known.load().get(&hash) {
+            Some(known) if known.key.rule.is_valid(now) => {
+                SecretVerdict::Valid(known.principal.clone())
+            }
+            // For good.
+            Some(known) if known.key.rule.revoked => SecretVerdict::Wrong,
+            Some(_) | None => SecretVerdict::Unknown,
+        }
     }
 
     /// Learns what changed up to a revision.

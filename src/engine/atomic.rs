@@ -89,9 +89,8 @@ impl Engine {
         let mut turns = Vec::new();
         let mut taken_on = Vec::with_capacity(claims.len());
         for (policy, claim) in claims {
-            let work = self
-                .known_policy(&policy)
-                .map(|policy| self.work(policy, claim));
+            let policy = self.policy_of_claim(&policy, came).await;
+            let work = policy.map(|policy| self.work(policy, claim));
             taken_on.push(work.and_then(|work| {
                 if let Some(key) = work.key {
                     let turn = self.keys_in_progress.begin(key);

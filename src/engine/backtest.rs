@@ -37,9 +37,7 @@ impl Engine {
         draft: Rule,
         range: DayRange,
     ) -> Result<Backtested, ListFailure> {
-        let Some(policy) = self.policies.get(&name, self.clock.now()) else {
-            return Err(ListFailure::UnknownPolicy(name));
-        };
+        let policy = self.listed_policy(&name).await?;
         let place = self.snapshots.try_take(caller);
         let place = place.ok_or(ListFailure::Overloaded)?;
         let ledger = self.ledger.clone();

@@ -35,14 +35,12 @@ impl Engine {
     ) -> Result<(Vec<PastChange>, Option<String>), ListFailure> {
         let list = format!("changes {query:?}");
         let identity = self.ledger.identity();
-        let policy = query
-            .policy
-            .map(|name| match self.policies.get(&name, self.clock.now()) {
-                Some(policy) => Ok(policy.id),
-                None => Err(ListFailure::UnknownPolicy(name)),
-            });
+        let policy = match &query.policy {
+            Some(name) => Some(self.listed_policy(name).await?.id),
+            None => None,
+        };
         let filter = HistoryFilter {
-            policy: policy.transpose()?,
+            policy,
             from: query.from.map(first_micros_from),
             to: query.to.map(first_micros_from),
             below: match cursor {

@@ -70,7 +70,7 @@ impl Engine {
         claim: Claim,
     ) -> Result<Outcome, ClaimFailure> {
         let came = Instant::now();
-        let result = self.decide_claim(admission, policy, claim).await;
+        let result = self.decide_claim(admission, policy, claim, came).await;
         self.metrics.claim_ended(&result, came);
         result
     }
@@ -80,8 +80,9 @@ impl Engine {
         admission: Admission,
         policy: &PolicyName,
         claim: Claim,
+        came: Instant,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(policy)?;
+        let policy = self.policy_of_claim(policy, came).await?;
         let mut work = self.work(policy, claim);
         let now = self.clock.now();
         if work.key.is_none()
@@ -147,7 +148,8 @@ impl Engine {
         policy: &PolicyName,
         claim: Claim,
     ) -> Result<Rehearsal, ClaimFailure> {
-        let policy = self.known_policy(policy)?;
+        let came = Instant::now();
+        let policy = self.policy_of_claim(policy, came).await?;
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }
@@ -179,8 +181,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn known_policy(&self, name: &PolicyName) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.policies.get(name, self.clock.now());
+    /// The policy of a claim or an adjustment that came at an instant. It may be archived: the
+    /// retry of a grant is told its grant.
+    pub(super) async fn policy_of_claim(
+        &self,
+        name: &PolicyName,
+        came: Instant,
+    ) -> Result<Arc<Policy>, ClaimFailure> {
+        let policy = self.usable_policy(name, came).await;
+        let policy = policy.map_err(Undecided::from)?;
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
@@ -268,7 +277,7 @@ impl Engine {
         policy: &PolicyName,
         subject: &Subject,
     ) -> Result<Option<Usage>, Failure> {
-        let policy = self.policies.get(policy, self.clock.now());
+        let policy = self.usable_policy(policy, Instant::now()).await?;
         let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use tokio::time::Instant;
 
 use super::claim::ClaimFailure;
 use super::edit::cut_page;
-use super::pending::Outcome;
+use super::pending::{Outcome, Undecided};
 use super::submit::Admission;
 use super::work::{Task, Work};
 use super::{Engine, Failure, ListFailure, cursor};
@@ -54,7 +55,9 @@ impl Engine {
         correction: Correction,
         note: Note,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(&grant.policy)?;
+        let policy = self.known_policy(&grant.policy, Instant::now()).await;
+        let policy = policy.map_err(Undecided::from)?;
+        let policy = policy.ok_or_else(|| ClaimFailure::UnknownPolicy(grant.policy.clone()))?;
         let entry = Arc::new(grant.entry.clone());
         let work = Work {
             policy,
@@ -84,7 +87,7 @@ impl Engine {
         policy: &PolicyName,
         adjustment: Adjustment,
     ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.known_policy(policy)?;
+        let policy = self.policy_of_claim(policy, Instant::now()).await?;
         // There is no adjustment to repeat.
         if policy.archived && adjustment.key.is_none() {
             return Ok(Outcome::Refused(policy, Refusal::Archived));
@@ -119,9 +122,7 @@ impl Engine {
     ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
         let identity = self.ledger.identity();
         let account = identity.account(&policy, subject);
-        if self.policies.get(&policy, self.clock.now()).is_none() {
-            return Err(ListFailure::UnknownPolicy(policy));
-        }
+        self.listed_policy(&policy).await?;
         let list = format!("entries of {}", account.0);
         let before = match cursor {
             Some(cursor) => u64::from_be_bytes(cursor::decode(identity, &list, cursor)?),

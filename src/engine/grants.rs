@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::edit::cut_page;
@@ -94,7 +94,7 @@ impl Engine {
     ) -> Result<GrantPage, ListFailure> {
         let list = query.describe();
         let identity = self.ledger.identity();
-        let mut filter = self.filter(&query)?;
+        let mut filter = self.filter(&query).await?;
         if let Some(cursor) = cursor {
             let position: [u8; 16] = cursor::decode(identity, &list, cursor)?;
             filter.to = filter.to.min(EntryId(Uuid::from_bytes(position)));
@@ -122,7 +122,7 @@ impl Engine {
         caller: &Arc<str>,
         query: GrantQuery,
     ) -> Result<mpsc::Receiver<Result<Vec<Grant>, LedgerError>>, ListFailure> {
-        let mut filter = self.filter(&query)?;
+        let mut filter = self.filter(&query).await?;
         let place = self.snapshots.try_take(caller);
         let place = place.ok_or(ListFailure::Overloaded)?;
         let engine = self.clone();
@@ -153,13 +153,24 @@ impl Engine {
         Ok(received)
     }
 
-    fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
+    /// The policy of a list, archived or not.
+    pub(super) async fn listed_policy(
+        &self,
+        name: &PolicyName,
+    ) -> Result<Arc<Policy>, ListFailure> {
+        let policy = self.known_policy(name, Instant::now()).await?;
+        policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
+    }
+
+    async fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
         let policies = match &query.policy {
-            None => self.policies.all(self.clock.now()),
-            Some(name) => match self.policies.get(name, self.clock.now()) {
-                Some(policy) => vec![policy],
-                None => return Err(ListFailure::UnknownPolicy(name.clone())),
-            },
+            Some(name) => vec![self.listed_policy(name).await?],
+            None if query.key.is_none() && query.subject.is_none() => Vec::new(),
+            None => {
+                // Of all policies: also of one that another instance made a moment ago.
+                self.learn_unknown(Instant::now()).await?;
+                self.policies.all(self.clock.now())
+            }
         };
         let identity = self.ledger.identity();
         let names = || policies.iter().map(|policy: &Arc<Policy>| &policy.name);

@@ -1,10 +1,8 @@
 //! Making, ending and revoking API keys, and reading them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::access::{first_version, generate_secret, hash};
@@ -12,10 +10,7 @@ use super::edit::cut_page;
 use super::{Engine, Failure, ListFailure, Precondition, cursor};
 use crate::domain::key::{Key, KeyRule};
 use crate::domain::policy::PolicyName;
-use crate::ledger::{KeyChange, LedgerError};
-
-/// How soon keys are read again after a failure.
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
+use crate::ledger::KeyChange;
 
 /// Why a key was not made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,29 +34,6 @@ pub enum KeyError {
 }
 
 impl Engine {
-    /// Sees to it that a key that was revoked a second ago is known to be, also at an instance
-    /// that was held up. While the ledger does not answer, what is known stands.
-    pub async fn know_keys(self: &Arc<Self>) {
-        if self.policies.are_fresh() || self.watch.ledger_is_silent() {
-            return;
-        }
-        let engine = self.clone();
-        // Whoever polls says what is wrong with the ledger, and claims find out by themselves.
-        drop(self.detached(async move { engine.freshen().await }).await);
-    }
-
-    /// Reads until all is fresh, or the ledger found silent: one failure, perhaps of a connection
-    /// that broke while the process was held up, is no silence.
-    async fn freshen(&self) {
-        let is_silent = || self.watch.ledger_is_silent();
-        while !self.policies.are_fresh() && !is_silent() {
-            match self.policies.freshen(&self.ledger, is_silent).await {
-                Ok(()) | Err(LedgerError::Corrupt(_)) => return,
-                Err(_) => sleep(READ_AGAIN_AFTER).await,
-            }
-        }
-    }
-
     /// Makes a key. Its secret is returned, and known to nobody else.
     ///
     /// # Errors

@@ -89,6 +89,7 @@ pub struct Metrics {
     drift: Gauge,
     ledger_alarms: Gauge,
     wrong_keys: Counter,
+    unknown_reads: Counter,
 }
 
 impl Default for Metrics {
@@ -112,6 +113,7 @@ impl Default for Metrics {
             drift: Gauge::default(),
             ledger_alarms: Gauge::default(),
             wrong_keys: Counter::default(),
+            unknown_reads: Counter::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -219,6 +221,11 @@ impl Metrics {
             "Requests with a key that is not valid",
             self.wrong_keys.clone(),
         );
+        registry.register(
+            "unknown_reads",
+            "Reads of the ledger for policies and keys that this instance did not know",
+            self.unknown_reads.clone(),
+        );
         registry
     }
 
@@ -298,6 +305,11 @@ impl Metrics {
         self.wrong_keys.inc();
     }
 
+    /// Notes a read of the ledger for what this instance did not know.
+    pub fn unknown_read(&self) {
+        self.unknown_reads.inc();
+    }
+
     /// Notes how far the clock is ahead of the ledger's.
     pub fn clock_offset(&self, seconds: f64) {
         self.clock_offset.set(seconds);
@@ -361,7 +373,7 @@ fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Undecided::Clock => "clock",
             Undecided::Ending => "ending",
             Undecided::Unseen => "unseen",
-            Undecided::Ledger(_) => "failed",
+            Undecided::Silent | Undecided::Ledger(_) => "failed",
         },
     }
 }

@@ -33,6 +33,7 @@ mod reconcile;
 mod settle;
 mod submit;
 mod totals;
+mod unknown;
 mod walk;
 mod windows;
 mod work;
@@ -141,14 +142,23 @@ pub enum BuildError {
 }
 
 /// A use case's failure that is not the caller's.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     /// The ledger could not be used.
     #[error("the ledger failed")]
-    Ledger(#[from] LedgerError),
+    Ledger(#[from] Arc<LedgerError>),
+    /// The ledger does not answer, and only it can tell.
+    #[error("the ledger does not answer")]
+    Silent,
     /// The instance is ending, or the work ended abruptly.
     #[error("the work was interrupted")]
     Interrupted,
+}
+
+impl From<LedgerError> for Failure {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(Arc::new(error))
+    }
 }
 
 /// What callers share.
@@ -301,11 +311,6 @@ impl Engine {
         added.map_err(BuildError::Read)
     }
 
-    /// Whose secret it is, if that key is valid now.
-    pub fn authenticate(&self, secret: &str) -> Option<Principal> {
-        self.access.authenticate(secret, self.clock.now())
-    }
-
     /// Whether there are counters, answering or not.
     pub fn has_counters(&self) -> bool {
         self.counters.is_some()
@@ -356,7 +361,7 @@ impl Engine {
     /// Runs work that ends the same way whether or not anybody still listens: a handler's
     /// future is dropped when its client goes away, and a transaction must not be.
     fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         work: W,
     ) -> impl Future<Output = Result<T, Failure>> + use<T, W> {
         let work = tracing::Instrument::in_current_span(work);

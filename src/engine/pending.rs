@@ -7,6 +7,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::Failure;
 use super::places::Place;
 use super::work::Work;
 use crate::domain::account::Refusal;
@@ -53,9 +54,22 @@ pub enum Undecided {
     /// It is denied, unless a grant with its key waits in a queue that cannot be seen.
     #[error("grants that wait for the ledger cannot be seen")]
     Unseen,
+    /// The ledger does not answer, and only it can tell whether there is such a policy.
+    #[error("the ledger does not answer")]
+    Silent,
     /// The ledger cannot be used.
     #[error("the ledger cannot decide")]
     Ledger(#[source] Arc<LedgerError>),
+}
+
+impl From<Failure> for Undecided {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Ledger(error) => Self::Ledger(error),
+            Failure::Silent => Self::Silent,
+            Failure::Interrupted => Self::Ending,
+        }
+    }
 }
 
 /// A claim or correction under way, and who waits for its answer.

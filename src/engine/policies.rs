@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::access::Access;
 use crate::domain::account::instant_after;
@@ -20,6 +20,9 @@ use crate::ledger::{Ledger, LedgerError};
 
 /// How long a change may take to hold everywhere.
 pub const FRESH: Duration = Duration::from_secs(1);
+/// The least time between the beginnings of two reads for what is not known: unknown names and
+/// keys, however many come, cost the ledger 50 reads a second.
+const READS_APART: Duration = Duration::from_millis(20);
 
 /// Every policy's versions that are or may come into force, archived ones too, and every
 /// account's override.
@@ -58,8 +61,11 @@ struct KnownOverride {
 struct Progress {
     /// All changes up to this one are known.
     revision: u64,
-    /// When the ledger was last asked.
+    /// When the last read that succeeded began.
     as_of: Instant,
+    /// When the last read for what is not known began, and why it failed; `None` once another
+    /// read succeeded.
+    failed: Option<(Instant, Arc<LedgerError>)>,
 }
 
 impl Policies {
@@ -75,6 +81,7 @@ impl Policies {
             progress: Mutex::new(Progress {
                 revision: 0,
                 as_of: Instant::now(),
+                failed: None,
             }),
             refreshing: tokio::sync::Mutex::new(()),
         };
@@ -200,6 +207,48 @@ impl Policies {
         }
     }
 
+    /// Learns all that was committed before an instant: sees to it that a read that began after
+    /// it has ended. One read serves all who wait for it. `note` is called before each read.
+    ///
+    /// # Errors
+    /// Why that read failed.
+    pub async fn learn_all_before(
+        &self,
+        instant: Instant,
+        ledger: &Ledger,
+        note: impl Fn(),
+    ) -> Result<(), Arc<LedgerError>> {
+        loop {
+            let one_at_a_time = self.refreshing.lock().await;
+            let (as_of, failed) = {
+                let progress = self.progress();
+                (progress.as_of, progress.failed.clone())
+            };
+            if as_of >= instant {
+                return Ok(());
+            }
+            let mut last = as_of;
+            if let Some((began_at, error)) = failed {
+                if began_at >= instant {
+                    return Err(error);
+                }
+                last = began_at;
+            }
+            let began_at = Instant::now();
+            if began_at < last + READS_APART {
+                drop(one_at_a_time);
+                sleep_until(last + READS_APART).await;
+                continue;
+            }
+            note();
+            let read = self.read(ledger).await.map_err(Arc::new);
+            if let Err(error) = &read {
+                self.progress().failed = Some((began_at, error.clone()));
+            }
+            return read;
+        }
+    }
+
     async fn read(&self, ledger: &Ledger) -> Result<(), LedgerError> {
         let as_of = Instant::now();
         let known = self.progress().revision;
@@ -214,7 +263,11 @@ impl Policies {
             self.learn_overrides(overrides, Some(revision));
             self.learn(policies);
         }
-        *self.progress() = Progress { revision, as_of };
+        *self.progress() = Progress {
+            revision,
+            as_of,
+            failed: None,
+        };
         Ok(())
     }
 

@@ -6,16 +6,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::http::header;
 use actix_web::web::{Data, Query};
-use actix_web::{FromRequest, HttpRequest};
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
+use super::credentials::Authenticated;
 use super::error::ApiError;
 use super::extract::decoded;
 use super::server::ServeOptions;
 use crate::domain::key::Role;
 use crate::domain::policy::PolicyName;
-use crate::engine::{Engine, Principal};
+use crate::engine::Principal;
 
 /// Whoever sent the request, by a valid key whose role `W` names. A key that is confined to
 /// policies reaches no further than these, in the way that `P` tells.
@@ -199,18 +199,12 @@ fn authorise<W: Wanted, P: Place>(request: &HttpRequest) -> Result<Principal, Ap
 }
 
 fn authenticate(request: &HttpRequest) -> Result<Principal, ApiError> {
-    let engine = request.app_data::<Data<Engine>>();
-    let engine = engine.ok_or(ApiError::Unauthorized)?;
-    let secret = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, secret)| secret.trim())
-        .filter(|secret| !secret.is_empty());
-    let secret = secret.ok_or(ApiError::Unauthorized)?;
-    engine.authenticate(secret).ok_or(ApiError::WrongKey)
+    match request.extensions().get::<Authenticated>() {
+        None => Err(ApiError::Unauthorized),
+        Some(Authenticated(Ok(None))) => Err(ApiError::WrongKey),
+        Some(Authenticated(Ok(Some(principal)))) => Ok(principal.clone()),
+        Some(Authenticated(Err(failure))) => Err(failure.clone().into()),
+    }
 }
 
 /// Whoever may read the metrics: any key, or nobody in particular where they are open.

@@ -1,28 +1,32 @@
-//! What goes before and after the check of a key: fresh knowledge, and slow answers to wrong keys.
+//! Whose key a request carries, and slow answers to wrong keys.
 
-use actix_web::Error;
-use actix_web::ResponseError;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header;
+use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
+use actix_web::{Error, HttpMessage, ResponseError};
 use tokio::time::sleep;
 
 use super::error::ApiError;
-use super::extract::engine;
-use crate::engine::{Engine, WrongKeyAnswer};
+use crate::engine::{Engine, Failure, Principal, WrongKeyAnswer};
 
-/// Lets nobody in by a key that was revoked a while ago, and slows down whoever sends wrong keys
-/// again and again. Both wait here, where no other part of the request can overtake them.
+/// Whose key a request carries: `None` for a wrong one. A request without a key has no such
+/// extension.
+#[derive(Clone)]
+pub struct Authenticated(pub Result<Option<Principal>, Failure>);
+
+/// Finds out whose key a request carries, once, and slows down anyone who sends wrong keys again
+/// and again. Both wait here, where no other part of the request can overtake them.
 pub async fn oversee(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    if request.headers().contains_key(header::AUTHORIZATION)
+    if let Some(secret) = bearer_secret(request.headers())
         && let Some(data) = request.app_data::<Data<Engine>>()
     {
-        engine(data).know_keys().await;
+        let authenticated = Authenticated(data.authenticate(secret).await);
+        request.extensions_mut().insert(authenticated);
     }
     let response = next.call(request).await?;
     let error = response.response().error();
@@ -40,4 +44,11 @@ pub async fn oversee(
         }
     }
     Ok(response.map_into_left_body())
+}
+
+fn bearer_secret(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let secret = secret.trim();
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
+    is_bearer.then_some(secret)
 }

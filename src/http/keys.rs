@@ -183,8 +183,8 @@ fn parse_end(text: &str) -> Result<DateTime<Utc>, String> {
 
 /// Make a key.
 ///
-/// Its secret is in the answer, and nowhere else: only a hash of it is kept. The key works here
-/// at once, and everywhere within a second.
+/// Its secret is in the answer, and nowhere else: only a hash of it is kept. The key works for the
+/// next request, at every instance.
 ///
 /// Roles: `admin`.
 #[utoipa::path(

@@ -266,10 +266,11 @@ pub struct PutQuery {
 
 /// Create, replace or revive a policy.
 ///
-/// A change holds for the very next claim at the instance that took it, and everywhere within
-/// a second; with `effective` it holds everywhere from the same instant on. Every change makes
-/// a new version; a policy that is so already is left as it is. Of the versions whose time has
-/// come the highest is in force. Without `If-Match` the last writer wins.
+/// A new or revived policy is known to every instance for the next request. A change holds for the
+/// very next claim at the instance that took it, and everywhere within a second; with `effective`
+/// it holds everywhere from the same instant on. Every change makes a new version; a policy that is
+/// so already is left as it is. Of the versions whose time has come the highest is in force. Without
+/// `If-Match` the last writer wins.
 ///
 /// Roles: `admin`.
 #[utoipa::path(

@@ -8,5 +8,6 @@ mod guesses;
 mod histories;
 mod keys;
 mod mixed;
+mod newcomers;
 mod overrides;
 mod schedules;
