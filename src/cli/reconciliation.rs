@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::ReconcileArgs;
 use super::client::{call, request, text};
@@ -14,13 +15,23 @@ const WRONG: u8 = 4;
 
 /// The longest that a reconciliation may take. A large ledger takes its time.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often it is asked whether it has ended.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Reconciles, and prints the report.
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
-    let request = request(&args.server, Method::POST, "/v1/reconciliations")?
-        .timeout(TIMEOUT)
+    let begin = request(&args.server, Method::POST, "/v1/reconciliations")?
         .json(&json!({ "apply": args.apply }));
-    let report = call(request).await?;
+    let mut report = call(begin).await?;
+    let deadline = Instant::now() + TIMEOUT;
+    while report["finished_at"].is_null() {
+        let path = format!("/v1/reconciliations/{}", text(&report["id"]));
+        if Instant::now() > deadline {
+            anyhow::bail!("the reconciliation has not ended in a day: see GET {path}");
+        }
+        sleep(ASK_EVERY).await;
+        report = call(request(&args.server, Method::GET, &path)?).await?;
+    }
     if args.server.json {
         println!("{report:#}");
     } else {

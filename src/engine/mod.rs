@@ -92,7 +92,7 @@ use wrong_keys::WrongKeys;
 /// Transactions of claims at once: one on SQLite, which has one writer.
 const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
-/// Edits at once, and what admins alone read.
+/// Edits at once.
 const EDITS_MOST: usize = 8;
 
 /// What an engine is built from.
@@ -166,7 +166,7 @@ impl From<LedgerError> for Failure {
 pub enum Share {
     /// What is read from the ledger.
     Reads,
-    /// What admins change, and what they alone read.
+    /// What admins change.
     Edits,
 }
 
@@ -321,14 +321,14 @@ impl Engine {
         self.clock.now()
     }
 
-    /// A place among the reads, or among the edits, of a caller that came just now; `None` when
-    /// it has none within the time that it may take.
-    pub async fn place(&self, share: Share, caller: &Arc<str>) -> Option<Place> {
+    /// A place among the reads, or among the edits; `None` when its caller has too many until a
+    /// deadline.
+    pub async fn place(&self, share: Share, caller: &Arc<str>, deadline: Instant) -> Option<Place> {
         let places = match share {
             Share::Reads => &self.reads,
             Share::Edits => &self.edits,
         };
-        places.take(caller, Instant::now() + self.answer_time).await
+        places.take(caller, deadline).await
     }
 
     /// The longest that anything but a claim may take to be answered.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::access::new_id;
@@ -156,8 +156,8 @@ impl Reconciler {
 }
 
 impl Engine {
-    /// Reconciles, and returns the report with the differences that it keeps. Goes on whether
-    /// or not its client does.
+    /// Reconciles, and returns the report with the differences that it keeps. A report without
+    /// an end is still under way: it goes on whether or not its client waits.
     ///
     /// # Errors
     /// [`ReconcileFailure`].
@@ -169,17 +169,22 @@ impl Engine {
         let reconciler = self.reconciler.clone();
         let place = reconciler.place.clone().try_acquire_owned();
         let place: OwnedSemaphorePermit = place.map_err(|_| ReconcileFailure::InProgress)?;
-        let work = async move {
-            let _place = place;
-            let started = reconciler.start(Some(requested_by.as_ref().to_owned()), apply);
-            let ledger = &reconciler.ledger;
-            ledger.begin_reconciliation(&started, None).await?;
-            reconciler.reconcile(&started).await?;
-            let report = ledger.reconciliation(started.id).await?;
-            report.ok_or_else(|| LedgerError::Corrupt("a report is gone".to_owned()))
+        let started = reconciler.start(Some(requested_by.as_ref().to_owned()), apply);
+        let id = started.id;
+        let begin = async move {
+            let begun = reconciler.ledger.begin_reconciliation(&started, None).await;
+            begun.map(|_| (reconciler, started, place))
         };
-        let report = self.detached(work).await?;
-        Ok(report.map_err(Failure::from)?)
+        let (reconciler, started, place) = self.detached(begin).await?.map_err(Failure::from)?;
+        let run = async move {
+            let _place = place;
+            reconciler.reconcile(&started).await
+        };
+        if let Ok(ended) = timeout(self.answer_time / 2, self.detached(run)).await {
+            ended?.map_err(Failure::from)?;
+        }
+        let gone = || Failure::from(LedgerError::Corrupt("a report is gone".to_owned()));
+        Ok(self.reconciliation(id).await?.ok_or_else(gone)?)
     }
 
     /// One report, with the differences that it keeps.

@@ -118,9 +118,18 @@ pub enum ApiError {
     /// The service cannot do it just now.
     #[error("the service cannot do this right now; try again")]
     Unavailable(#[source] Failure),
-    /// Too much of this is under way.
+    /// Too many exports and backtests are under way.
     #[error("too many exports and backtests are under way; try again")]
     Overloaded,
+    /// Too many of the caller's requests are under way.
+    #[error("too many requests with this key wait for their answers; try again")]
+    TooManyAtOnce,
+    /// The answer took too long.
+    #[error(
+        "the answer took too long: ask for less, or try again; what was to be changed may be \
+         changed, so read it first"
+    )]
+    TooSlow,
 }
 
 /// A part of a request that is invalid, and why.
@@ -228,7 +237,7 @@ impl ApiError {
     pub fn is_overload(&self) -> bool {
         matches!(
             self,
-            Self::Overloaded | Self::Undecided(Undecided::Overloaded)
+            Self::Overloaded | Self::TooManyAtOnce | Self::Undecided(Undecided::Overloaded)
         )
     }
 
@@ -278,7 +287,9 @@ impl ApiError {
             Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
             Self::Denied(_) => ("quota-exceeded", "Quota exceeded"),
             Self::Undecided(_) => ("undecided", "Undecided"),
-            Self::Unavailable(_) | Self::Overloaded => ("unavailable", "Unavailable"),
+            Self::Unavailable(_) | Self::Overloaded | Self::TooManyAtOnce | Self::TooSlow => {
+                ("unavailable", "Unavailable")
+            }
         }
     }
 }
@@ -307,9 +318,11 @@ impl ResponseError for ApiError {
             Self::FailedDependency => StatusCode::FAILED_DEPENDENCY,
             Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
-            Self::Undecided(_) | Self::Unavailable(_) | Self::Overloaded => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Undecided(_)
+            | Self::Unavailable(_)
+            | Self::Overloaded
+            | Self::TooManyAtOnce
+            | Self::TooSlow => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -341,7 +354,9 @@ impl ResponseError for ApiError {
             | Self::ReconciliationInProgress
             | Self::Undecided(_)
             | Self::Unavailable(_)
-            | Self::Overloaded => {
+            | Self::Overloaded
+            | Self::TooManyAtOnce
+            | Self::TooSlow => {
                 headers.insert(header::RETRY_AFTER, RETRY_SOON_SECONDS.into());
             }
             Self::PreconditionFailed(Some(version)) => {

@@ -200,8 +200,9 @@ impl From<&Figures> for WindowFigures {
 /// Compare the counters with the ledger, and the ledger with itself.
 ///
 /// Each counter in Redis is compared with its account's last line, and each account's totals
-/// with the sums of its entries, while claims go on. It may take a while, and goes on also when
-/// the client leaves: the report is in the list. One at a time an instance.
+/// with the sums of its entries, while claims go on. One that takes longer than the answer may
+/// goes on, also when the client leaves: read its report where `Location` says. One at a time an
+/// instance.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -209,6 +210,9 @@ impl From<&Figures> for WindowFigures {
     request_body = ReconciliationBody,
     responses(
         (status = 201, description = "Done: the report.", body = ReconciliationAnswer, headers(
+            ("Location" = String, description = "Where the report is kept."),
+        )),
+        (status = 202, description = "Under way: the report without its end.", body = ReconciliationAnswer, headers(
             ("Location" = String, description = "Where the report is kept."),
         )),
         (status = 409, description = "`reconciliation-in-progress`: this instance is at another one.", body = super::error::Problem, content_type = "application/problem+json"),
@@ -221,9 +225,13 @@ pub async fn post(
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
     let report = engine(&data).reconcile(body.0.apply, caller.key()).await?;
+    let mut response = match report.0.finished {
+        Some(_) => HttpResponse::Created(),
+        None => HttpResponse::Accepted(),
+    };
     let answer = ReconciliationAnswer::from(report);
     let location = format!("/v1/reconciliations/{}", answer.report.id);
-    Ok(HttpResponse::Created()
+    Ok(response
         .insert_header((header::LOCATION, location))
         .json(answer))
 }

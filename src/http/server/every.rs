@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::middleware::Next;
 use actix_web::web::Bytes;
 use actix_web::{Error, HttpRequest};
+use pin_project_lite::pin_project;
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -22,34 +23,34 @@ use crate::chain::Chain;
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LENGTH_MOST: usize = 64;
 
-/// A body that keeps something until it is written or given up.
-pub struct Kept<K> {
-    body: BoxBody,
-    _kept: K,
-}
-
-impl<K> Kept<K> {
-    /// Keeps something with a body.
-    pub fn with(body: impl MessageBody + 'static, kept: K) -> Self {
-        Self {
-            body: body.boxed(),
-            _kept: kept,
-        }
+pin_project! {
+    /// A body that keeps something until it is written or given up.
+    pub struct Kept<B, K> {
+        #[pin]
+        body: B,
+        kept: K,
     }
 }
 
-impl<K: Unpin> MessageBody for Kept<K> {
-    type Error = Box<dyn std::error::Error>;
+impl<B, K> Kept<B, K> {
+    /// Keeps something with a body.
+    pub fn with(body: B, kept: K) -> Self {
+        Self { body, kept }
+    }
+}
+
+impl<B: MessageBody, K> MessageBody for Kept<B, K> {
+    type Error = B::Error;
 
     fn size(&self) -> BodySize {
         self.body.size()
     }
 
     fn poll_next(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(context)
+        self.project().body.poll_next(context)
     }
 }
 

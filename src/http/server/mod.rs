@@ -1,7 +1,9 @@
 //! How the application serves: connections, and what holds for every request.
 
 mod application;
+mod bounds;
 mod connection;
 mod every;
 
 pub use application::{Application, ServeError, ServeOptions};
+pub use bounds::{Bounded, keep};

@@ -208,7 +208,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::key`].
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        let mut connection = self.edits.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         last_version(&mut connection, id).await
     }
 
@@ -220,7 +220,7 @@ impl Store {
         ))
         .bind(before)
         .bind(i64::from(limit))
-        .fetch_all(&self.edits)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(KeyRow::decode).collect()
     }

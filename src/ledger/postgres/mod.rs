@@ -35,7 +35,7 @@ static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
 const CLAIM_CONNECTIONS: u32 = 6;
 /// Connections for turns at accounts, each held for as long as a turn.
 const TURN_CONNECTIONS: u32 = 4;
-/// Connections for edits, and for what admins alone read.
+/// Connections for edits.
 const EDIT_CONNECTIONS: u32 = 3;
 /// Connections for the instance's own work: reconciliations.
 const OWN_CONNECTIONS: u32 = 2;

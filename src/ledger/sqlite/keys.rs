@@ -214,7 +214,7 @@ impl Store {
 
     /// See [`crate::ledger::Ledger::key`].
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
-        let mut connection = self.own.acquire().await?;
+        let mut connection = self.reads.acquire().await?;
         last_version(&mut connection, id).await
     }
 
@@ -226,7 +226,7 @@ impl Store {
         ))
         .bind(before)
         .bind(limit)
-        .fetch_all(&self.own)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter().map(KeyRow::decode).collect()
     }

@@ -1,0 +1,110 @@
+//! What a request may take: time, and a place among those of its caller. The table of URLs says
+//! which bounds hold where.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::body::{EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::middleware::Next;
+use actix_web::web::Data;
+use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
+use tokio::time::{Instant, timeout_at};
+
+use super::super::credentials::Authenticated;
+use super::super::error::ApiError;
+use super::every::Kept;
+use crate::engine::{Engine, Place, Share};
+
+/// Which bounds hold for a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounded {
+    /// Claims and corrections: each has a place among those under way, and a deadline
+    /// (`engine/submit.rs`).
+    Claims,
+    /// What is read, and what is changed: each has a place, and the answer its time. The place
+    /// is held until the answer is written, so that slow readers cost little memory.
+    Asked,
+    /// Exports and backtests have places of their own (`engine/grants.rs`), and more time until
+    /// the answer begins.
+    Long,
+    /// What costs the ledger nothing.
+    Open,
+}
+
+/// How many times the time of an answer a long one may take until it begins.
+const LONG_TIMES: u32 = 30;
+
+impl Bounded {
+    /// The share that a place is taken of.
+    fn share(self, method: &Method) -> Option<Share> {
+        match self {
+            Self::Asked if method.is_safe() => Some(Share::Reads),
+            Self::Asked => Some(Share::Edits),
+            Self::Claims | Self::Long | Self::Open => None,
+        }
+    }
+
+    fn time(self, answer_time: Duration) -> Option<Duration> {
+        match self {
+            Self::Asked => Some(answer_time),
+            Self::Long => Some(answer_time * LONG_TIMES),
+            Self::Claims | Self::Open => None,
+        }
+    }
+}
+
+/// Answers within the bounds, or with 503. Work that has begun goes on to its end: an edit may
+/// be done though its answer says that it took too long.
+pub async fn keep(
+    bounded: Bounded,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let engine = request.app_data::<Data<Engine>>().cloned();
+    let caller = caller(&request);
+    // Nobody is let in without a valid key.
+    let (Some(engine), Some(caller)) = (engine, caller) else {
+        let response = next.call(request).await?;
+        return Ok(answered(response, None));
+    };
+    let deadline = bounded.time(engine.answer_time());
+    let deadline = deadline.map(|time| Instant::now() + time);
+    let handled = request.request().clone();
+    let place = match bounded.share(request.method()).zip(deadline) {
+        None => None,
+        Some((share, deadline)) => match engine.place(share, &caller, deadline).await {
+            Some(place) => Some(place),
+            None => return Ok(refused(handled, &ApiError::TooManyAtOnce)),
+        },
+    };
+    let response = match deadline {
+        None => next.call(request).await?,
+        Some(deadline) => match timeout_at(deadline, next.call(request)).await {
+            Ok(response) => response?,
+            Err(_) => return Ok(refused(handled, &ApiError::TooSlow)),
+        },
+    };
+    Ok(answered(response, place))
+}
+
+/// The answer keeps its place until it is written.
+fn answered<B: MessageBody>(
+    response: ServiceResponse<B>,
+    place: Option<Place>,
+) -> ServiceResponse<EitherBody<Kept<B, Option<Place>>>> {
+    let response = response.map_body(|_, body| Kept::with(body, place));
+    response.map_into_left_body()
+}
+
+fn caller(request: &ServiceRequest) -> Option<Arc<str>> {
+    match request.extensions().get::<Authenticated>() {
+        Some(Authenticated(Ok(Some(principal)))) => Some(principal.key.clone()),
+        _ => None,
+    }
+}
+
+fn refused<B>(request: HttpRequest, error: &ApiError) -> ServiceResponse<EitherBody<B>> {
+    ServiceResponse::new(request, error.error_response()).map_into_right_body()
+}
