@@ -224,7 +224,8 @@ impl Engine {
         let ledger_options = LedgerOptions {
             url: options.database_url,
             claim_timeout: options.claim_deadline * 3 / 4,
-            query_timeout: options.answer_time,
+            // The answer comes first, and says what to do.
+            query_timeout: options.answer_time + Duration::from_secs(1),
         };
         let ledger = Ledger::open(&ledger_options, clock.now()).await?;
         let counters = match &options.redis_url {

@@ -137,7 +137,9 @@ impl State {
     /// Takes places for a caller, if it may have them.
     fn take(&mut self, caller: &Arc<str>, count: usize) -> Option<()> {
         let held = self.callers.get(caller).map_or(0, |holder| holder.held);
-        if held + count > self.free {
+        // As if they were taken one by one.
+        let last = count.saturating_sub(1);
+        if held + last >= self.free.saturating_sub(last) {
             return None;
         }
         self.free -= count;
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(take_all(&places, &desk).len(), 2);
         assert_eq!(places.taken(), 9);
         drop(of_shop);
-        assert_eq!(take_all(&places, &desk).len(), 4);
+        assert_eq!(take_all(&places, &desk).len(), 5);
     }
 
     #[test]
@@ -234,7 +236,7 @@ mod tests {
         let of_shop = places.try_take_many(&shop, 3);
         assert!(of_shop.is_some());
         assert!(places.try_take_many(&shop, 2).is_none());
-        assert!(places.try_take_many(&app, 3).is_none());
+        assert!(places.try_take_many(&app, 4).is_none());
         assert_eq!(places.taken(), 3);
         drop(of_shop);
         // More than it could ever have are as many as it can have.

@@ -253,3 +253,28 @@ fn encode_ids(ids: impl Iterator<Item = Uuid>) -> String {
     let ids: Vec<String> = ids.map(|id| id.simple().to_string()).collect();
     serde_json::to_string(&ids).expect("texts are JSON")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would go on for ever.
+    #[tokio::test]
+    async fn what_takes_too_long_is_ended() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        limit(&mut connection, Duration::from_millis(50))
+            .await
+            .unwrap();
+        let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                       SELECT MAX(i) FROM n";
+        let ended = sqlx::query(endless).execute(&mut connection).await;
+        assert!(ended.is_err());
+        limit(&mut connection, Duration::from_secs(60))
+            .await
+            .unwrap();
+        sqlx::query("SELECT 1")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
+}

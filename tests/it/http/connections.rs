@@ -7,9 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perdiem::http::ServeOptions;
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::tempfile;
 
-use crate::support::app::{App, Ground, KEY, Stack, serve_options};
+use crate::support::app::{Answer, App, Ground, KEY, Stack, serve_options};
+use crate::support::process::Process;
 
 /// Longer than any bound of these tests, and than a loaded machine takes.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -201,4 +204,104 @@ async fn an_answer_that_nobody_reads_is_given_up() {
     while (&stream).write_all(request.as_bytes()).is_ok() {
         assert!(Instant::now() < deadline, "the connection goes on");
     }
+}
+
+/// What arrives while the process is stopped has arrived in time, whatever its bounds: a whole
+/// request on a new connection, one on an old connection, and the rest of one that had begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_waits_for_nobody() {
+    let ground = Ground::new(Stack::Sqlite);
+    let settings = [
+        ("PERDIEM_REQUEST_SECONDS", "1"),
+        ("PERDIEM_IDLE_SECONDS", "1"),
+    ];
+    let process = Process::start(&ground.database_url, &settings);
+    let body = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
+    let put = process.request(Method::PUT, "/v1/policies/benefit");
+    assert_eq!(Answer::of(put.json(&body)).await.status, 201);
+    let address = process.url.trim_start_matches("http://").to_owned();
+    let connect = || {
+        let stream = TcpStream::connect(&address).expect("a connection");
+        stream
+            .set_read_timeout(Some(DEADLINE))
+            .expect("a time limit");
+        stream
+    };
+    let body = r#"{"subject": "member-42"}"#;
+    let head = format!(
+        "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\
+         Authorization: Bearer {KEY}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    // Long enough that every bound would be over, were it time that counts.
+    let stopped_for = Duration::from_secs(3);
+
+    let begun = connect();
+    (&begun).write_all(head.as_bytes()).expect("sent");
+    let waiting = connect();
+    (&waiting).write_all(&head.as_bytes()[..20]).expect("sent");
+    process.pause();
+    let stopped_at = Instant::now();
+    let new = connect();
+    (&new)
+        .write_all((head.clone() + body).as_bytes())
+        .expect("sent");
+    (&begun).write_all(body.as_bytes()).expect("sent");
+    let rest = head[20..].to_owned() + body;
+    (&waiting).write_all(rest.as_bytes()).expect("sent");
+    while stopped_at.elapsed() < stopped_for {
+        thread::sleep(Duration::from_millis(20));
+    }
+    process.resume();
+    for stream in [&begun, &waiting, &new] {
+        let answer = read_to_end(stream);
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+}
+
+/// Its readers stop; it does not take its whole drain time to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ending_process_waits_for_no_reader_that_stopped() {
+    let ground = Ground::new(Stack::Sqlite);
+    let settings = [
+        ("PERDIEM_STALL_SECONDS", "1"),
+        ("PERDIEM_DRAIN_SECONDS", "600"),
+    ];
+    let mut process = Process::start(&ground.database_url, &settings);
+    let address = process.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let request = "GET /openapi.yaml HTTP/1.1\r\nHost: here\r\n\r\n".repeat(200);
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("a head");
+    process.terminate();
+    assert!(process.wait().success());
+}
+
+/// Requests that are no HTTP, as many as come in, do not fill the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_does_not_fill_the_log() {
+    let ground = Ground::new(Stack::Sqlite);
+    let mut log = tempfile().expect("a file");
+    let into = log.try_clone().expect("a file");
+    let process = Process::try_start_logging(&ground.database_url, &[], into);
+    let process = process.expect("it starts");
+    let address = process.url.trim_start_matches("http://").to_owned();
+    let began = Instant::now();
+    for _ in 0..500 {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        stream
+            .set_read_timeout(Some(DEADLINE))
+            .expect("a time limit");
+        stream.write_all(b"nonsense\r\n\r\n").expect("sent");
+        let answer = read_to_end(&stream);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    let seconds = began.elapsed().as_secs() + 2;
+    drop(process);
+    let mut text = String::new();
+    std::io::Seek::rewind(&mut log).expect("a file");
+    log.read_to_string(&mut text).expect("a log");
+    let lines = text.matches("stream error").count() as u64;
+    assert!(lines <= 10 * seconds, "{lines} in {seconds} s");
 }

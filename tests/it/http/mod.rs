@@ -23,6 +23,7 @@ mod replays;
 mod request_id;
 mod routes;
 mod schedules;
+mod shares;
 mod usage;
 mod windows;
 

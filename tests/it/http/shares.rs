@@ -1,0 +1,276 @@
+//! Every request has a deadline, and every caller a share: nobody is held up by others.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use perdiem::http::ServeOptions;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::direct::Direct;
+use super::exports::copy_grant;
+use super::keys::{make_role, with};
+use super::{CLAIMS, problem};
+use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_options};
+use crate::support::desk::on_every_store;
+
+/// Longer than anything here may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A policy under which a member may have as much as a test wants.
+async fn wide(app: &App) {
+    let rule = json!({
+        "time_zone": "UTC", "limits": [{ "max": 1_000_000, "per": "year" }], "reason": "a test",
+    });
+    let answer = app.put_policy("benefit", rule).await;
+    assert!(answer.status.is_success(), "{answer:?}");
+}
+
+async fn hold(app: &App) -> String {
+    let body = json!({ "subject": "member-42", "hold_seconds": 3600 });
+    app.claim_body(body, None).await.grant_id()
+}
+
+/// An answer, which comes while what holds it up is still so.
+async fn answer(request: RequestBuilder) -> Answer {
+    let answer = timeout(DEADLINE, Answer::of(request)).await;
+    answer.expect("an answer within its deadline")
+}
+
+/// While somebody locks the entries, every request is answered: 503 where it needs them. Edits
+/// and keys do not, however many reversals wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_waits_for_a_lock_for_long() {
+    let ground = Ground::new(Stack::Postgres);
+    let app = App::start_with(&ground, |options| {
+        options.claim_deadline = Duration::from_secs(1);
+        options.answer_time = Duration::from_secs(2);
+    })
+    .await;
+    wide(&app).await;
+    let grant = hold(&app).await;
+    let key = make_role(&app, "claim", None).await;
+    let mut locker = Direct::to(&ground).await;
+    locker.execute("BEGIN", "").await;
+    let lock = "LOCK TABLE entries IN ACCESS EXCLUSIVE MODE";
+    locker.execute(lock, "").await;
+
+    let reversal = format!("/v1/grants/{grant}/reversal");
+    let reverse = || {
+        let request = with(&app, &key.secret, Method::POST, &reversal);
+        answer(request.json(&json!({ "reason": "a test" })))
+    };
+    let waiting = join_all((0..20).map(|_| reverse()));
+    let others = async {
+        let of_keys = app.get("/v1/keys").await;
+        let edit = app.put_policy(
+            "other",
+            json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] }),
+        );
+        let edit = edit.await;
+        let revoked = super::keys::revoke(&app, KEY, &key.id).await;
+        [of_keys, edit, revoked]
+    };
+    let (reversed, others) = tokio::join!(waiting, others);
+    for other in others {
+        assert!(other.status.is_success(), "{other:?}");
+    }
+    for reversed in reversed {
+        // One that came after the revocation is no caller any more.
+        let status = reversed.status.as_u16();
+        assert!([503, 401].contains(&status), "{reversed:?}");
+    }
+    let confirmation = format!("/v1/grants/{grant}/confirmation");
+    let claim = json!({ "subject": "member-42" });
+    let account = "/v1/policies/benefit/subjects/member-42";
+    for request in [
+        app.request(Method::POST, CLAIMS).json(&claim),
+        app.request(Method::POST, CLAIMS)
+            .json(&json!({ "subject": "member-42", "dry_run": true })),
+        app.request(Method::POST, &reversal)
+            .json(&json!({ "reason": "a test" })),
+        app.request(Method::POST, &confirmation),
+        app.request(Method::GET, &format!("/v1/grants/{grant}")),
+        app.request(Method::GET, "/v1/grants"),
+        app.request(Method::GET, account),
+        app.request(Method::GET, &format!("{account}/entries")),
+        app.request(Method::POST, &format!("{account}/adjustments"))
+            .json(&json!({ "units": 1, "reason": "a test" })),
+    ] {
+        let answer = answer(request).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert_eq!(answer.header("Retry-After"), Some("1"), "{answer:?}");
+    }
+    locker.execute("ROLLBACK", "").await;
+    let reversed = app.reverse(&grant, "a test").await;
+    assert!(reversed.status.is_success(), "{reversed:?}");
+}
+
+on_every_store!(a_list_that_takes_too_long_is_given_up);
+
+async fn a_list_that_takes_too_long_is_given_up(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start_with(&ground, |options| {
+        options.answer_time = Duration::from_millis(1);
+    })
+    .await;
+    // The first edits may take longer than that: they are done nevertheless.
+    eventually("there is a policy", || async {
+        let rule = json!({
+            "time_zone": "UTC", "limits": [{ "max": 1_000_000, "per": "year" }], "reason": "a test",
+        });
+        app.put_policy("benefit", rule).await;
+        app.claim("member-42", None).await.status == 201
+    })
+    .await;
+    copy_grant(&ground, 2, 30_000, false).await;
+    let list = app.get("/v1/grants?limit=1000").await;
+    let problem = problem(&list, 503, "unavailable");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.contains("ask for less"), "{detail}");
+}
+
+/// Reads a head, and no more.
+fn unread(app: &App, secret: &str, path: &str) -> TcpStream {
+    let address = app.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {secret}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("a head");
+    stream
+}
+
+async fn with_much_to_read(stack: Stack, change: impl FnOnce(&mut ServeOptions)) -> App {
+    let ground = Ground::new(stack);
+    let mut serve = serve_options();
+    change(&mut serve);
+    let app = App::try_serve(&ground, serve, |options| {
+        options.answer_time = Duration::from_secs(2);
+    });
+    let app = app.await.expect("the application starts");
+    wide(&app).await;
+    let metadata = json!({ "padding": "x".repeat(4000) });
+    let body = json!({ "subject": "member-42", "metadata": metadata });
+    assert_eq!(app.claim_body(body, None).await.status, 201);
+    copy_grant(&ground, 2, 8000, false).await;
+    app
+}
+
+on_every_store!(readers_that_stop_take_no_more_than_their_share);
+
+/// Neither of exports nor of lists; and what they hold is free once they are given up.
+async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
+    let app = with_much_to_read(stack, |_| {}).await;
+    let auditor = make_role(&app, "audit", None).await;
+    let export = "/v1/grants/export?format=ndjson";
+    let ask = |path: &'static str| answer(with(&app, &auditor.secret, Method::GET, path));
+
+    let stalled = [export; 2].map(|path| unread(&app, &auditor.secret, path));
+    let refused = ask(export).await;
+    problem(&refused, 503, "unavailable");
+    let others = app.get("/v1/grants/export?format=csv&from=2999-01-01T00:00:00Z");
+    assert_eq!(others.await.status, 200);
+    drop(stalled);
+    eventually("an export has a place again", || async {
+        let few = "/v1/grants/export?format=csv&from=2999-01-01T00:00:00Z";
+        ask(few).await.status == 200
+    })
+    .await;
+
+    let list = "/v1/grants?limit=1000";
+    let stalled = [list; 4].map(|path| unread(&app, &auditor.secret, path));
+    let refused = ask("/v1/grants?limit=1").await;
+    problem(&refused, 503, "unavailable");
+    assert_eq!(app.get("/v1/grants?limit=1").await.status, 200);
+    drop(stalled);
+    eventually("a list has a place again", || async {
+        ask("/v1/grants?limit=1").await.status == 200
+    })
+    .await;
+}
+
+/// Readers that stop are given up by themselves, and hold up nobody's end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_stop_are_given_up() {
+    let app = with_much_to_read(Stack::Postgres, |serve| {
+        serve.stall_time = Duration::from_millis(300);
+    })
+    .await;
+    let export = "/v1/grants/export?format=ndjson";
+    let _stalled = [export; 2].map(|path| unread(&app, KEY, path));
+    eventually("an export has a place again", || async {
+        let few = "/v1/grants/export?format=csv&from=2999-01-01T00:00:00Z";
+        app.get(few).await.status == 200
+    })
+    .await;
+}
+
+/// Batches under one key, as many as it can, do not deny another key its claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_noisy_key_does_not_starve_another() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start_with(&ground, |options| {
+        options.claims_most = 64;
+        options.claim_deadline = Duration::from_secs(2);
+    });
+    let app = Arc::new(app.await);
+    wide(&app).await;
+    let noisy = make_role(&app, "claim", None).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let batch: Vec<_> = (0..1000)
+        .map(|member| json!({ "policy": "benefit", "subject": format!("member-{member}") }))
+        .collect();
+    let batch = json!({ "claims": batch });
+    let noise = (0..4).map(|_| {
+        let (app, noisy) = (app.clone(), noisy.clone());
+        let (is_over, batch) = (is_over.clone(), batch.clone());
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                let request = with(&app, &noisy.secret, Method::POST, "/v1/claims");
+                let answer = Answer::of(request.json(&batch)).await;
+                assert_eq!(answer.status, 200, "{answer:?}");
+            }
+        })
+    });
+    let noise: Vec<_> = noise.collect();
+    eventually("the noisy key has its share", || async {
+        let metrics = app.get("/metrics").await.text;
+        metrics.contains("\nperdiem_claims_under_way 32\n")
+    })
+    .await;
+    for _ in 0..40 {
+        let answer = app.claim("member-42", None).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for noise in noise {
+        noise.await.expect("it ends");
+    }
+}
+
+/// A batch is larger than its key's share: its claims are taken on in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_takes_places_piece_by_piece() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start_with(&ground, |options| options.claims_most = 8).await;
+    wide(&app).await;
+    let claims: Vec<_> = (0..300)
+        .map(|member| json!({ "policy": "benefit", "subject": format!("member-{member}") }))
+        .collect();
+    let request = app.request(Method::POST, "/v1/claims");
+    let answer = Answer::of(request.json(&json!({ "claims": claims }))).await;
+    let answer = answer.json();
+    let items = answer["items"].as_array().expect("items");
+    assert_eq!(items.len(), 300);
+    for (member, item) in items.iter().enumerate() {
+        assert_eq!(item["status"], 201, "{item}");
+        assert_eq!(item["grant"]["subject"], format!("member-{member}"));
+    }
+}
