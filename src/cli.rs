@@ -374,7 +374,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before anything that a supervisor might want to end.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let application = Application::build(args.serve_options(), args.engine_options()).await?;
+    let engine = args.engine_options();
+    let _lock = Ledger::lock(&engine.database_url)?;
+    let application = Application::build(args.serve_options(), engine).await?;
     welcome(&application);
     let stop = async {
         tokio::select! {
@@ -414,6 +416,7 @@ async fn migrate(args: DatabaseArgs) -> anyhow::Result<ExitCode> {
         claim_timeout: std::time::Duration::from_secs(30),
         query_timeout: std::time::Duration::from_secs(30),
     };
+    let _lock = Ledger::lock(&options.url)?;
     let ledger = Ledger::open(&options, Clock::system().now()).await?;
     println!("the ledger on {} is up to date", ledger.store_name());
     ledger.close().await;

@@ -63,9 +63,15 @@ pub enum OpenError {
     /// The URL has the right scheme and cannot be read.
     #[error("DATABASE_URL cannot be read: {0}")]
     InvalidUrl(String),
-    /// A ledger in memory would lose what it granted.
+    /// A ledger without a file would lose what it granted.
     #[error("a SQLite ledger needs a file: write DATABASE_URL=sqlite:perdiem.db")]
-    InMemory,
+    NoFile,
+    /// Another process has the ledger's file.
+    #[error(
+        "cannot open the ledger at {0}: another perdiem uses it, and a SQLite ledger is for one \
+         process: end that one first, or put the ledger on PostgreSQL for both"
+    )]
+    InUse(String),
     /// The store does not answer or cannot be read.
     #[error("cannot open the ledger at {place}: {reason}; {remedy}")]
     Unreadable {

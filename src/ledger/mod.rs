@@ -6,6 +6,7 @@
 mod changes;
 mod connections;
 mod error;
+mod file;
 mod history;
 mod keys;
 mod postgres;
@@ -17,6 +18,7 @@ mod sqlite;
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -38,6 +40,8 @@ pub use error::{LedgerError, OpenError};
 pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
+
+use file::LedgerFile;
 
 /// How many reads there are at once for those who ask.
 pub const READS_MOST: u32 = 8;
@@ -230,6 +234,18 @@ impl Ledger {
             }
             "sqlite" => Ok(Self::Sqlite(sqlite::Store::open(options, now).await?)),
             _ => Err(OpenError::UnknownUrl),
+        }
+    }
+
+    /// Keeps a ledger on SQLite for this process: no other one gets it while what is returned
+    /// lives. PostgreSQL is for many, and needs nothing.
+    ///
+    /// # Errors
+    /// [`OpenError`], each with what to do.
+    pub fn lock(url: &str) -> Result<Option<File>, OpenError> {
+        match url.split_once(':') {
+            Some(("sqlite", _)) => Ok(Some(LedgerFile::of(url)?.lock()?)),
+            Some(_) | None => Ok(None),
         }
     }
 

@@ -21,29 +21,29 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const SECRET: &str = "hunter2-is-secret";
 
 /// A process of the binary. It is killed when this is dropped.
-struct Process {
+pub struct Process {
     child: Child,
     output: Arc<Mutex<Output>>,
     readers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default, Clone)]
-struct Output {
-    stdout: String,
-    stderr: String,
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
 }
 
 /// How a process ended.
 #[derive(Debug)]
-struct Ended {
-    status: ExitStatus,
-    stdout: String,
-    stderr: String,
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl Process {
     /// Starts the binary in a folder, with no settings but these.
-    fn start(folder: &Path, args: &[&str], settings: &[(&str, &str)]) -> Self {
+    pub fn start(folder: &Path, args: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
         for (name, _) in std::env::vars() {
             if name.starts_with("PERDIEM_") || name.ends_with("_URL") || name.contains("_proxy") {
@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// A server on a free port, and its URL once it listens.
-    fn serve(folder: &Path, settings: &[(&str, &str)]) -> (Self, String) {
+    pub fn serve(folder: &Path, settings: &[(&str, &str)]) -> (Self, String) {
         let process = Self::start(folder, &["serve", "--bind", "127.0.0.1:0"], settings);
         let line = process.wait_for(|output| {
             let lines = output.stdout.lines();
@@ -86,7 +86,7 @@ impl Process {
         (process, url.expect("a URL").to_owned())
     }
 
-    fn output(&self) -> Output {
+    pub fn output(&self) -> Output {
         self.output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +95,7 @@ impl Process {
 
     /// Waits until something can be found in its output.
     #[track_caller]
-    fn wait_for<T>(&self, find: impl Fn(&Output) -> Option<T>) -> T {
+    pub fn wait_for<T>(&self, find: impl Fn(&Output) -> Option<T>) -> T {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let output = self.output();
@@ -108,7 +108,7 @@ impl Process {
     }
 
     /// Asks it to end, as a supervisor does.
-    fn terminate(&self) {
+    pub fn terminate(&self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("sh")
             .args(["-c", "kill -TERM \"$0\"", &pid])
@@ -118,7 +118,7 @@ impl Process {
 
     /// Waits for its end.
     #[track_caller]
-    fn ended(mut self) -> Ended {
+    pub fn ended(mut self) -> Ended {
         let deadline = Instant::now() + DEADLINE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
@@ -166,18 +166,18 @@ fn read_to(
     })
 }
 
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-fn run(args: &[&str], settings: &[(&str, &str)]) -> Ended {
+pub fn run(args: &[&str], settings: &[(&str, &str)]) -> Ended {
     let folder = folder();
     Process::start(folder.path(), args, settings).ended()
 }
 
 /// The one line that a command says before it fails.
 #[track_caller]
-fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
+pub fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
     let ended = run(args, settings);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert_eq!(ended.stdout, "", "{ended:?}");
@@ -198,7 +198,7 @@ fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
 
 /// What a server says that cannot start with these settings.
 #[track_caller]
-fn start_fault(settings: &[(&str, &str)], words: &[&str]) {
+pub fn start_fault(settings: &[(&str, &str)], words: &[&str]) {
     let mut all = vec![("PERDIEM_BIND", "127.0.0.1:0"), ("PERDIEM_ADMIN_KEY", KEY)];
     all.extend_from_slice(settings);
     let line = fault(&["serve"], &all);
@@ -207,7 +207,7 @@ fn start_fault(settings: &[(&str, &str)], words: &[&str]) {
     }
 }
 
-fn sqlite_url(path: &Path) -> String {
+pub fn sqlite_url(path: &Path) -> String {
     format!("sqlite:{}", path.display())
 }
 
@@ -221,7 +221,7 @@ async fn sqlite(path: &Path, sql: &str) {
     connection.close().await.expect("the end of the connection");
 }
 
-fn migrate(url: &str) {
+pub fn migrate(url: &str) {
     let ended = run(&["migrate"], &[("DATABASE_URL", url)]);
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
 }
@@ -240,7 +240,10 @@ fn a_sqlite_file_that_cannot_be_read_is_told() {
         &["no/such/folder", "DATABASE_URL", "exists"],
     );
     let is_folder = sqlite_url(folder.path());
-    start_fault(&[("DATABASE_URL", &is_folder)], &["DATABASE_URL"]);
+    start_fault(
+        &[("DATABASE_URL", &is_folder)],
+        &["it is a folder", "DATABASE_URL"],
+    );
     let path = folder.path().join("letter.txt");
     std::fs::write(&path, "Dear Sir or Madam, ".repeat(100)).expect("a file");
     let letter = sqlite_url(&path);
@@ -363,6 +366,9 @@ fn a_database_url_that_says_nothing_is_told() {
     let bad_port = format!("postgres://perdiem:{SECRET}@db:port/perdiem");
     start_fault(&[("DATABASE_URL", &bad_port)], &["DATABASE_URL"]);
     for url in [
+        "sqlite:",
+        "sqlite://",
+        "sqlite:?mode=rwc",
         "sqlite::memory:",
         "sqlite://:memory:",
         "sqlite:file:a?mode=memory&cache=shared",

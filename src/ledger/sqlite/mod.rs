@@ -22,6 +22,7 @@ use sqlx::{Connection, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use super::connections::Connections;
+use super::file::LedgerFile;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
@@ -58,16 +59,15 @@ pub struct Store {
 impl Store {
     /// See [`super::Ledger::open`].
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+        let file = LedgerFile::of(&options.url)?;
+        file.make()?;
         let base = SqliteConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(options.claim_timeout);
-        let place = base.get_filename().display().to_string();
-        if options.url.contains(":memory:") || options.url.contains("mode=memory") {
-            return Err(OpenError::InMemory);
-        }
+        let place = file.place().to_owned();
         let failed = |source: LedgerError| OpenError::Failed {
             place: place.clone(),
             source,
@@ -76,16 +76,16 @@ impl Store {
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
         let mut opening = connect(&patient)
             .await
-            .map_err(|error| unreadable(&place, &error))?;
+            .map_err(|error| file.unreadable(error))?;
         // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
         // open a new file at once one would fail.
         let mut transaction = opening
             .begin_with("BEGIN IMMEDIATE")
             .await
-            .map_err(|error| unreadable(&place, &error))?;
+            .map_err(|error| file.unreadable(error))?;
         let (applied, has_tables) = survey(&mut transaction)
             .await
-            .map_err(|error| unreadable(&place, &error))?;
+            .map_err(|error| file.unreadable(error))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         MIGRATOR
             .run_direct(None, &mut *transaction, false)
@@ -100,6 +100,7 @@ impl Store {
             .close()
             .await
             .map_err(|error| failed(error.into()))?;
+        file.tell_of_others();
         let writing = base
             .clone()
             .pragma("temp_store", "MEMORY")
@@ -188,15 +189,6 @@ fn is_busy(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.and_then(|code| code.parse::<i32>().ok())
         .is_some_and(|code| code & 0xff == 5)
-}
-
-fn unreadable(place: &str, error: &sqlx::Error) -> OpenError {
-    OpenError::Unreadable {
-        place: place.to_owned(),
-        reason: error.to_string(),
-        remedy: "name a file that perdiem made, or a new one in a folder that exists and that \
-                 it may write to, in DATABASE_URL",
-    }
 }
 
 /// The migrations that the database has seen, and whether it holds other tables.

@@ -1,0 +1,80 @@
+//! The files of a ledger on SQLite: whose they are, and that one process at a time uses them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::cli::{Process, fault, folder, migrate, sqlite_url};
+
+const FILES: [&str; 3] = ["perdiem.db", "perdiem.db-wal", "perdiem.db-shm"];
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("a file").mode() & 0o777
+}
+
+#[test]
+fn the_files_of_a_new_ledger_are_their_owners_alone() {
+    let folder = folder();
+    let (_server, _) = Process::serve(folder.path(), &[]);
+    for name in FILES {
+        assert_eq!(mode(&folder.path().join(name)), 0o600, "{name}");
+    }
+}
+
+#[test]
+fn a_new_ledger_behind_a_link_is_its_owners_alone() {
+    let folder = folder();
+    let (target, link) = (folder.path().join("disk"), folder.path().join("link.db"));
+    fs::create_dir(&target).expect("a folder");
+    symlink("disk/perdiem.db", &link).expect("a link");
+    migrate(&sqlite_url(&link));
+    assert_eq!(mode(&target.join("perdiem.db")), 0o600);
+}
+
+/// Somebody may have chosen it: a group that makes backups, say.
+#[test]
+fn the_mode_of_a_file_that_exists_is_left_and_told() {
+    let folder = folder();
+    let path = folder.path().join("perdiem.db");
+    migrate(&sqlite_url(&path));
+    for (chosen, is_told) in [(0o640, false), (0o644, true)] {
+        fs::set_permissions(&path, Permissions::from_mode(chosen)).expect("a mode");
+        let (server, _) = Process::serve(folder.path(), &[]);
+        for name in FILES {
+            assert_eq!(mode(&folder.path().join(name)), chosen, "{name}");
+        }
+        server.terminate();
+        let ended = server.ended();
+        assert_eq!(ended.stderr.contains("chmod 600"), is_told, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_second_process_on_a_file_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("perdiem.db");
+    let link = folder.path().join("link.db");
+    symlink("perdiem.db", &link).expect("a link");
+    let (server, _) = Process::serve(folder.path(), &[]);
+    let roundabout = folder.path().join("../").join(
+        path.strip_prefix(folder.path().parent().expect("a parent"))
+            .expect("a path below"),
+    );
+    for other in [&path, &link, &roundabout] {
+        let url = sqlite_url(other);
+        let settings = [
+            ("DATABASE_URL", url.as_str()),
+            ("PERDIEM_BIND", "127.0.0.1:0"),
+        ];
+        for command in ["serve", "migrate"] {
+            let line = fault(&[command], &settings);
+            for word in ["perdiem.db", "another perdiem uses it", "end that one"] {
+                assert!(line.contains(word), "{word}: {line}");
+            }
+        }
+    }
+    // As the kernel does, however a process ends.
+    drop(server);
+    migrate(&sqlite_url(&path));
+    let (_server, _) = Process::serve(folder.path(), &[]);
+}
