@@ -78,24 +78,10 @@ impl Access {
     /// Reads the keys.
     ///
     /// # Errors
-    /// [`BuildError::WeakAdminKey`] or [`BuildError::Read`].
+    /// [`BuildError::WeakAdminKey`], [`BuildError::UnfitAdminKey`] or [`BuildError::Read`].
     pub async fn open(ledger: &Ledger, admin_key: Option<&str>) -> Result<Arc<Self>, BuildError> {
-        let of_settings = match admin_key {
-            None => None,
-            Some(secret) if secret.chars().count() < SECRET_LEAST => {
-                return Err(BuildError::WeakAdminKey);
-            }
-            Some(secret) => {
-                let principal = Principal {
-                    key: KEY_OF_SETTINGS.into(),
-                    role: Role::Admin,
-                    policies: None,
-                };
-                Some((blake3::hash(secret.as_bytes()), principal))
-            }
-        };
         let access = Self {
-            of_settings,
+            of_settings: admin_key.map(key_of_settings).transpose()?,
             known: ArcSwap::default(),
             revision: AtomicU64::new(0),
         };
@@ -203,6 +189,23 @@ impl Known {
         };
         Self { key, principal }
     }
+}
+
+/// The key from the settings: the hash of its secret, and who uses it.
+fn key_of_settings(secret: &str) -> Result<(blake3::Hash, Principal), BuildError> {
+    let secret = secret.trim();
+    if secret.chars().count() < SECRET_LEAST {
+        return Err(BuildError::WeakAdminKey);
+    }
+    if !secret.chars().all(|character| character.is_ascii_graphic()) {
+        return Err(BuildError::UnfitAdminKey);
+    }
+    let principal = Principal {
+        key: KEY_OF_SETTINGS.into(),
+        role: Role::Admin,
+        policies: None,
+    };
+    Ok((blake3::hash(secret.as_bytes()), principal))
 }
 
 /// A new key.

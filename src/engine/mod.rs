@@ -139,6 +139,13 @@ pub enum BuildError {
         access::SECRET_LEAST
     )]
     WeakAdminKey,
+    /// No client could send the admin key in a header.
+    #[error(
+        "PERDIEM_ADMIN_KEY has a blank, a control character or a letter outside of ASCII in it, \
+         which no Authorization header carries: write another one, such as the output of \
+         `openssl rand -hex 24`"
+    )]
+    UnfitAdminKey,
 }
 
 /// A use case's failure that is not the caller's.

@@ -431,6 +431,31 @@ fn a_weak_key_is_told() {
 }
 
 #[test]
+fn a_key_that_no_header_carries_is_told() {
+    for key in [
+        "hunter2-is-secret indeed",
+        "hunter2-is-secret\tindeed",
+        "hunter2-is-secret\nindeed",
+        "hunter2-is-sécret-indeed",
+    ] {
+        start_fault(
+            &[("PERDIEM_ADMIN_KEY", key)],
+            &["PERDIEM_ADMIN_KEY", "blank", "openssl rand -hex 24"],
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blanks_around_the_admin_key_are_none_of_it() {
+    let folder = folder();
+    let key = format!("  {KEY}\r\n");
+    let (server, url) = Process::serve(folder.path(), &[("PERDIEM_ADMIN_KEY", &key)]);
+    let list = client().get(format!("{url}/v1/policies")).bearer_auth(KEY);
+    assert_eq!(Answer::of(list).await.status, StatusCode::OK);
+    drop(server);
+}
+
+#[test]
 fn a_filter_of_logs_that_cannot_be_read_is_told() {
     start_fault(&[("PERDIEM_LOG", "perdiem=loud")], &["PERDIEM_LOG", "info"]);
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::servers;
 
 /// The key that every test application accepts.
-pub const KEY: &str = "an admin key for the tests";
+pub const KEY: &str = "the-admin-key-of-the-tests";
 
 /// The present of tests that stop the clock: 11:04 in Shanghai.
 pub const NOON: &str = "2026-11-21T03:04:05.678901Z";
