@@ -397,9 +397,13 @@ fn welcome(application: &Application) {
     match application.new_secret() {
         Some(secret) => {
             println!("admin key, shown this once: {secret}");
-            println!("try:");
             println!(
-                "  curl -X PUT {url}/v1/policies/benefit -H 'Authorization: Bearer {secret}' \
+                "try, in another terminal, and paste the key when the first line waits for it:"
+            );
+            // What is read is in no shell's history.
+            println!("  read -rs PERDIEM_KEY && export PERDIEM_KEY");
+            println!(
+                "  curl -X PUT {url}/v1/policies/benefit -H \"Authorization: Bearer $PERDIEM_KEY\" \
                  -d '{{\"time_zone\": \"GMT+8\", \"limits\": [{{\"max\": 3, \"per\": \"day\"}}]}}'"
             );
         }
