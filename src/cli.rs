@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::config::{DatabaseArgs, ServeArgs};
+use crate::config::{DatabaseArgs, ServeArgs, read_secret};
 use crate::http::{Application, specification_yaml};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::telemetry;
@@ -79,8 +79,18 @@ struct ServerArgs {
     url: String,
 
     /// An API key
-    #[arg(long, env = "PERDIEM_KEY", hide_env_values = true)]
-    key: String,
+    #[arg(
+        long,
+        env = "PERDIEM_KEY",
+        hide_env_values = true,
+        required_unless_present = "key_file",
+        conflicts_with = "key_file"
+    )]
+    key: Option<String>,
+
+    /// A file with an API key
+    #[arg(long, env = "PERDIEM_KEY_FILE", value_name = "FILE", value_parser = read_secret)]
+    key_file: Option<String>,
 
     /// Print the server's JSON
     #[arg(long)]
@@ -416,7 +426,7 @@ fn welcome(application: &Application) {
 
 async fn migrate(args: DatabaseArgs) -> anyhow::Result<ExitCode> {
     let options = LedgerOptions {
-        url: args.database_url,
+        url: args.url().to_owned(),
         claim_timeout: std::time::Duration::from_secs(30),
         query_timeout: std::time::Duration::from_secs(30),
     };

@@ -1,5 +1,7 @@
-//! The settings: each is a flag and an environment variable of the same name.
+//! The settings: each is a flag and an environment variable of the same name. One that holds a
+//! secret can also name a file that it stands in.
 
+use std::fs;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -17,9 +19,14 @@ pub struct DatabaseArgs {
         long,
         env = "DATABASE_URL",
         hide_env_values = true,
-        default_value = "sqlite:perdiem.db"
+        default_value = "sqlite:perdiem.db",
+        conflicts_with = "database_url_file"
     )]
-    pub database_url: String,
+    database_url: String,
+
+    /// A file with the ledger's URL
+    #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", value_parser = read_secret)]
+    database_url_file: Option<String>,
 }
 
 /// How to serve.
@@ -31,8 +38,17 @@ pub struct ServeArgs {
 
     /// The counters: redis://, redis+sentinel:// or redis+cluster://, with rediss for TLS; without
     /// it the ledger decides alone
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        conflicts_with = "redis_url_file"
+    )]
     pub redis_url: Option<String>,
+
+    /// A file with the counters' URL
+    #[arg(long, env = "REDIS_URL_FILE", value_name = "FILE", value_parser = read_secret)]
+    pub redis_url_file: Option<String>,
 
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
@@ -40,8 +56,17 @@ pub struct ServeArgs {
 
     /// An admin key to accept from the start. Without it, and with no key in the database, the
     /// first start makes one and prints it once
-    #[arg(long, env = "PERDIEM_ADMIN_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "PERDIEM_ADMIN_KEY",
+        hide_env_values = true,
+        conflicts_with = "admin_key_file"
+    )]
     pub admin_key: Option<String>,
+
+    /// A file with the admin key
+    #[arg(long, env = "PERDIEM_ADMIN_KEY_FILE", value_name = "FILE", value_parser = read_secret)]
+    pub admin_key_file: Option<String>,
 
     /// The longest that a claim may take, in milliseconds
     #[arg(long, env = "PERDIEM_CLAIM_DEADLINE_MS", default_value_t = 2000,
@@ -128,15 +153,39 @@ pub enum LogFormat {
     Json,
 }
 
+/// Reads a secret from a file. The newline that editors write at its end is none of it.
+///
+/// # Errors
+/// Why there is no secret in the file.
+pub fn read_secret(path: &str) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    let secret = text.strip_suffix('\n').unwrap_or(&text);
+    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+    match secret.is_empty() {
+        true => Err("it is empty: write the secret into it".to_owned()),
+        false => Ok(secret.to_owned()),
+    }
+}
+
+impl DatabaseArgs {
+    /// Where the ledger is.
+    pub fn url(&self) -> &str {
+        self.database_url_file
+            .as_ref()
+            .unwrap_or(&self.database_url)
+    }
+}
+
 impl ServeArgs {
     /// What the engine is built from, on the machine's clock.
     pub fn engine_options(&self) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
         let reconcile_every = Duration::from_secs(self.reconcile_every_seconds.into());
+        let either = |file: &Option<String>, given: &Option<String>| file.clone().or(given.clone());
         EngineOptions {
-            database_url: self.database.database_url.clone(),
-            redis_url: self.redis_url.clone(),
-            admin_key: self.admin_key.clone(),
+            database_url: self.database.url().to_owned(),
+            redis_url: either(&self.redis_url_file, &self.redis_url),
+            admin_key: either(&self.admin_key_file, &self.admin_key),
             claim_deadline: Duration::from_millis(self.claim_deadline_ms),
             answer_time: Duration::from_secs(self.answer_seconds),
             redis_timeout: Duration::from_millis(self.redis_timeout_ms),

@@ -182,7 +182,9 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
-    Ok(client.request(method, url).bearer_auth(&server.key))
+    let key = server.key_file.as_ref().or(server.key.as_ref());
+    let key = key.expect("one of the two is required");
+    Ok(client.request(method, url).bearer_auth(key))
 }
 
 pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {

@@ -11,6 +11,7 @@ mod cli_apply;
 mod cli_changes;
 mod cli_corrections;
 mod cli_overrides;
+mod cli_secrets;
 mod cli_sqlite;
 mod concurrency;
 mod counter;
