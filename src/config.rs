@@ -8,6 +8,7 @@ use chrono::TimeDelta;
 use clap::{Args, ValueEnum};
 
 use crate::clock::Clock;
+use crate::counter::RedisAccess;
 use crate::engine::EngineOptions;
 use crate::http::ServeOptions;
 
@@ -49,6 +50,28 @@ pub struct ServeArgs {
     /// A file with the counters' URL
     #[arg(long, env = "REDIS_URL_FILE", value_name = "FILE", value_parser = read_secret)]
     pub redis_url_file: Option<String>,
+
+    /// A file with the certificates (PEM) that rediss trusts in the place of the public authorities
+    #[arg(long, env = "REDIS_CA_FILE", value_name = "FILE", value_parser = read_secret)]
+    pub redis_ca_file: Option<String>,
+
+    /// Who the sentinels are asked as, where they know users
+    #[arg(long, env = "REDIS_SENTINEL_USER")]
+    pub redis_sentinel_user: Option<String>,
+
+    /// The sentinels' own password; the one in the URL is the primary's
+    #[arg(
+        long,
+        env = "REDIS_SENTINEL_PASSWORD",
+        hide_env_values = true,
+        conflicts_with = "redis_sentinel_password_file"
+    )]
+    pub redis_sentinel_password: Option<String>,
+
+    /// A file with the sentinels' own password
+    #[arg(long, env = "REDIS_SENTINEL_PASSWORD_FILE", value_name = "FILE",
+        value_parser = read_secret)]
+    pub redis_sentinel_password_file: Option<String>,
 
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
@@ -185,6 +208,14 @@ impl ServeArgs {
         EngineOptions {
             database_url: self.database.url().to_owned(),
             redis_url: either(&self.redis_url_file, &self.redis_url),
+            redis_access: RedisAccess {
+                ca: self.redis_ca_file.clone(),
+                sentinel_user: self.redis_sentinel_user.clone(),
+                sentinel_password: either(
+                    &self.redis_sentinel_password_file,
+                    &self.redis_sentinel_password,
+                ),
+            },
             admin_key: either(&self.admin_key_file, &self.admin_key),
             claim_deadline: Duration::from_millis(self.claim_deadline_ms),
             answer_time: Duration::from_secs(self.answer_seconds),

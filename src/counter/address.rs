@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use redis::cluster::ClusterClient;
 use redis::io::tcp::TcpSettings;
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    TlsCertificates, TlsMode,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
 
 use super::breaker::CounterError;
@@ -18,21 +21,112 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the cluster's client sends a command, when slots move or a node goes.
 const CLUSTER_ATTEMPTS: u32 = 3;
 
+/// What it takes to use a Redis that its URL does not say.
+#[derive(Debug, Clone, Default)]
+pub struct RedisAccess {
+    /// The certificates, in PEM, of the authority that is trusted in the place of the public ones.
+    pub ca: Option<String>,
+    /// Who the sentinels are asked as.
+    pub sentinel_user: Option<String>,
+    /// The sentinels' own password.
+    pub sentinel_password: Option<String>,
+}
+
+impl RedisAccess {
+    /// What rediss trusts, where that is not the public authorities.
+    fn certificates(&self) -> Option<TlsCertificates> {
+        let root_cert = Some(self.ca.clone()?.into_bytes());
+        Some(TlsCertificates {
+            client_tls: None,
+            root_cert,
+        })
+    }
+
+    /// Refuses what this URL makes no use of: its owner takes something for safe that is not.
+    fn check(&self, parts: &Parts) -> Result<(), CounterError> {
+        if let Some(ca) = &self.ca {
+            if parts.node_scheme != "rediss" {
+                return Err(CounterError::Ca(
+                    "REDIS_URL is without TLS: begin it with rediss",
+                ));
+            }
+            let mut certificates = CertificateDer::pem_slice_iter(ca.as_bytes());
+            if !matches!(certificates.next(), Some(Ok(_))) {
+                return Err(CounterError::Ca(
+                    "it has no certificate: name a file with the authority's, in PEM",
+                ));
+            }
+        }
+        if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
+            return Err(CounterError::SentinelUser);
+        }
+        if self.sentinel_password.is_some() && !parts.scheme.ends_with("+sentinel") {
+            return Err(CounterError::SentinelPassword);
+        }
+        Ok(())
+    }
+}
+
 /// What `REDIS_URL` names.
 pub enum Address {
     /// One server.
     Node(Client),
     /// The primary that sentinels know by a name.
-    Sentinel {
-        /// The sentinels.
-        sentinels: Vec<ConnectionInfo>,
-        /// What they call the primary.
-        name: String,
-        /// How to connect to it.
-        node: Box<SentinelNodeConnectionInfo>,
-    },
+    Sentinel(Box<Sentinels>),
     /// The nodes of a Redis Cluster.
     Cluster(Box<ClusterClient>),
+}
+
+/// Sentinels, and the primary that they know by a name.
+pub struct Sentinels {
+    places: Vec<ConnectionAddr>,
+    name: String,
+    /// The user, the password and the database are the primary's.
+    primary: ConnectionInfo,
+    is_encrypted: bool,
+    access: RedisAccess,
+}
+
+impl Sentinels {
+    /// One that has asked nobody yet: a client looks the primary up only once.
+    fn client(&self) -> Result<SentinelClient, RedisError> {
+        let places = self.places.iter().cloned();
+        let primary = self.primary.redis_settings();
+        let mut client =
+            SentinelClientBuilder::new(places, &self.name, SentinelServerType::Master)?
+                .set_client_to_redis_tcp_settings(tcp_settings())
+                .set_client_to_redis_db(primary.db())
+                .set_client_to_redis_protocol(primary.protocol())
+                .set_client_to_sentinel_tcp_settings(tcp_settings());
+        if let Some(user) = primary.username() {
+            client = client.set_client_to_redis_username(user);
+        }
+        if let Some(password) = primary.password() {
+            client = client.set_client_to_redis_password(password);
+        }
+        if let Some(user) = &self.access.sentinel_user {
+            client = client.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = &self.access.sentinel_password {
+            client = client.set_client_to_sentinel_password(password);
+        }
+        if self.is_encrypted {
+            client = client.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        if let Some(certificates) = self.access.certificates() {
+            client = client
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_certificates(certificates);
+        }
+        client.build()
+    }
+
+    /// The primary, as they say now.
+    async fn primary(&self) -> Result<Client, RedisError> {
+        let mut client = self.client()?;
+        let looking = timeout(CONNECT_TIMEOUT, client.async_get_client());
+        looking.await.map_err(|_| silence())?
+    }
 }
 
 /// A URL, taken apart: `redis+sentinel://user:password@host:port,host:port/path`.
@@ -76,51 +170,61 @@ impl Address {
     /// Reads a URL. `timeout` bounds what a connection's calls may take.
     ///
     /// # Errors
-    /// [`CounterError::Url`].
-    pub fn parse(url: &str, timeout: Duration) -> Result<Self, CounterError> {
+    /// [`CounterError`].
+    pub fn parse(url: &str, access: &RedisAccess, timeout: Duration) -> Result<Self, CounterError> {
         let parts = Parts::of(url)?;
+        access.check(&parts)?;
         match parts.scheme {
-            "redis+sentinel" | "rediss+sentinel" => {
-                let (name, database) = parts.path.split_once('/').unwrap_or((parts.path, ""));
-                if name.is_empty() {
-                    let detail = "it does not say what the sentinels call the primary";
-                    return Err(CounterError::Url(detail.to_owned()));
-                }
-                // The user, the password and the database are the primary's.
-                let primary = parts.nodes(parts.user, database)?.swap_remove(0);
-                let node = SentinelNodeConnectionInfo::default()
-                    .set_redis_connection_info(primary.redis_settings().clone())
-                    .set_tcp_settings(tcp_settings());
-                let node = match parts.node_scheme {
-                    "rediss" => node.set_tls_mode(TlsMode::Secure),
-                    _ => node,
-                };
-                Ok(Self::Sentinel {
-                    sentinels: parts.nodes("", "")?,
-                    name: name.to_owned(),
-                    node: Box::new(node),
-                })
-            }
-            "redis+cluster" | "rediss+cluster" => {
-                if !parts.path.is_empty() {
-                    let detail = "a cluster has one database, and no path names it";
-                    return Err(CounterError::Url(detail.to_owned()));
-                }
-                let client = ClusterClient::builder(parts.nodes(parts.user, "")?)
-                    .connection_timeout(CONNECT_TIMEOUT)
-                    .response_timeout(timeout)
-                    .retries(CLUSTER_ATTEMPTS)
-                    .min_retry_wait(1)
-                    .max_retry_wait(20)
-                    .tcp_settings(tcp_settings())
-                    .build();
-                Ok(Self::Cluster(Box::new(client.map_err(unreadable)?)))
-            }
+            "redis+sentinel" | "rediss+sentinel" => Self::sentinels(&parts, access),
+            "redis+cluster" | "rediss+cluster" => Self::cluster(&parts, access, timeout),
             _ => {
-                let client = Client::open(node(url)?).map_err(unreadable)?;
-                Ok(Self::Node(client))
+                let client = match access.certificates() {
+                    Some(certificates) => Client::build_with_tls(node(url)?, certificates),
+                    None => Client::open(node(url)?),
+                };
+                Ok(Self::Node(client.map_err(unreadable)?))
             }
         }
+    }
+
+    fn sentinels(parts: &Parts, access: &RedisAccess) -> Result<Self, CounterError> {
+        let (name, database) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+        if name.is_empty() {
+            let detail = "it does not say what the sentinels call the primary";
+            return Err(CounterError::Url(detail.to_owned()));
+        }
+        let places = parts.nodes("", "")?;
+        let sentinels = Sentinels {
+            places: places.iter().map(|place| place.addr().clone()).collect(),
+            name: name.to_owned(),
+            primary: parts.nodes(parts.user, database)?.swap_remove(0),
+            is_encrypted: parts.node_scheme == "rediss",
+            access: access.clone(),
+        };
+        sentinels.client().map_err(unreadable)?;
+        Ok(Self::Sentinel(Box::new(sentinels)))
+    }
+
+    fn cluster(
+        parts: &Parts,
+        access: &RedisAccess,
+        timeout: Duration,
+    ) -> Result<Self, CounterError> {
+        if !parts.path.is_empty() {
+            let detail = "a cluster has one database, and no path names it";
+            return Err(CounterError::Url(detail.to_owned()));
+        }
+        let mut client = ClusterClient::builder(parts.nodes(parts.user, "")?)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .response_timeout(timeout)
+            .retries(CLUSTER_ATTEMPTS)
+            .min_retry_wait(1)
+            .max_retry_wait(20)
+            .tcp_settings(tcp_settings());
+        if let Some(certificates) = access.certificates() {
+            client = client.certs(certificates);
+        }
+        Ok(Self::Cluster(Box::new(client.build().map_err(unreadable)?)))
     }
 
     /// Connects, and says where to.
@@ -130,7 +234,7 @@ impl Address {
     pub async fn connect(&self, response_timeout: Duration) -> Result<(Link, String), RedisError> {
         let client = match self {
             Self::Node(client) => client.clone(),
-            Self::Sentinel { .. } => self.primary().await?,
+            Self::Sentinel(sentinels) => sentinels.primary().await?,
             Self::Cluster(client) => {
                 let connecting = timeout(CONNECT_TIMEOUT, client.get_async_connection()).await;
                 let connection = connecting.map_err(|_| silence())??;
@@ -150,24 +254,9 @@ impl Address {
     /// while no sentinel knows.
     pub async fn present_place(&self) -> Option<String> {
         match self {
-            Self::Sentinel { .. } => Some(place(&self.primary().await.ok()?)),
+            Self::Sentinel(sentinels) => Some(place(&sentinels.primary().await.ok()?)),
             Self::Node(_) | Self::Cluster(_) => None,
         }
-    }
-
-    /// Asks the sentinels anew each time: the client looks the primary up only once.
-    async fn primary(&self) -> Result<Client, RedisError> {
-        let Self::Sentinel {
-            sentinels,
-            name,
-            node,
-        } = self
-        else {
-            return Err(silence());
-        };
-        let mut sentinel = Sentinel::build(sentinels.clone())?;
-        let looking = timeout(CONNECT_TIMEOUT, sentinel.async_master_for(name, Some(node)));
-        looking.await.map_err(|_| silence())?
     }
 }
 
@@ -200,29 +289,20 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Address, CounterError> {
-        Address::parse(url, Duration::from_millis(100))
+        Address::parse(url, &RedisAccess::default(), Duration::from_millis(100))
     }
 
     #[test]
     fn sentinels_and_a_name() {
         let url = "redis+sentinel://user:p%40ss@one:26379,two:26380/mymaster/2";
-        let Ok(Address::Sentinel {
-            sentinels, name, ..
-        }) = parse(url)
-        else {
+        let Ok(Address::Sentinel(sentinels)) = parse(url) else {
             panic!("{url}")
         };
-        assert_eq!(name, "mymaster");
-        let places: Vec<String> = sentinels
-            .iter()
-            .map(|info| info.addr().to_string())
-            .collect();
+        assert_eq!(sentinels.name, "mymaster");
+        let places: Vec<String> = sentinels.places.iter().map(ToString::to_string).collect();
         assert_eq!(places, ["one:26379", "two:26380"]);
-        assert!(
-            sentinels
-                .iter()
-                .all(|info| info.redis_settings().password().is_none())
-        );
+        let primary = sentinels.primary.redis_settings();
+        assert_eq!((primary.password(), primary.db()), (Some("p@ss"), 2));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, ServerErrorKind, cmd};
 use tokio::time::sleep;
 
-use super::address::Address;
+use super::address::{Address, RedisAccess};
 use super::link::{Link, first_failure};
 
 /// How long to wait before Redis is tried again: from the first to the last, doubling.
@@ -27,6 +27,18 @@ pub enum CounterError {
          with rediss instead of redis for TLS"
     )]
     Url(String),
+    /// The authority's certificates cannot be used.
+    #[error("REDIS_CA_FILE cannot be used: {0}")]
+    Ca(&'static str),
+    /// A user of the sentinels has no password.
+    #[error("REDIS_SENTINEL_USER has no password: set REDIS_SENTINEL_PASSWORD also")]
+    SentinelUser,
+    /// There are no sentinels to be told the password.
+    #[error(
+        "REDIS_SENTINEL_PASSWORD is for sentinels, and REDIS_URL names none: begin it with \
+         redis+sentinel or rediss+sentinel, or leave the password out"
+    )]
+    SentinelPassword,
     /// Redis would drop counters and keys without a word.
     #[error(
         "the Redis at {place} may evict: its maxmemory-policy is {policy}; set it to noeviction \
@@ -74,11 +86,12 @@ impl Breaker {
     /// [`CounterError`]; a Redis that cannot be reached is none.
     pub async fn open(
         url: &str,
+        access: &RedisAccess,
         timeout: Duration,
         probes: [String; 256],
     ) -> Result<Arc<Self>, CounterError> {
         let breaker = Arc::new(Self {
-            address: Address::parse(url, timeout)?,
+            address: Address::parse(url, access, timeout)?,
             timeout,
             probes,
             connected: ArcSwapOption::empty(),
@@ -88,7 +101,7 @@ impl Breaker {
             Err(Trouble::Unfit(error)) => return Err(error),
             Err(Trouble::Redis(error)) => breaker.begin_to_retry(&error),
         }
-        if matches!(breaker.address, Address::Sentinel { .. }) {
+        if matches!(breaker.address, Address::Sentinel(_)) {
             breaker.begin_to_look_for_primary();
         }
         Ok(breaker)

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, KeyId};
 
+pub use address::RedisAccess;
 use breaker::Breaker;
 pub use breaker::CounterError;
 use link::first_failure;
@@ -127,9 +128,14 @@ impl Counters {
     ///
     /// # Errors
     /// [`CounterError`] for a URL that cannot be read and for a Redis that may evict.
-    pub async fn open(url: &str, ledger: Uuid, timeout: Duration) -> Result<Self, CounterError> {
+    pub async fn open(
+        url: &str,
+        access: &RedisAccess,
+        ledger: Uuid,
+        timeout: Duration,
+    ) -> Result<Self, CounterError> {
         let probe = |bucket| format!("{}probe", commands::prefix(ledger, bucket as u8));
-        let breaker = Breaker::open(url, timeout, std::array::from_fn(probe)).await?;
+        let breaker = Breaker::open(url, access, timeout, std::array::from_fn(probe)).await?;
         Ok(Self { breaker, ledger })
     }
 

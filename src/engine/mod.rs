@@ -51,7 +51,7 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::counter::{CounterError, Counters};
+use crate::counter::{CounterError, Counters, RedisAccess};
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::running::RunningTime;
@@ -102,6 +102,8 @@ pub struct EngineOptions {
     pub database_url: String,
     /// The counters' URL; without it the ledger decides alone.
     pub redis_url: Option<String>,
+    /// What it takes to use that Redis besides.
+    pub redis_access: RedisAccess,
     /// An admin key to accept from the start.
     pub admin_key: Option<String>,
     /// The longest that a claim may take.
@@ -237,7 +239,8 @@ impl Engine {
         let ledger = Ledger::open(&ledger_options, clock.now()).await?;
         let counters = match &options.redis_url {
             Some(url) => {
-                Some(Counters::open(url, ledger.identity().id, options.redis_timeout).await?)
+                let (access, id) = (&options.redis_access, ledger.identity().id);
+                Some(Counters::open(url, access, id, options.redis_timeout).await?)
             }
             None => None,
         };

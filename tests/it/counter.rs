@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::counter::{
-    Ask, Counter, CounterError, Counters, KEYS_MAX, SettledKeys, Settlement, Unavailable,
+    Ask, Counter, CounterError, Counters, KEYS_MAX, RedisAccess, SettledKeys, Settlement,
+    Unavailable,
 };
 use perdiem::domain::grant::{Line, Total};
 use perdiem::domain::identity::{AccountId, KeyId};
@@ -33,7 +34,7 @@ impl Bench {
     }
 
     async fn on(url: &str, ledger: Uuid) -> Self {
-        let counters = Counters::open(url, ledger, TIMEOUT).await;
+        let counters = Counters::open(url, &RedisAccess::default(), ledger, TIMEOUT).await;
         Self {
             counters: counters.expect("counters"),
             ledger,
@@ -406,7 +407,13 @@ async fn another_ledgers_counters_are_never_read() {
 async fn a_paused_redis_is_unavailable_and_comes_back() {
     let redis = Redis::start();
     let timeout = Duration::from_millis(50);
-    let counters = Counters::open(&redis.url(), Uuid::new_v4(), timeout).await;
+    let counters = Counters::open(
+        &redis.url(),
+        &RedisAccess::default(),
+        Uuid::new_v4(),
+        timeout,
+    )
+    .await;
     let counters = counters.expect("counters");
     let asks = [Ask {
         account: ACCOUNT,
@@ -461,7 +468,13 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
 async fn redis_may_come_later() {
     let mut redis = Redis::start();
     redis.kill();
-    let counters = Counters::open(&redis.url(), Uuid::new_v4(), TIMEOUT).await;
+    let counters = Counters::open(
+        &redis.url(),
+        &RedisAccess::default(),
+        Uuid::new_v4(),
+        TIMEOUT,
+    )
+    .await;
     let counters = counters.expect("it opens all the same");
     assert!(!counters.is_available());
     redis.restart();
@@ -472,7 +485,13 @@ async fn redis_may_come_later() {
 async fn a_redis_that_may_evict_is_refused() {
     for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
         let redis = Redis::start_with(&["--maxmemory-policy", policy]);
-        let opened = Counters::open(&redis.url(), Uuid::new_v4(), TIMEOUT).await;
+        let opened = Counters::open(
+            &redis.url(),
+            &RedisAccess::default(),
+            Uuid::new_v4(),
+            TIMEOUT,
+        )
+        .await;
         let Err(error @ CounterError::Evicts { .. }) = opened else {
             panic!("{policy} is accepted");
         };
@@ -492,7 +511,7 @@ async fn a_url_that_cannot_be_read_is_refused() {
         "http://127.0.0.1:1",
         "redis://127.0.0.1:junk",
     ] {
-        let opened = Counters::open(url, Uuid::new_v4(), TIMEOUT).await;
+        let opened = Counters::open(url, &RedisAccess::default(), Uuid::new_v4(), TIMEOUT).await;
         assert!(matches!(opened, Err(CounterError::Url(_))), "{url}");
     }
 }
@@ -510,7 +529,13 @@ async fn a_replica_is_unavailable_until_it_is_promoted() {
     let settled = bench.counters.settle(&[all(2, [])]).await;
     assert!(matches!(settled, Err(Unavailable)));
     assert!(!bench.counters.is_available());
-    let late = Counters::open(&redis.url(), Uuid::new_v4(), TIMEOUT).await;
+    let late = Counters::open(
+        &redis.url(),
+        &RedisAccess::default(),
+        Uuid::new_v4(),
+        TIMEOUT,
+    )
+    .await;
     let late = late.expect("it opens all the same");
     assert!(!late.is_available());
     let _: () = bench.run(&["REPLICAOF", "NO", "ONE"]).await;

@@ -25,6 +25,7 @@ mod ledger;
 mod model;
 mod readiness;
 mod reconciliation;
+mod redis_access;
 mod specification;
 mod starting;
 mod support;

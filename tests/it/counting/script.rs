@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::counter::{
     Count, Counted, CountedGrant, Counters, LedgerWord, Looked, Queued, QueuedGrant,
-    RecordedGrants, SettledKeys, Settlement,
+    RecordedGrants, RedisAccess, SettledKeys, Settlement,
 };
 use perdiem::domain::claim::{Metadata, Subject, Units};
 use perdiem::domain::grant::{Line, Total};
@@ -33,7 +33,13 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let url = servers::redis().url();
-        let counters = Counters::open(&url, Uuid::new_v4(), Duration::from_secs(10)).await;
+        let counters = Counters::open(
+            &url,
+            &RedisAccess::default(),
+            Uuid::new_v4(),
+            Duration::from_secs(10),
+        )
+        .await;
         Self {
             counters: counters.expect("counters"),
             account: AccountId(Uuid::new_v4()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use perdiem::counter::{Counters, Reading};
+use perdiem::counter::{Counters, Reading, RedisAccess};
 use perdiem::domain::identity::AccountId;
 use uuid::Uuid;
 
@@ -65,7 +65,13 @@ async fn every_shard_is_scanned() {
     let shards = shards().await;
     let url = format!("redis+cluster://127.0.0.1:{}", shards[1].port());
     let ledger = Uuid::new_v4();
-    let counters = Counters::open(&url, ledger, Duration::from_secs(10)).await;
+    let counters = Counters::open(
+        &url,
+        &RedisAccess::default(),
+        ledger,
+        Duration::from_secs(10),
+    )
+    .await;
     let counters = counters.expect("counters");
     eventually("the cluster serves", || async { counters.is_available() }).await;
     let accounts: BTreeSet<AccountId> = (0..=u8::MAX)

@@ -10,7 +10,7 @@ mod reports;
 mod terminal;
 
 use perdiem::clock::{Clock, ManualClock};
-use perdiem::counter::Reading;
+use perdiem::counter::{Counters, Reading, RedisAccess};
 use perdiem::domain::claim::Subject;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::policy::PolicyName;
@@ -146,7 +146,7 @@ impl Scene {
         let url = self.ground.redis_url.as_deref().expect("Redis");
         let ledger = self.books.ledger.identity().id;
         let timeout = std::time::Duration::from_secs(10);
-        let counters = perdiem::counter::Counters::open(url, ledger, timeout).await;
+        let counters = Counters::open(url, &RedisAccess::default(), ledger, timeout).await;
         let counters = counters.expect("counters");
         let readings = counters.read(&[self.account(subject)]).await;
         readings.expect("a reading").remove(0)

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use perdiem::clock::{Clock, ManualClock};
+use perdiem::counter::RedisAccess;
 use perdiem::engine::EngineOptions;
 use perdiem::http::{Application, ServeError, ServeOptions};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -95,6 +96,7 @@ impl Ground {
         EngineOptions {
             database_url: self.database_url.clone(),
             redis_url: self.redis_url.clone(),
+            redis_access: RedisAccess::default(),
             admin_key: Some(KEY.to_owned()),
             claim_deadline: Duration::from_secs(30),
             answer_time: Duration::from_secs(30),

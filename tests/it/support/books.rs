@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use perdiem::counter::{Ask, Counters};
+use perdiem::counter::{Ask, Counters, RedisAccess};
 use perdiem::domain::claim::Subject;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId};
@@ -122,9 +122,14 @@ impl Books {
     /// Waits until every account's counter bears its last line, where there are counters.
     pub async fn counters_follow(&self) {
         let Some(url) = &self.redis_url else { return };
-        let counters = Counters::open(url, self.ledger.identity().id, Duration::from_secs(10))
-            .await
-            .expect("counters");
+        let counters = Counters::open(
+            url,
+            &RedisAccess::default(),
+            self.ledger.identity().id,
+            Duration::from_secs(10),
+        )
+        .await
+        .expect("counters");
         eventually("every counter bears its account's last line", || async {
             let accounts = self.entries().await;
             let asks: Vec<Ask> = accounts
