@@ -334,7 +334,9 @@ impl Appender {
         let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         let appending = pin!(self.ledger.append(&drafts));
-        self.metrics.timed(Stage::Append, entries, appending).await
+        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
+        self.watch.note_write(&appended);
+        appended
     }
 
     /// Waits for the turn at the accounts that lost too often.

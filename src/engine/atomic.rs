@@ -165,6 +165,7 @@ impl Batch {
             return Ok(self.end(decision));
         }
         let appended = engine.ledger.append_all(&decision.drafts).await;
+        engine.watch.note_write(&appended);
         if let Ok(true) = appended {
             reach("atomic.committed");
             return Ok(self.end(decision));

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::WeakSender;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::drafting::{Drafting, Known, Lapses};
+use super::health::Watch;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
@@ -121,6 +122,8 @@ pub struct Drainer {
     pub policies: Arc<Policies>,
     /// Which queues to look at.
     pub signal: DrainSignal,
+    /// What is known of the ledger's disk.
+    pub watch: Arc<Watch>,
     /// What is measured.
     pub metrics: Metrics,
 }
@@ -332,7 +335,9 @@ impl Drainer {
     async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         let appending = pin!(self.ledger.append(drafts));
-        self.metrics.timed(Stage::Record, entries, appending).await
+        let appended = self.metrics.timed(Stage::Record, entries, appending).await;
+        self.watch.note_write(&appended);
+        appended
     }
 
     /// What becomes of an account's queued grants. `taken` holds the keys of this round.

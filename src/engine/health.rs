@@ -1,6 +1,7 @@
 //! What this instance knows of itself: whether it may decide, and whether it fits the others.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,12 @@ pub enum Trouble {
     /// The ledger does not answer.
     #[error("the ledger does not answer: see that the database is up and can be reached")]
     Ledger,
+    /// The ledger answers, and takes no entries.
+    #[error(
+        "the ledger's disk is full, or fails: make room where the database is, or mend the disk; \
+         until a write goes through nothing is granted"
+    )]
+    Disk,
     /// The ledger holds what this instance cannot read.
     #[error(
         "{0}: start the perdiem that wrote it, and give this machine the same tz database as the \
@@ -91,6 +98,8 @@ pub struct Watch {
     ledger_trouble: ArcSwap<Option<Trouble>>,
     /// When the ledger was last found not to answer.
     silent_at: Mutex<Option<Instant>>,
+    /// Whether the last write found the ledger's disk full.
+    disk_is_full: AtomicBool,
     /// How far the clock is off, when that is more than the tolerance.
     clock_off: ArcSwap<Option<TimeDelta>>,
     /// The rules of time zones that other instances use.
@@ -105,6 +114,7 @@ impl Watch {
         Arc::new(Self {
             ledger_trouble: ArcSwap::default(),
             silent_at: Mutex::default(),
+            disk_is_full: AtomicBool::default(),
             clock_off: ArcSwap::default(),
             others_rules: ArcSwap::default(),
             alarms: ArcSwap::default(),
@@ -131,6 +141,24 @@ impl Watch {
         self.silent_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether a write found room on the ledger's disk. What failed for another reason
+    /// tells nothing of that.
+    pub fn note_write<T>(&self, written: &Result<T, LedgerError>) {
+        match written {
+            Ok(_) => {
+                if self.disk_is_full.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the ledger's disk has room again");
+                }
+            }
+            Err(error) if error.is_disk_full() => {
+                if !self.disk_is_full.swap(true, Ordering::Relaxed) {
+                    tracing::error!(cause = %Chain(error), "{}", Trouble::Disk);
+                }
+            }
+            Err(_) => {}
+        }
     }
 
     /// Whether the clock is off by more than the tolerance.
@@ -245,8 +273,14 @@ impl Watcher {
             let others = self
                 .ledger
                 .report_instance(self.instance, &rules, now, now - FORGET_AFTER)
-                .await?;
-            self.watch.others_rules.store(Arc::new(others));
+                .await;
+            self.watch.note_write(&others);
+            match others {
+                Ok(others) => self.watch.others_rules.store(Arc::new(others)),
+                // A ledger that can be read is not silent.
+                Err(error) if error.is_disk_full() => {}
+                Err(error) => return Err(error),
+            }
             if let Some((reconciliation, count)) = self.ledger.alarms().await? {
                 self.watch.note_alarms(reconciliation, count);
             }
@@ -281,11 +315,15 @@ impl Engine {
     pub fn health(&self) -> Health {
         let mut troubles = Vec::new();
         troubles.extend((**self.watch.ledger_trouble.load()).clone());
+        if self.watch.disk_is_full.load(Ordering::Relaxed) {
+            troubles.push(Trouble::Disk);
+        }
         if let Some(offset) = **self.watch.clock_off.load() {
             troubles.push(Trouble::Clock(offset));
         }
-        let is_silent = matches!(troubles.as_slice(), [Trouble::Ledger]);
-        let is_ready = troubles.is_empty() || is_silent && self.counts_without_ledger();
+        let lacks_ledger = |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Disk);
+        let may_count = troubles.iter().all(lacks_ledger);
+        let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
         if self
             .counters
             .as_ref()

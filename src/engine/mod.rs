@@ -451,6 +451,7 @@ impl Parts<'_> {
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             signal: drain.clone(),
+            watch: self.watch.clone(),
             metrics: self.metrics.clone(),
         };
         background.push(tokio::spawn(drainer.run()).abort_handle());

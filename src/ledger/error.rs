@@ -1,6 +1,8 @@
 //! What can go wrong with a ledger.
 
-use sqlx::error::ErrorKind;
+use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::postgres::PgDatabaseError;
+use sqlx::sqlite::SqliteError;
 
 use crate::domain::totals::TotalsError;
 
@@ -20,6 +22,27 @@ pub enum LedgerError {
     /// A stored row that no perdiem wrote so.
     #[error("the ledger holds what cannot be read: {0}")]
     Corrupt(String),
+}
+
+/// SQLite's codes for a disk that takes no more: SQLITE_IOERR and SQLITE_FULL.
+const SQLITE_DISK: [i32; 2] = [10, 13];
+/// PostgreSQL's: disk_full.
+const POSTGRES_DISK: &str = "53100";
+
+impl LedgerError {
+    /// Whether the disk of the store took no more of what was written.
+    pub fn is_disk_full(&self) -> bool {
+        let Self::Unavailable(sqlx::Error::Database(error)) = self else {
+            return false;
+        };
+        if let Some(error) = error.try_downcast_ref::<PgDatabaseError>() {
+            return error.code() == POSTGRES_DISK;
+        }
+        let error = error.try_downcast_ref::<SqliteError>();
+        let code = error.and_then(|error| error.code()?.parse::<i32>().ok());
+        // The lowest byte is the primary code.
+        code.is_some_and(|code| SQLITE_DISK.contains(&(code & 0xff)))
+    }
 }
 
 impl From<sqlx::Error> for LedgerError {

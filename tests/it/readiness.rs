@@ -1,11 +1,16 @@
 //! `/readyz`: whether an instance decides, and what troubles it.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
+use futures_util::future::join_all;
 use perdiem::clock::{Clock, ManualClock};
+use perdiem::engine::EngineOptions;
 use reqwest::StatusCode;
 
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack};
-use crate::support::servers::Redis;
+use crate::support::disk::Disk;
+use crate::support::servers::{Postgres, Redis};
 
 on_every_stack!(a_sound_instance_is_ready);
 
@@ -36,6 +41,11 @@ async fn start(ground: &Ground, clock: &ManualClock) -> App {
         options.clock_tolerance = Some(TimeDelta::seconds(10));
     })
     .await
+}
+
+/// Stops the clock: by the machine's the rules of time zones will be old one day.
+fn at_noon(options: &mut EngineOptions) {
+    options.clock = Clock::Manual(ManualClock::at(instant(NOON)));
 }
 
 async fn is_ready(app: &App) {
@@ -154,7 +164,7 @@ async fn without_redis_it_is_ready_and_says_so() {
     let mut redis = Redis::start();
     let mut ground = Ground::new(Stack::Sqlite);
     ground.redis_url = Some(redis.url());
-    let app = App::start(&ground).await;
+    let app = App::start_with(&ground, at_noon).await;
     app.benefit(20, "GMT+8").await;
     let claim = async |status| {
         let answer = app.claim("member-42", None).await;
@@ -189,4 +199,52 @@ async fn without_redis_it_is_ready_and_says_so() {
         .await
         .counters_follow()
         .await;
+}
+
+/// Fills the disk that the ledger is on, and makes room again.
+async fn a_full_disk_shows(ground: &Ground, disk: &Disk) {
+    let app = App::start_with(ground, |options| {
+        at_noon(options);
+        options.claim_deadline = Duration::from_millis(500);
+    })
+    .await;
+    app.benefit(1_000_000, "GMT+8").await;
+    for _ in 0..2 {
+        disk.fill();
+        eventually("a claim finds no room, and it shows", async || {
+            let claims = (0..20).map(|_| app.claim("member-42", None));
+            join_all(claims).await;
+            let answer = app.get("/readyz").await;
+            let shows = troubles(&answer)
+                .iter()
+                .any(|trouble| trouble.contains("the ledger's disk is full"));
+            assert!(!shows || answer.status == StatusCode::SERVICE_UNAVAILABLE);
+            shows
+        })
+        .await;
+        disk.empty();
+        // No load balancer sends it a claim now.
+        is_ready(&app).await;
+        let granted = app.claim("member-42", None).await;
+        assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+        assert!(troubles(&app.get("/readyz").await).is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_under_sqlite_shows() {
+    let Some(disk) = Disk::mount(16) else { return };
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.database_url = format!("sqlite:{}/perdiem.db", disk.folder().display());
+    a_full_disk_shows(&ground, &disk).await;
+}
+
+/// The tables alone are there: without room for its log PostgreSQL ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_under_postgres_shows() {
+    let Some(disk) = Disk::mount(32) else { return };
+    let postgres = Postgres::start();
+    let mut ground = Ground::new(Stack::Postgres);
+    ground.database_url = postgres.create_database_in(disk.folder());
+    a_full_disk_shows(&ground, &disk).await;
 }

@@ -17,7 +17,7 @@ use std::{
     env, fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, chown},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -178,13 +178,27 @@ impl Postgres {
 
     /// Makes an empty database with a name of its own, and returns its URL.
     pub fn create_database(&self) -> String {
+        self.create_database_with("")
+    }
+
+    /// As [`Postgres::create_database`], with its tables in a folder.
+    pub fn create_database_in(&self, parent: &Path) -> String {
+        let folder = parent.join("tables");
+        fs::create_dir(&folder).expect("a folder");
+        // PostgreSQL may be another user than this process, and wants the folder for its own.
+        let owner = fs::metadata(&self.server.guardian.folder).expect("its folder");
+        chown(&folder, Some(owner.uid()), Some(owner.gid())).expect("an owner");
+        let sql = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
+        self.execute("postgres", &sql);
+        self.create_database_with("TABLESPACE small")
+    }
+
+    fn create_database_with(&self, settings: &str) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         // Nobody can be connected to template0, which would make the copy fail.
-        self.execute(
-            "postgres",
-            &format!("CREATE DATABASE {name} TEMPLATE template0"),
-        );
+        let sql = format!("CREATE DATABASE {name} TEMPLATE template0 {settings}");
+        self.execute("postgres", &sql);
         self.url(&name)
     }
 
