@@ -12,6 +12,7 @@ mod keys;
 mod postgres;
 mod record;
 mod report;
+mod row;
 mod schema;
 mod snapshot;
 mod sqlite;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::LedgerError;
 use super::record::unsigned;
+use super::row::row;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::reconciliation::{
@@ -25,14 +26,15 @@ pub struct ReportRecord {
     pub tally: TallyRow,
 }
 
-#[derive(sqlx::FromRow)]
-pub struct TallyRow {
-    accounts: i64,
-    entries: i64,
-    counters: i64,
-    differences: i64,
-    healed: i64,
-    alarms: i64,
+row! {
+    pub struct TallyRow {
+        accounts: i64,
+        entries: i64,
+        counters: i64,
+        differences: i64,
+        healed: i64,
+        alarms: i64,
+    }
 }
 
 impl ReportRecord {
@@ -72,17 +74,18 @@ impl TallyRow {
     }
 }
 
-/// A difference's row, and the names around it.
-#[derive(sqlx::FromRow)]
-pub struct DifferenceRow {
-    kind: String,
-    account: Option<Uuid>,
-    found: Option<i64>,
-    expected: Option<i64>,
-    windows: String,
-    healed: bool,
-    policy: Option<String>,
-    subject: Option<String>,
+row! {
+    /// A difference's row, and the names around it.
+    pub struct DifferenceRow {
+        kind: String,
+        account: Option<Uuid>,
+        found: Option<i64>,
+        expected: Option<i64>,
+        windows: String,
+        healed: bool,
+        policy: Option<String>,
+        subject: Option<String>,
+    }
 }
 
 impl DifferenceRow {

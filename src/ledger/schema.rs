@@ -1,14 +1,51 @@
-//! Whether a database is perdiem's to use, told from the migrations that it has seen.
+//! The migrations, and whether a database is perdiem's to use, told from those that it has seen.
 
-use sqlx::migrate::Migrator;
+use sqlx::SqlStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use super::OpenError;
+use super::row::row;
 
-/// A migration that a database has seen.
-#[derive(sqlx::FromRow)]
-pub struct Applied {
-    pub version: i64,
-    pub checksum: Vec<u8>,
+/// A store's migrations: the name and the text of each file of its folder, in order.
+macro_rules! migrations {
+    ($store:literal) => {
+        $crate::ledger::schema::migrations!(
+            $store,
+            "0001_ledger",
+            "0002_provisional",
+            "0003_reconciliations",
+            "0004_keys",
+            "0005_overrides",
+            "0006_corrections",
+            "0007_short_totals",
+        )
+    };
+    ($store:literal, $($name:literal,)+) => {
+        [$(($name, include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"), "/migrations/", $store, "/", $name, ".sql"
+        )))),+]
+    };
+}
+
+pub(super) use migrations;
+
+/// Makes what runs migrations. The first has version 1, the next 2.
+pub fn migrator(files: &[(&str, &'static str)]) -> Migrator {
+    let migrations = (1..).zip(files).map(|(version, (name, text))| {
+        let (_, description) = name.split_once('_').unwrap_or_default();
+        let description = description.replace('_', " ").into();
+        let text = SqlStr::from_static(text);
+        Migration::new(version, description, MigrationType::Simple, text, false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+row! {
+    /// A migration that a database has seen.
+    pub struct Applied {
+        pub version: i64,
+        pub checksum: Vec<u8>,
+    }
 }
 
 /// Says whether `migrator` may run on a database.
@@ -40,5 +77,32 @@ pub fn check(
             known: newest.version,
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Databases tell by versions and checksums which migrations they have seen.
+    #[tokio::test]
+    async fn the_migrations_are_those_of_the_folders() {
+        let stores = [
+            ("postgres", migrator(&migrations!("postgres"))),
+            ("sqlite", migrator(&migrations!("sqlite"))),
+        ];
+        for (store, ours) in stores {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("migrations")
+                .join(store);
+            let theirs = Migrator::new(folder).await.expect("a folder of migrations");
+            assert_eq!(ours.iter().count(), theirs.iter().count(), "{store}");
+            for (our, their) in ours.iter().zip(theirs.iter()) {
+                let (ours, theirs) = (format!("{our:?}"), format!("{their:?}"));
+                assert_eq!(ours, theirs, "{store}");
+            }
+        }
     }
 }

@@ -12,14 +12,16 @@ use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::ledger::record::{entry_columns, signed, unsigned};
+use crate::ledger::row::row;
 use crate::ledger::{Audited, LedgerError};
 
-#[derive(sqlx::FromRow)]
-struct PlaceRow {
-    account: Uuid,
-    number: i64,
-    policy: Option<String>,
-    subject: Option<String>,
+row! {
+    struct PlaceRow {
+        account: Uuid,
+        number: i64,
+        policy: Option<String>,
+        subject: Option<String>,
+    }
 }
 
 fn decode(row: &PgRow) -> Result<Audited, LedgerError> {

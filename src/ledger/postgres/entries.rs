@@ -18,19 +18,21 @@ use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, encode_kind, encode_provisional, entry_columns,
     of_grant, signed, unsigned,
 };
+use crate::ledger::row::row;
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
 
-#[derive(sqlx::FromRow)]
-pub struct LineRow {
-    pub account: Uuid,
-    number: i64,
-    at: DateTime<Utc>,
-    policy_version: i32,
-    lapses_at: Option<DateTime<Utc>>,
-    totals: String,
+row! {
+    pub struct LineRow {
+        pub account: Uuid,
+        number: i64,
+        at: DateTime<Utc>,
+        policy_version: i32,
+        lapses_at: Option<DateTime<Utc>>,
+        totals: String,
+    }
 }
 
 impl LineRow {
@@ -45,21 +47,21 @@ impl LineRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub struct EntryRow {
-    #[sqlx(flatten)]
-    line: LineRow,
-    id: Uuid,
-    kind: i16,
-    units: i64,
-    key: Option<Uuid>,
-    metadata: Option<String>,
-    provisional: Option<i16>,
-    of_grant: Option<Uuid>,
-    held_until: Option<DateTime<Utc>>,
-    would_deny: Option<bool>,
-    made_by: Option<String>,
-    reason: Option<String>,
+row! {
+    pub struct EntryRow {
+        ..line: LineRow,
+        id: Uuid,
+        kind: i16,
+        units: i64,
+        key: Option<Uuid>,
+        metadata: Option<String>,
+        provisional: Option<i16>,
+        of_grant: Option<Uuid>,
+        held_until: Option<DateTime<Utc>>,
+        would_deny: Option<bool>,
+        made_by: Option<String>,
+        reason: Option<String>,
+    }
 }
 
 impl EntryRow {
@@ -82,11 +84,12 @@ impl EntryRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct HoldRow {
-    id: Uuid,
-    units: i64,
-    held_until: DateTime<Utc>,
+row! {
+    struct HoldRow {
+        id: Uuid,
+        units: i64,
+        held_until: DateTime<Utc>,
+    }
 }
 
 impl HoldRow {

@@ -9,25 +9,26 @@ use super::entries::EntryRow;
 use crate::domain::grant::{Entry, Followers, Grant, GrantState};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::ledger::record::{decode_follower, decode_note, entry_columns, signed};
+use crate::ledger::row::row;
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A repeatable-read transaction.
 pub struct Snapshot(pub(super) Transaction<'static, Postgres>);
 
-#[derive(sqlx::FromRow)]
-struct GrantRow {
-    #[sqlx(flatten)]
-    entry: EntryRow,
-    policy: String,
-    subject: Option<String>,
-    confirmation: Option<Uuid>,
-    confirmed_at: Option<DateTime<Utc>>,
-    confirmed_by: Option<String>,
-    closing: Option<Uuid>,
-    closing_kind: Option<i16>,
-    closed_at: Option<DateTime<Utc>>,
-    closed_by: Option<String>,
-    closing_reason: Option<String>,
+row! {
+    struct GrantRow {
+        ..entry: EntryRow,
+        policy: String,
+        subject: Option<String>,
+        confirmation: Option<Uuid>,
+        confirmed_at: Option<DateTime<Utc>>,
+        confirmed_by: Option<String>,
+        closing: Option<Uuid>,
+        closing_kind: Option<i16>,
+        closed_at: Option<DateTime<Utc>>,
+        closed_by: Option<String>,
+        closing_reason: Option<String>,
+    }
 }
 
 /// A query for grants: columns and joins around a choice of entries `g`.

@@ -9,22 +9,24 @@ use crate::domain::key::{Key, KeyRule};
 use crate::ledger::history::pair;
 use crate::ledger::keys::{KeyChange, SecretHash};
 use crate::ledger::record::{decode_names, decode_role, encode_names, signed, unsigned};
+use crate::ledger::row::row;
 use crate::ledger::{Changed, HistoryFilter, LedgerError, decode_hash};
 
-#[derive(sqlx::FromRow)]
-struct KeyRow {
-    id: Uuid,
-    secret_hash: Vec<u8>,
-    created_at: DateTime<Utc>,
-    version: i32,
-    name: String,
-    role: String,
-    policies: Option<String>,
-    ends_at: Option<DateTime<Utc>>,
-    revoked: bool,
-    changed_at: DateTime<Utc>,
-    changed_by: String,
-    reason: Option<String>,
+row! {
+    struct KeyRow {
+        id: Uuid,
+        secret_hash: Vec<u8>,
+        created_at: DateTime<Utc>,
+        version: i32,
+        name: String,
+        role: String,
+        policies: Option<String>,
+        ends_at: Option<DateTime<Utc>>,
+        revoked: bool,
+        changed_at: DateTime<Utc>,
+        changed_by: String,
+        reason: Option<String>,
+    }
 }
 
 impl KeyRow {
@@ -47,12 +49,12 @@ impl KeyRow {
     }
 }
 
-/// A row of a list of changes.
-#[derive(sqlx::FromRow)]
-struct ListedRow {
-    listed: i64,
-    #[sqlx(flatten)]
-    version: KeyRow,
+row! {
+    /// A row of a list of changes.
+    struct ListedRow {
+        ..version: KeyRow,
+        listed: i64,
+    }
 }
 
 macro_rules! version_columns {

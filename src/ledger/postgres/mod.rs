@@ -11,6 +11,7 @@ mod policies;
 mod reconciliations;
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -28,7 +29,8 @@ use crate::domain::identity::Identity;
 pub use entries::Turn;
 pub use grants::Snapshot;
 
-static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
+static MIGRATOR: LazyLock<Migrator> =
+    LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
 
 /// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
 /// time.

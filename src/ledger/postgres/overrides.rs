@@ -12,22 +12,24 @@ use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::history::pair;
 use crate::ledger::record::{decode_limits, encode_limits, signed, unsigned};
+use crate::ledger::row::row;
 use crate::ledger::{
     Changed, EditedOverride, HistoryFilter, LedgerError, OverrideChange, decode_name,
 };
 
-#[derive(sqlx::FromRow)]
-struct OverrideRow {
-    account: Uuid,
-    policy: i32,
-    subject: Option<String>,
-    version: i32,
-    revision: i64,
-    limits: Option<String>,
-    until: Option<DateTime<Utc>>,
-    changed_at: DateTime<Utc>,
-    changed_by: String,
-    reason: Option<String>,
+row! {
+    struct OverrideRow {
+        account: Uuid,
+        policy: i32,
+        subject: Option<String>,
+        version: i32,
+        revision: i64,
+        limits: Option<String>,
+        until: Option<DateTime<Utc>>,
+        changed_at: DateTime<Utc>,
+        changed_by: String,
+        reason: Option<String>,
+    }
 }
 
 impl OverrideRow {
@@ -49,13 +51,13 @@ impl OverrideRow {
     }
 }
 
-/// A row of a list of changes.
-#[derive(sqlx::FromRow)]
-struct ListedRow {
-    listed: i64,
-    name: String,
-    #[sqlx(flatten)]
-    version: OverrideRow,
+row! {
+    /// A row of a list of changes.
+    struct ListedRow {
+        ..version: OverrideRow,
+        listed: i64,
+        name: String,
+    }
 }
 
 macro_rules! version_columns {

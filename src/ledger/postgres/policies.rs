@@ -7,19 +7,21 @@ use super::Store;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::ledger::history::pair;
 use crate::ledger::record::{decode_rule, encode_rule, signed, unsigned};
+use crate::ledger::row::row;
 use crate::ledger::{Change, Changed, Edited, HistoryFilter, LedgerError, Standing, decode_name};
 
-#[derive(sqlx::FromRow)]
-struct PolicyRow {
-    policy: i32,
-    name: String,
-    version: i32,
-    rule: String,
-    archived: bool,
-    effective_at: DateTime<Utc>,
-    changed_at: DateTime<Utc>,
-    changed_by: String,
-    reason: Option<String>,
+row! {
+    struct PolicyRow {
+        policy: i32,
+        name: String,
+        version: i32,
+        rule: String,
+        archived: bool,
+        effective_at: DateTime<Utc>,
+        changed_at: DateTime<Utc>,
+        changed_by: String,
+        reason: Option<String>,
+    }
 }
 
 impl PolicyRow {
@@ -38,12 +40,12 @@ impl PolicyRow {
     }
 }
 
-/// A row of a list of changes.
-#[derive(sqlx::FromRow)]
-struct ListedRow {
-    listed: i64,
-    #[sqlx(flatten)]
-    version: PolicyRow,
+row! {
+    /// A row of a list of changes.
+    struct ListedRow {
+        ..version: PolicyRow,
+        listed: i64,
+    }
 }
 
 macro_rules! version_columns {

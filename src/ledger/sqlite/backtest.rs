@@ -11,15 +11,17 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
 use crate::ledger::record::decode_kind;
+use crate::ledger::row::row;
 
-#[derive(sqlx::FromRow)]
-struct ReplayedRow {
-    account: Uuid,
-    id: Uuid,
-    kind: i16,
-    of_grant: Option<Uuid>,
-    units: i64,
-    is_given_back: bool,
+row! {
+    struct ReplayedRow {
+        account: Uuid,
+        id: Uuid,
+        kind: i16,
+        of_grant: Option<Uuid>,
+        units: i64,
+        is_given_back: bool,
+    }
 }
 
 impl ReplayedRow {

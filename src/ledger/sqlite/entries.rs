@@ -20,16 +20,18 @@ use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, encode_kind, encode_provisional, entry_columns,
     of_grant, signed, unsigned,
 };
+use crate::ledger::row::row;
 use crate::ledger::{Draft, LedgerError, Look, Seen};
 
-#[derive(sqlx::FromRow)]
-pub struct LineRow {
-    pub account: Uuid,
-    number: i64,
-    at: i64,
-    policy_version: i64,
-    lapses_at: Option<i64>,
-    totals: String,
+row! {
+    pub struct LineRow {
+        pub account: Uuid,
+        number: i64,
+        at: i64,
+        policy_version: i64,
+        lapses_at: Option<i64>,
+        totals: String,
+    }
 }
 
 impl LineRow {
@@ -44,21 +46,21 @@ impl LineRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub struct EntryRow {
-    #[sqlx(flatten)]
-    line: LineRow,
-    id: Uuid,
-    kind: i16,
-    units: i64,
-    key: Option<Uuid>,
-    metadata: Option<String>,
-    provisional: Option<i16>,
-    of_grant: Option<Uuid>,
-    held_until: Option<i64>,
-    would_deny: Option<bool>,
-    made_by: Option<String>,
-    reason: Option<String>,
+row! {
+    pub struct EntryRow {
+        ..line: LineRow,
+        id: Uuid,
+        kind: i16,
+        units: i64,
+        key: Option<Uuid>,
+        metadata: Option<String>,
+        provisional: Option<i16>,
+        of_grant: Option<Uuid>,
+        held_until: Option<i64>,
+        would_deny: Option<bool>,
+        made_by: Option<String>,
+        reason: Option<String>,
+    }
 }
 
 impl EntryRow {
@@ -81,11 +83,12 @@ impl EntryRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct HoldRow {
-    id: Uuid,
-    units: i64,
-    held_until: i64,
+row! {
+    struct HoldRow {
+        id: Uuid,
+        units: i64,
+        held_until: i64,
+    }
 }
 
 impl HoldRow {

@@ -8,25 +8,26 @@ use super::{Store, decode_instant, encode_ids};
 use crate::domain::grant::{Entry, Followers, Grant, GrantState};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::ledger::record::{decode_follower, decode_note, entry_columns, signed};
+use crate::ledger::row::row;
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
 pub struct Snapshot(pub(super) Transaction<'static, Sqlite>);
 
-#[derive(sqlx::FromRow)]
-struct GrantRow {
-    #[sqlx(flatten)]
-    entry: EntryRow,
-    policy: String,
-    subject: Option<String>,
-    confirmation: Option<Uuid>,
-    confirmed_at: Option<i64>,
-    confirmed_by: Option<String>,
-    closing: Option<Uuid>,
-    closing_kind: Option<i16>,
-    closed_at: Option<i64>,
-    closed_by: Option<String>,
-    closing_reason: Option<String>,
+row! {
+    struct GrantRow {
+        ..entry: EntryRow,
+        policy: String,
+        subject: Option<String>,
+        confirmation: Option<Uuid>,
+        confirmed_at: Option<i64>,
+        confirmed_by: Option<String>,
+        closing: Option<Uuid>,
+        closing_kind: Option<i16>,
+        closed_at: Option<i64>,
+        closed_by: Option<String>,
+        closing_reason: Option<String>,
+    }
 }
 
 /// A query for grants: columns and joins around a choice of entries `g`.

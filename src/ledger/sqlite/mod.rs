@@ -11,6 +11,7 @@ mod policies;
 mod reconciliations;
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -29,7 +30,8 @@ use crate::domain::identity::Identity;
 
 pub use grants::Snapshot;
 
-static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+static MIGRATOR: LazyLock<Migrator> =
+    LazyLock::new(|| schema::migrator(&schema::migrations!("sqlite")));
 
 /// Connections for what claims and the instance itself read.
 const OWN_CONNECTIONS: u32 = 4;

@@ -11,17 +11,18 @@ use crate::domain::reconciliation::{
 use crate::ledger::LedgerError;
 use crate::ledger::record::{signed, unsigned};
 use crate::ledger::report::{DifferenceRow, ReportRecord, TallyRow, encode_figures};
+use crate::ledger::row::row;
 
-#[derive(sqlx::FromRow)]
-struct ReportRow {
-    id: Uuid,
-    started_at: i64,
-    requested_by: Option<String>,
-    apply: bool,
-    finished_at: Option<i64>,
-    counters_compared: Option<String>,
-    #[sqlx(flatten)]
-    tally: TallyRow,
+row! {
+    struct ReportRow {
+        ..tally: TallyRow,
+        id: Uuid,
+        started_at: i64,
+        requested_by: Option<String>,
+        apply: bool,
+        finished_at: Option<i64>,
+        counters_compared: Option<String>,
+    }
 }
 
 impl ReportRow {
