@@ -1,24 +1,35 @@
 //! The specification, and a page that renders it without reaching out to the internet.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use actix_web::HttpResponse;
-use actix_web::http::header;
+use actix_web::http::header::{self, ContentEncoding};
 use actix_web::web::{Bytes, Path};
-use utoipa_swagger_ui::Config;
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
+use super::archive::{self, Packed};
 use super::error::ApiError;
 use super::openapi::specification_yaml;
 
 static YAML: LazyLock<Bytes> = LazyLock::new(|| specification_yaml().into());
 
-static CONFIG: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
-    let config = Config::new(["/openapi.yaml"])
-        .validator_url("none")
-        .persist_authorization(false)
-        .use_base_layout();
-    Arc::new(config)
-});
+/// The page itself, and what starts Swagger UI on it.
+const PAGE: &str = include_str!("docs/index.html");
+const START: &str = include_str!("docs/start.js");
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const IMAGE: &str = "image/png";
+
+/// What the page needs of Swagger UI.
+const FILES: [(&str, &str); 5] = [
+    ("swagger-ui-bundle.js", SCRIPT),
+    ("swagger-ui.css", CSS),
+    ("index.css", CSS),
+    ("favicon-32x32.png", IMAGE),
+    ("favicon-16x16.png", IMAGE),
+];
 
 /// Nothing from elsewhere. Swagger UI sets styles and images of its own making inline.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
@@ -40,31 +51,33 @@ pub async fn openapi_yaml() -> HttpResponse {
     get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
-pub async fn page() -> Result<HttpResponse, ApiError> {
-    asset("index.html")
+pub async fn page() -> HttpResponse {
+    answer(HTML).body(PAGE)
 }
 
-/// What the page is made of.
+/// What the page is made of. Every browser takes gzip, so nothing else is offered.
 pub async fn file(name: Path<String>) -> Result<HttpResponse, ApiError> {
-    asset(&name)
+    if *name == "start.js" {
+        return Ok(answer(SCRIPT).body(START));
+    }
+    let known = FILES.iter().find(|(known, _)| known == name.as_ref());
+    let found = known.and_then(|(name, content_type)| {
+        let packed = archive::find(SWAGGER_UI_VENDORED, &format!("/dist/{name}"))?;
+        Some((answer(content_type), packed))
+    });
+    match found {
+        Some((mut answer, Packed::Stored(bytes))) => Ok(answer.body(bytes)),
+        Some((mut answer, Packed::Gzip(bytes))) => {
+            Ok(answer.insert_header(ContentEncoding::Gzip).body(bytes))
+        }
+        None => Err(ApiError::NotFound("there is no such page")),
+    }
 }
 
-fn asset(name: &str) -> Result<HttpResponse, ApiError> {
-    let found = utoipa_swagger_ui::serve(name, CONFIG.clone());
-    let file = found
-        .ok()
-        .flatten()
-        .ok_or(ApiError::NotFound("there is no such page"))?;
-    let mut bytes = file.bytes.into_owned();
-    if name == "index.html" {
-        // The page stands at /docs, without a slash; what it is made of lies below.
-        let html = String::from_utf8_lossy(&bytes);
-        bytes = html
-            .replacen("<head>", "<head><base href=\"/docs/\">", 1)
-            .into_bytes();
-    }
-    Ok(HttpResponse::Ok()
-        .content_type(file.content_type)
-        .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
-        .body(bytes))
+fn answer(content_type: &str) -> HttpResponseBuilder {
+    let mut answer = HttpResponse::Ok();
+    answer
+        .content_type(content_type)
+        .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY));
+    answer
 }

@@ -1,5 +1,6 @@
 //! The HTTP face: parse, authorise, render; no rules of its own.
 
+mod archive;
 mod backtest;
 mod batches;
 mod caller;

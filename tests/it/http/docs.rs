@@ -1,7 +1,10 @@
 //! The specification, and the page that renders it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use reqwest::Method;
 
 use super::problem;
 use crate::support::app::{App, Stack};
@@ -88,6 +91,34 @@ async fn the_page_is_made_of_nothing_from_elsewhere() {
         assert!(answer.header("content-security-policy").is_some(), "{link}");
     }
     problem(&app.get("/docs/nothing.css").await, 404, "not-found");
+}
+
+/// What a gzip stream holds. `gzip` refuses one whose checksum or length is wrong.
+fn unpacked(stream: &[u8]) -> String {
+    let mut gzip = Command::new("gzip")
+        .args(["--decompress", "--stdout"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("gzip runs");
+    let mut stdin = gzip.stdin.take().expect("a pipe");
+    stdin.write_all(stream).expect("it reads");
+    drop(stdin);
+    let output = gzip.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("a text")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_page_is_made_of_comes_packed() {
+    let app = App::on(Stack::Sqlite).await;
+    let request = app.request(Method::GET, "/docs/swagger-ui.css");
+    let answer = request.send().await.expect("an answer");
+    let headers = answer.headers();
+    assert_eq!(headers["content-encoding"], "gzip");
+    assert_eq!(headers["content-type"], "text/css; charset=utf-8");
+    let stream = answer.bytes().await.expect("a body");
+    assert!(unpacked(&stream).starts_with(".swagger-ui"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
