@@ -102,8 +102,9 @@ pub struct ServeArgs {
         value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub redis_timeout_ms: u64,
 
-    /// How many claims may be under way at once; beyond them the answer is 503
-    #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 2000,
+    /// How many claims may be under way at once; one key may have half of them; beyond them the
+    /// answer is 503
+    #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 4000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub claims_most: u32,
 
