@@ -62,9 +62,9 @@ pub struct ExportQuery {
 
 /// Export grants, newest first, as they stand at one instant.
 ///
-/// CSV (RFC 4180) or one JSON object a line, streamed. A CSV cell that a spreadsheet would
-/// take for a formula has an apostrophe before it. A key that is confined to policies must name
-/// one of them.
+/// CSV (RFC 4180) or one JSON object a line, streamed. Every CSV cell is quoted; one that a
+/// spreadsheet would take for a formula has an apostrophe before it. A key that is confined to
+/// policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -224,6 +224,7 @@ fn rendered(
 fn csv_lines(rows: impl Iterator<Item = [String; 14]>) -> Result<Bytes, RenderError> {
     let mut writer = csv::WriterBuilder::new()
         .terminator(csv::Terminator::CRLF)
+        .quote_style(csv::QuoteStyle::Always)
         .from_writer(Vec::new());
     for row in rows {
         writer.write_record(row)?;

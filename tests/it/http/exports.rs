@@ -143,7 +143,13 @@ async fn exports_equal_the_list(stack: Stack) {
         assert_eq!(lines, list, "{query}");
 
         let csv = export(&app, "csv", &query).await.text;
-        assert!(csv.starts_with(&format!("{COLUMNS}\r\n")), "{csv}");
+        let header = COLUMNS.replace(',', "\",\"");
+        assert!(csv.starts_with(&format!("\"{header}\"\r\n")), "{csv}");
+        for line in csv.trim_end().split("\r\n") {
+            // Every cell is quoted, an empty one too.
+            assert!(line.starts_with('"') && line.ends_with('"'), "{line}");
+            assert!(!line.contains(",,"), "{line}");
+        }
         assert!(csv.ends_with("\r\n"));
         let rows = csv_rows(&csv);
         assert_eq!(rows.len(), list.len() + 1);
