@@ -1,17 +1,19 @@
 //! Who sent a request, and whether they may do what it asks. A handler takes a [`Caller`] first,
-//! so that it cannot forget to ask, and so that 401 and 403 come before everything else.
+//! so that it cannot forget to ask, and so that 401 and 403 come before everything else, and a
+//! query that the request does not take right after them.
 
 use std::future::{Ready, ready};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::web::{Data, Query};
+use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use super::credentials::Authenticated;
 use super::error::ApiError;
 use super::extract::decoded;
+use super::query;
 use super::server::ServeOptions;
 use crate::domain::key::Role;
 use crate::domain::policy::PolicyName;
@@ -91,9 +93,8 @@ impl Place for InQuery {
         if principal.policies.is_none() {
             return Ok(());
         }
-        let query = Query::<Vec<(String, String)>>::from_query(request.query_string());
         // A query that cannot be read names no policy.
-        let parameters = query.map(Query::into_inner).unwrap_or_default();
+        let parameters = query::parse(request.query_string()).unwrap_or_default();
         let mut named = parameters.iter().filter(|(name, _)| name == "policy");
         let (_, first) = named.next().ok_or(Forbidden::NoPolicy)?;
         check_policy(principal, first)?;
@@ -195,6 +196,7 @@ fn authorise<W: Wanted, P: Place>(request: &HttpRequest) -> Result<Principal, Ap
         return Err(Forbidden::Role { role, wanted }.into());
     }
     P::check(&principal, request)?;
+    query::check(request)?;
     Ok(principal)
 }
 
@@ -217,9 +219,21 @@ impl FromRequest for MetricsReader {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let options = request.app_data::<Data<ServeOptions>>();
         let reader = match options.is_some_and(|options| options.open_metrics) {
-            true => Ok(Self),
+            true => query::check(request).map(|()| Self),
             false => authorise::<Anyone, ByHandler>(request).map(|_| Self),
         };
         ready(reader)
+    }
+}
+
+/// Anyone, with or without a key: what an open route takes first.
+pub struct Public;
+
+impl FromRequest for Public {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(query::check(request).map(|()| Self))
     }
 }

@@ -8,11 +8,12 @@ use uuid::Uuid;
 
 use super::caller::{Auditor, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{EngineData, Faults, Query, engine};
+use super::extract::{EngineData, Faults, engine};
 use super::keys::KeyAnswer;
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
+use super::query::Query;
 use super::words;
 use crate::domain::key::Key;
 use crate::domain::overrides::Override;

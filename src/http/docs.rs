@@ -8,6 +8,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
+use super::caller::Public;
 use super::error::ApiError;
 use super::openapi::specification_yaml;
 
@@ -40,7 +41,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'uns
     get, path = "/openapi.yaml", tag = "operation", security(()),
     responses((status = 200, description = "This document.", body = Object, content_type = "application/yaml")),
 )]
-pub async fn openapi_yaml() -> HttpResponse {
+pub async fn openapi_yaml(_caller: Public) -> HttpResponse {
     HttpResponse::Ok()
         .content_type("application/yaml")
         .body(YAML.clone())
@@ -51,12 +52,12 @@ pub async fn openapi_yaml() -> HttpResponse {
     get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
-pub async fn page() -> HttpResponse {
+pub async fn page(_caller: Public) -> HttpResponse {
     answer(HTML).body(PAGE)
 }
 
 /// What the page is made of. Every browser takes gzip, so nothing else is offered.
-pub async fn file(name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn file(_caller: Public, name: Path<String>) -> Result<HttpResponse, ApiError> {
     if *name == "start.js" {
         return Ok(answer(SCRIPT).body(START));
     }

@@ -10,7 +10,7 @@ use super::caller::{Admin, Auditor, Caller};
 use super::denial::Asked;
 use super::error::{ApiError, InvalidPart, Problem};
 use super::extract::{
-    Body, EngineData, Faults, KeyHeader, PolicyPath, Query, SubjectPath, Then, WholeNumber, engine,
+    Body, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
 use super::limits::LimitUsage;
@@ -18,6 +18,7 @@ use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
 };
 use super::policies::{PageQuery, page_limit};
+use super::query::Query;
 use super::words;
 use crate::domain::claim::{ClaimError, Subject, Units};
 use crate::domain::grant::{Direction, Entry, EntryKind, Note};

@@ -11,9 +11,10 @@ use utoipa::IntoParams;
 
 use super::caller::{Auditor, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{EngineData, Faults, Query, engine};
+use super::extract::{EngineData, Faults, engine};
 use super::grants::{GrantBody, GrantFilterQuery};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::query::Query;
 use super::words;
 use crate::chain::Chain;
 use crate::domain::grant::Grant;

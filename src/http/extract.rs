@@ -17,6 +17,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::error::{ApiError, InvalidPart};
+use super::query::describe_unknown;
 use super::server::ServeOptions;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::{PolicyName, check_reason};
@@ -106,9 +107,9 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let error = error.into_inner();
         match error.classify() {
             serde_json::error::Category::Data if path != "." => {
-                ApiError::Malformed(format!("{path}: {error}"))
+                ApiError::Malformed(format!("{path}: {}", describe(&error.to_string())))
             }
-            serde_json::error::Category::Data => ApiError::Malformed(error.to_string()),
+            serde_json::error::Category::Data => ApiError::Malformed(describe(&error.to_string())),
             _ => ApiError::Malformed(format!("the body is not JSON: {error}")),
         }
     })?;
@@ -116,6 +117,16 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         .end()
         .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
     Ok(value.0)
+}
+
+/// What serde says of a body, with the nearest known name for an unknown one.
+fn describe(error: &str) -> String {
+    let unknown = error.strip_prefix("unknown field `");
+    let Some((field, expected)) = unknown.and_then(|rest| rest.rsplit_once("`, expected ")) else {
+        return error.to_owned();
+    };
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    describe_unknown("field", field, &known)
 }
 
 /// A JSON object. serde takes an array, too, for a struct: its fields in their order.
@@ -157,22 +168,6 @@ impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A,
             let first = first.await.map_err(Into::into)?;
             let second = B::from_request(&request, &mut Payload::None);
             Ok(Then(first, second.await.map_err(Into::into)?))
-        })
-    }
-}
-
-/// The parameters of the query. Every one is a text here; [`Faults`] parses them.
-pub struct Query<T>(pub T);
-
-impl<T: DeserializeOwned> FromRequest for Query<T> {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let query = actix_web::web::Query::<T>::from_query(request.query_string());
-        ready(match query {
-            Ok(query) => Ok(Query(query.into_inner())),
-            Err(error) => Err(ApiError::Malformed(format!("the query: {error}"))),
         })
     }
 }
@@ -534,6 +529,23 @@ mod tests {
         for wrong in ["3", "", "\"3", "W/3"] {
             assert!(parse_etags(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_with_the_nearest() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only the names count")]
+        struct Fields {
+            subject: Option<u8>,
+            units: Option<u8>,
+        }
+        let error = parse_json::<Fields>(br#"{"unit`s": 1}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unit`s: unknown field \"unit`s\": the nearest known one is units; known are subject, \
+             units"
+        );
     }
 
     #[test]

@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::caller::{Auditor, ByHandler, Caller, InQuery};
 use super::error::ApiError;
-use super::extract::{EngineData, Faults, Query, engine, parse_true, path_id};
+use super::extract::{EngineData, Faults, engine, parse_true, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::query::Query;
 use super::{instant, words};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{EntryKind, Follower, Followers, Grant, GrantState, Provisional};

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::caller::MetricsReader;
+use super::caller::{MetricsReader, Public};
 use super::error::ApiError;
 use super::extract::EngineData;
 use super::words;
@@ -33,7 +33,7 @@ pub struct Readiness {
     get, path = "/livez", tag = "operation", security(()),
     responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")),
 )]
-pub async fn livez() -> &'static str {
+pub async fn livez(_caller: Public) -> &'static str {
     "ok\n"
 }
 
@@ -65,7 +65,7 @@ pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpRes
         (status = 503, description = "It does not.", body = Readiness),
     ),
 )]
-pub async fn readyz(data: EngineData) -> HttpResponse {
+pub async fn readyz(_caller: Public, data: EngineData) -> HttpResponse {
     let health = data.health();
     let (status, text) = match health.is_ready {
         true => (StatusCode::OK, "ready"),

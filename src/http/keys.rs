@@ -9,11 +9,10 @@ use uuid::Uuid;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, InvalidPart, etag};
-use super::extract::{
-    Body, EngineData, Faults, IdPath, Query, ReasonQuery, Then, engine, parse_instant,
-};
+use super::extract::{Body, EngineData, Faults, IdPath, ReasonQuery, Then, engine, parse_instant};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch};
 use super::policies::{PageQuery, page_limit};
+use super::query::Query;
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};

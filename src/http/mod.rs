@@ -23,6 +23,7 @@ mod links;
 mod openapi;
 mod overrides;
 mod policies;
+mod query;
 mod reconciliations;
 mod server;
 mod windows;

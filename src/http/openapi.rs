@@ -15,7 +15,7 @@ use super::{
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
 pub enum Faults4xx {
-    /// `malformed`: not JSON, an unknown field, a wrong type.
+    /// `malformed`: not JSON, an unknown field or parameter, a wrong type.
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Problem),
     /// `unauthorized`: no valid key.

@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, SubjectPath, Then,
-    WholeNumber, engine, parse_instant,
+    Body, EngineData, Faults, Object, PolicyPath, ReasonQuery, SubjectPath, Then, WholeNumber,
+    engine, parse_instant,
 };
 use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,
 };
 use super::policies::{LimitAnswer, PageQuery, page_limit};
+use super::query::Query;
 use super::words;
 use crate::domain::identity::to_micros;
 use crate::domain::overrides::{Override, OverrideTerms};

@@ -9,10 +9,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, Query, ReasonQuery, Then, WholeNumber, engine,
+    Body, EngineData, Faults, Object, PolicyPath, ReasonQuery, Then, WholeNumber, engine,
     parse_instant, parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
+use super::query::Query;
 use super::words;
 use crate::domain::policy::{
     Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, check_reason,

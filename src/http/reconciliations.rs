@@ -9,9 +9,10 @@ use uuid::Uuid;
 
 use super::caller::{Admin, Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{Body, EngineData, Query, engine, path_id};
+use super::extract::{Body, EngineData, engine, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::{PageQuery, page_limit};
+use super::query::Query;
 use super::words;
 use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 

@@ -7,8 +7,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::caller::{Auditor, Caller};
 use super::error::{ApiError, InvalidPart};
-use super::extract::{EngineData, Faults, PolicyPath, Query, engine};
+use super::extract::{EngineData, Faults, PolicyPath, engine};
 use super::openapi::{Faults4xx, Faults5xx, Faults404};
+use super::query::Query;
 use super::words;
 use crate::domain::window::Per;
 use crate::engine::WindowQuery;

@@ -691,7 +691,7 @@ async fn commands_say_what_is_wrong() {
     let nowhere = [("PERDIEM_URL", nowhere.as_str()), ("PERDIEM_KEY", SECRET)];
     assert!(fault(&["policy", "list"], &nowhere).contains("PERDIEM_URL"));
     // Not perdiem's own answer.
-    let elsewhere = format!("{}/livez?", app.url);
+    let elsewhere = format!("{}/livez#", app.url);
     let elsewhere = [("PERDIEM_URL", elsewhere.as_str()), ("PERDIEM_KEY", SECRET)];
     assert!(fault(&["policy", "list"], &elsewhere).contains("PERDIEM_URL"));
 }

@@ -19,6 +19,7 @@ mod observe;
 mod overload;
 mod overrides;
 mod policies;
+mod queries;
 mod replays;
 mod request_id;
 mod routes;

@@ -1,0 +1,120 @@
+//! The query of every request: what a request does not take is refused, with the nearest name.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::keys::{make_role, with};
+use super::problem;
+use crate::support::app::{Answer, App, Stack};
+
+/// A request of the specification, and the names that its query takes.
+struct Operation {
+    method: Method,
+    path: String,
+    names: Vec<String>,
+}
+
+/// Every operation of the specification, with the templates of its path filled in.
+fn operations() -> Vec<Operation> {
+    let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
+    let mut operations = Vec::new();
+    for (path, item) in specification["paths"].as_object().expect("paths") {
+        let path = path
+            .replace("{policy}", "benefit")
+            .replace("{subject}", "member-42")
+            .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
+        for (method, operation) in item.as_object().expect("operations") {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let of_query = parameters.filter(|parameter| parameter["in"] == "query");
+            let name = |parameter: &Value| parameter["name"].as_str().map(str::to_owned);
+            operations.push(Operation {
+                method: method.to_uppercase().parse().expect("a method"),
+                path: path.clone(),
+                names: of_query.filter_map(name).collect(),
+            });
+        }
+    }
+    assert!(operations.len() > 30);
+    operations
+}
+
+/// Sends a query that is refused, and returns what is told.
+async fn refused(app: &App, method: &Method, path: &str, query: &str) -> String {
+    let path = format!("{path}?{query}");
+    let answer = Answer::of(app.request(method.clone(), &path)).await;
+    let problem = problem(&answer, 400, "malformed");
+    let detail = problem["detail"].as_str().expect("a detail").to_owned();
+    assert!(!detail.contains("deserialize"), "{path}: {detail}");
+    detail
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_ignores_a_parameter() {
+    let app = App::on(Stack::Sqlite).await;
+    for Operation {
+        method,
+        path,
+        names,
+    } in operations()
+    {
+        let told = refused(&app, &method, &path, "no-such-parameter=1").await;
+        assert!(told.contains("no-such-parameter"), "{path}: {told}");
+        let told = refused(&app, &method, &path, "no-%FF=1").await;
+        assert!(told.contains("UTF-8"), "{path}: {told}");
+        for name in names {
+            let told = refused(&app, &method, &path, &format!("{name}x=1")).await;
+            let nearest = format!("the nearest known one is {name};");
+            assert!(told.contains(&nearest), "{path}: {told}");
+            let told = refused(&app, &method, &path, &format!("{name}=a&{name}=a")).await;
+            assert!(told.contains(&name), "{path}: {told}");
+            let told = refused(&app, &method, &path, &format!("{name}=%FF")).await;
+            assert!(told.contains("UTF-8"), "{path}: {told}");
+        }
+    }
+    let told = refused(&app, &Method::GET, "/docs/swagger-ui.css", "v=1").await;
+    assert!(told.contains("\"v\""), "{told}");
+    let head = app.request(Method::HEAD, "/v1/grants?polcy=benefit");
+    assert_eq!(Answer::of(head).await.status, 400);
+}
+
+/// Who may not do it at all is told that, not what the query is like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_of_the_query_come_after_those_of_the_key() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "GMT+8").await;
+    let claimer = make_role(&app, "claim", None).await.secret;
+    let confined = make_role(&app, "audit", Some("benefit")).await.secret;
+    for query in ["at=2026-11-21T00:00:00Z", "a=%FF"] {
+        let path = format!("/v1/grants?{query}");
+        let unauthorized = Answer::of(app.bare_request(Method::GET, &path)).await;
+        problem(&unauthorized, 401, "unauthorized");
+        for secret in [&claimer, &confined] {
+            let forbidden = Answer::of(with(&app, secret, Method::GET, &path)).await;
+            problem(&forbidden, 403, "forbidden");
+        }
+        let path = format!("/v1/policies/benefit/subjects/member-42?{query}");
+        let malformed = Answer::of(with(&app, &claimer, Method::GET, &path)).await;
+        problem(&malformed, 400, "malformed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_field_of_a_body_is_told_with_the_nearest() {
+    let app = App::on(Stack::Sqlite).await;
+    let policy = json!({ "time_zone": "UTC", "limits": [{ "mx": 3, "per": "day" }] });
+    for (answer, wrong, nearest) in [
+        (
+            app.claim_body(json!({ "subject": "a", "unit": 1 }), None)
+                .await,
+            "unit",
+            "units",
+        ),
+        (app.put_policy("benefit", policy).await, "mx", "max"),
+    ] {
+        let problem = problem(&answer, 400, "malformed");
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.contains(wrong), "{detail}");
+        let nearest = format!("the nearest known one is {nearest};");
+        assert!(detail.contains(&nearest), "{detail}");
+    }
+}
