@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use actix_web::http::header;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -14,13 +13,14 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::error::Problem;
 use super::limits::{self, LimitUsage, seconds_until};
+use super::problems::QUOTA_EXCEEDED;
 use super::words;
 use crate::domain::claim::Units;
 use crate::domain::grant::Total;
 use crate::domain::policy::Policy;
 use crate::domain::window::Per;
 
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const QUOTA_EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// What a claim asked for, and when.
 #[derive(Debug)]
@@ -110,9 +110,9 @@ impl Denial {
     /// The answer's body.
     pub fn body(&self) -> DenialBody {
         DenialBody {
-            kind: QUOTA_EXCEEDED,
-            title: "Quota exceeded",
-            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            kind: QUOTA_EXCEEDED_TYPE,
+            title: QUOTA_EXCEEDED.title,
+            status: QUOTA_EXCEEDED.status.as_u16(),
             detail: self.to_string(),
             outcome: "denied",
             policy: self.asked.policy.name.to_string(),

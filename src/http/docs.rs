@@ -17,6 +17,8 @@ static YAML: LazyLock<Bytes> = LazyLock::new(|| specification_yaml().into());
 /// The page itself, and what starts Swagger UI on it.
 const PAGE: &str = include_str!("docs/index.html");
 const START: &str = include_str!("docs/start.js");
+/// What every kind of problem means.
+const PROBLEMS: &str = include_str!("docs/problems.html");
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -54,6 +56,15 @@ pub async fn openapi_yaml(_caller: Public) -> HttpResponse {
 )]
 pub async fn page(_caller: Public) -> HttpResponse {
     answer(HTML).body(PAGE)
+}
+
+/// A page that explains every kind of problem.
+#[utoipa::path(
+    get, path = "/docs/problems", operation_id = "problems", tag = "operation", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
+)]
+pub async fn problems(_caller: Public) -> HttpResponse {
+    answer(HTML).body(PROBLEMS)
 }
 
 /// What the page is made of. Every browser takes gzip, so nothing else is offered.

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::caller::Forbidden;
 use super::denial::{Asked, Denial};
+use super::problems::{self, ProblemKind};
 use crate::domain::account::Refusal;
 use crate::domain::claim::UNITS_MAX;
 use crate::domain::correction::CorrectionRefusal;
@@ -20,10 +21,8 @@ use crate::engine::{
     Undecided,
 };
 
-/// Where problem types are explained: the page of the documentation.
-const TYPES: &str = "/docs#";
-/// How long a client should wait when nothing better is known, in seconds.
-const RETRY_SOON_SECONDS: u64 = 1;
+/// Where problem types are explained.
+const TYPES: &str = "/docs/problems#";
 
 /// Everything that a request can be answered with but success and a denial.
 #[derive(Debug, thiserror::Error)]
@@ -149,9 +148,9 @@ pub struct InvalidPart {
 /// A problem document (RFC 9457), as `application/problem+json`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Problem {
-    /// Tells kinds of problems apart.
+    /// Tells kinds of problems apart, and leads to a page that explains this one.
     #[serde(rename = "type")]
-    #[schema(example = "/docs#invalid")]
+    #[schema(example = "/docs/problems#invalid")]
     pub kind: String,
     /// The kind, for people.
     #[schema(example = "Invalid")]
@@ -247,83 +246,61 @@ impl ApiError {
             Self::Invalid(parts) => parts.clone(),
             _ => Vec::new(),
         };
-        let (kind, title) = self.kind();
+        let kind = self.kind();
         Problem {
-            kind: format!("{TYPES}{kind}"),
-            title,
-            status: self.status_code().as_u16(),
+            kind: format!("{TYPES}{}", kind.name),
+            title: kind.title,
+            status: kind.status.as_u16(),
             detail: self.to_string(),
             errors,
         }
     }
 
-    /// The name at the end of the problem's type, and its title.
-    fn kind(&self) -> (&'static str, &'static str) {
+    fn kind(&self) -> ProblemKind {
         match self {
-            Self::Unauthorized | Self::WrongKey => ("unauthorized", "Unauthorized"),
-            Self::TooManyWrongKeys(_) => ("too-many-wrong-keys", "Too many wrong keys"),
-            Self::Forbidden(_) => ("forbidden", "Forbidden"),
-            Self::Malformed(_) => ("malformed", "Malformed"),
-            Self::UnreadableHead => ("malformed", "Malformed"),
-            Self::HeadTooLarge => ("too-large", "Too large"),
-            Self::TooLarge(_) => ("too-large", "Too large"),
-            Self::SlowRequest => ("slow-request", "Slow request"),
-            Self::Invalid(_) => ("invalid", "Invalid"),
-            Self::UnknownPolicy(_) => ("unknown-policy", "Unknown policy"),
-            Self::NotFound(_) => ("not-found", "Not found"),
-            Self::MethodNotAllowed(_) => ("method-not-allowed", "Method not allowed"),
-            Self::ClaimInProgress => ("claim-in-progress", "Claim in progress"),
-            Self::ReconciliationInProgress => {
-                ("reconciliation-in-progress", "Reconciliation in progress")
-            }
-            Self::LastAdminKey => ("last-admin-key", "Last admin key"),
-            Self::KeyRevoked => ("key-revoked", "Key revoked"),
-            Self::PolicyInactive(..) => ("policy-inactive", "Policy inactive"),
-            Self::NotAHold => ("not-a-hold", "Not a hold"),
-            Self::FailedDependency => ("failed-dependency", "Failed dependency"),
-            Self::GrantReversed(_) => ("grant-reversed", "Grant reversed"),
-            Self::HoldGone(_) | Self::HoldLapsed(_) => ("hold-lapsed", "Hold lapsed"),
-            Self::PreconditionFailed(_) => ("precondition-failed", "Precondition failed"),
-            Self::KeyReused => ("idempotency-key-reused", "Idempotency key reused"),
-            Self::Denied(_) => ("quota-exceeded", "Quota exceeded"),
-            Self::Undecided(_) => ("undecided", "Undecided"),
+            Self::Unauthorized | Self::WrongKey => problems::UNAUTHORIZED,
+            Self::TooManyWrongKeys(_) => problems::TOO_MANY_WRONG_KEYS,
+            Self::Forbidden(_) => problems::FORBIDDEN,
+            Self::Malformed(_) | Self::UnreadableHead => problems::MALFORMED,
+            Self::TooLarge(_) => problems::TOO_LARGE,
+            Self::HeadTooLarge => problems::HEAD_TOO_LARGE,
+            Self::SlowRequest => problems::SLOW_REQUEST,
+            Self::Invalid(_) => problems::INVALID,
+            Self::UnknownPolicy(_) => problems::UNKNOWN_POLICY,
+            Self::NotFound(_) => problems::NOT_FOUND,
+            Self::MethodNotAllowed(_) => problems::METHOD_NOT_ALLOWED,
+            Self::ClaimInProgress => problems::CLAIM_IN_PROGRESS,
+            Self::ReconciliationInProgress => problems::RECONCILIATION_IN_PROGRESS,
+            Self::LastAdminKey => problems::LAST_ADMIN_KEY,
+            Self::KeyRevoked => problems::KEY_REVOKED,
+            Self::PolicyInactive(..) => problems::POLICY_INACTIVE,
+            Self::NotAHold => problems::NOT_A_HOLD,
+            Self::FailedDependency => problems::FAILED_DEPENDENCY,
+            Self::GrantReversed(_) => problems::GRANT_REVERSED,
+            Self::HoldGone(_) => problems::HOLD_GONE,
+            Self::HoldLapsed(_) => problems::HOLD_LAPSED,
+            Self::PreconditionFailed(_) => problems::PRECONDITION_FAILED,
+            Self::KeyReused => problems::IDEMPOTENCY_KEY_REUSED,
+            Self::Denied(_) => problems::QUOTA_EXCEEDED,
+            Self::Undecided(_) => problems::UNDECIDED,
             Self::Unavailable(_) | Self::Overloaded | Self::TooManyAtOnce | Self::TooSlow => {
-                ("unavailable", "Unavailable")
+                problems::UNAVAILABLE
             }
+        }
+    }
+
+    /// After how many seconds it is worth another try.
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
+            _ => self.kind().retry_after,
         }
     }
 }
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
-        match self {
-            Self::Unauthorized | Self::WrongKey => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::Malformed(_) | Self::UnreadableHead => StatusCode::BAD_REQUEST,
-            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
-            Self::Invalid(_) | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::UnknownPolicy(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ClaimInProgress
-            | Self::ReconciliationInProgress
-            | Self::LastAdminKey
-            | Self::KeyRevoked
-            | Self::PolicyInactive(..)
-            | Self::NotAHold
-            | Self::GrantReversed(_)
-            | Self::HoldLapsed(_) => StatusCode::CONFLICT,
-            Self::HoldGone(_) => StatusCode::GONE,
-            Self::FailedDependency => StatusCode::FAILED_DEPENDENCY,
-            Self::Denied(_) | Self::TooManyWrongKeys(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
-            Self::Undecided(_)
-            | Self::Unavailable(_)
-            | Self::Overloaded
-            | Self::TooManyAtOnce
-            | Self::TooSlow => StatusCode::SERVICE_UNAVAILABLE,
-        }
+        self.kind().status
     }
 
     fn error_response(&self) -> HttpResponse {
@@ -339,51 +316,22 @@ impl ResponseError for ApiError {
                 .set_connection_type(ConnectionType::Close);
         }
         let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         match self {
             Self::Unauthorized | Self::WrongKey => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            Self::TooManyWrongKeys(wait) => {
-                let seconds = wait.as_millis().div_ceil(1000) as u64;
-                headers.insert(header::RETRY_AFTER, seconds.into());
-            }
             Self::MethodNotAllowed(allowed) => {
                 headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
-            }
-            Self::ClaimInProgress
-            | Self::ReconciliationInProgress
-            | Self::Undecided(_)
-            | Self::Unavailable(_)
-            | Self::Overloaded
-            | Self::TooManyAtOnce
-            | Self::TooSlow => {
-                headers.insert(header::RETRY_AFTER, RETRY_SOON_SECONDS.into());
             }
             Self::PreconditionFailed(Some(version)) => {
                 if let Ok(etag) = HeaderValue::from_str(&etag(*version)) {
                     headers.insert(header::ETAG, etag);
                 }
             }
-            Self::Forbidden(_)
-            | Self::Malformed(_)
-            | Self::TooLarge(_)
-            | Self::SlowRequest
-            | Self::UnreadableHead
-            | Self::HeadTooLarge
-            | Self::Invalid(_)
-            | Self::UnknownPolicy(_)
-            | Self::NotFound(_)
-            | Self::LastAdminKey
-            | Self::KeyRevoked
-            | Self::PolicyInactive(..)
-            | Self::NotAHold
-            | Self::FailedDependency
-            | Self::GrantReversed(_)
-            | Self::HoldGone(_)
-            | Self::HoldLapsed(_)
-            | Self::PreconditionFailed(None)
-            | Self::KeyReused
-            | Self::Denied(_) => {}
+            _ => {}
         }
         response
     }

@@ -23,6 +23,7 @@ mod links;
 mod openapi;
 mod overrides;
 mod policies;
+mod problems;
 mod query;
 mod reconciliations;
 mod server;
@@ -150,6 +151,9 @@ fn routes(service: &mut ServiceConfig) {
         read(r, docs::openapi_yaml)
     });
     at("/docs", Open, "GET, HEAD", |r| read(r, docs::page));
+    at("/docs/problems", Open, "GET, HEAD", |r| {
+        read(r, docs::problems)
+    });
     at("/docs/{file}", Open, "GET, HEAD", |r| read(r, docs::file));
     service.default_service(web::to(not_found));
 }

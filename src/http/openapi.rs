@@ -172,6 +172,7 @@ pub struct IdempotencyKeyField {
         health::metrics,
         super::docs::openapi_yaml,
         super::docs::page,
+        super::docs::problems,
     ),
     // Those of parameters alone are not found by themselves.
     components(schemas(words::Anything, words::ExportFormat, words::OnlyTrue)),

@@ -48,7 +48,7 @@ BEYOND_SCHEMAS = [
     ("#/hold_seconds", "not built yet"),
 ]
 # The same, where a problem names no faults: a key that another claim was sent with before.
-BEYOND_SCHEMAS_TYPES = ["/docs#idempotency-key-reused"]
+BEYOND_SCHEMAS_TYPES = ["/docs/problems#idempotency-key-reused"]
 
 schemathesis.openapi.format(
     "time-zone",

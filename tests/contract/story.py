@@ -82,7 +82,7 @@ def policies():
 
     changed = PolicyBody(time_zone=ZONE, limits=limits, description="3 a day", reason="words")
     stale = ask(put_policy, 412, "benefit", body=changed, if_match='"9"')
-    assert isinstance(stale, Problem) and stale.type_ == "/docs#precondition-failed"
+    assert isinstance(stale, Problem) and stale.type_ == "/docs/problems#precondition-failed"
     assert ask(put_policy, 200, "benefit", body=changed, if_match='"1"').version == 2
     assert ask(get_policy, 200, "benefit").description == "3 a day"
     versions = ask(list_policy_versions, 200, "benefit").items
@@ -111,7 +111,7 @@ def claims():
     again = ask(claim, 200, **order(1))
     assert again.grant == first.grant
     reused = ask(claim, 422, **order(1, units=2))
-    assert reused.type_ == "/docs#idempotency-key-reused"
+    assert reused.type_ == "/docs/problems#idempotency-key-reused"
 
     would = ask(claim, 200, "benefit", body=ClaimBody(subject="member-42", units=2, dry_run=True))
     assert would.outcome is ClaimOutcome.GRANTED and would.grant is UNSET
@@ -155,7 +155,7 @@ def corrections(first):
     conflict = ask(confirm_grant, 409, first.id)
     assert isinstance(conflict, Problem)
     nobody = UUID("0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")
-    assert ask(reverse_grant, 404, nobody, body=reason).type_ == "/docs#not-found"
+    assert ask(reverse_grant, 404, nobody, body=reason).type_ == "/docs/problems#not-found"
 
     opening = {
         "body": AdjustmentRequest(units=2, reason="opening balance"),
@@ -271,7 +271,7 @@ def farewell():
     archived = ask(archive_policy, 200, "benefit", reason="the campaign is over")
     assert archived.archived
     gone = ask(claim, 404, "benefit", body=ClaimBody(subject="member-42"))
-    assert gone.type_ == "/docs#unknown-policy"
+    assert gone.type_ == "/docs/problems#unknown-policy"
 
 
 policies()

@@ -7,7 +7,13 @@ use std::path::Path;
 use serde_json::Value;
 
 /// What takes no key.
-const OPEN: [&str; 4] = ["/livez", "/readyz", "/openapi.yaml", "/docs"];
+const OPEN: [&str; 5] = [
+    "/livez",
+    "/readyz",
+    "/openapi.yaml",
+    "/docs",
+    "/docs/problems",
+];
 
 fn specification() -> Value {
     serde_json::to_value(perdiem::http::specification()).expect("JSON")

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use reqwest::Method;
 
 use super::problem;
-use crate::support::app::{App, Stack};
+use crate::support::app::{Answer, App, Stack};
 
 fn browser() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -119,6 +119,23 @@ async fn what_the_page_is_made_of_comes_packed() {
     assert_eq!(headers["content-type"], "text/css; charset=utf-8");
     let stream = answer.bytes().await.expect("a body");
     assert!(unpacked(&stream).starts_with(".swagger-ui"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_type_of_a_problem_leads_to_its_explanation() {
+    let app = App::on(Stack::Sqlite).await;
+    let problem = problem(&app.get("/nothing").await, 404, "not-found");
+    let type_of = problem["type"].as_str().expect("a type");
+    let (page, anchor) = type_of.split_once('#').expect("an anchor");
+    let page = Answer::of(app.bare_request(Method::GET, page)).await;
+    assert_eq!(page.status, 200, "{page:?}");
+    let kind = page.header("content-type");
+    assert_eq!(kind, Some("text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").is_some());
+    for anchor in [anchor, "quota-exceeded"] {
+        assert!(page.text.contains(&format!("<section id=\"{anchor}\">")));
+    }
+    assert!(!page.text.contains("<script"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

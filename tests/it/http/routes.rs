@@ -11,7 +11,13 @@ use super::problem;
 use crate::support::app::{Answer, App, KEY, Stack};
 
 /// What takes no key: nothing else does.
-const OPEN: [&str; 4] = ["/livez", "/readyz", "/openapi.yaml", "/docs"];
+const OPEN: [&str; 5] = [
+    "/livez",
+    "/readyz",
+    "/openapi.yaml",
+    "/docs",
+    "/docs/problems",
+];
 
 /// The methods of each path of the specification, with its templates filled in.
 fn routes() -> BTreeMap<String, BTreeSet<Method>> {

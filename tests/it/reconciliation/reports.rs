@@ -137,7 +137,7 @@ async fn one_at_a_time(stack: Stack) {
     assert_eq!(done.status, StatusCode::CREATED, "{done:?}");
     assert_eq!(refused.status, StatusCode::CONFLICT, "{refused:?}");
     let problem = refused.json();
-    assert_eq!(problem["type"], "/docs#reconciliation-in-progress");
+    assert_eq!(problem["type"], "/docs/problems#reconciliation-in-progress");
     assert!(refused.header("retry-after").is_some());
     // The refused one leaves no report, and the next one goes.
     assert_eq!(

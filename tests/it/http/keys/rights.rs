@@ -40,6 +40,7 @@ const ADMINS: &[&str] = &["admin"];
 #[rustfmt::skip]
 const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/docs", EVERYBODY, Reach::Anything),
+    ("get", "/docs/problems", EVERYBODY, Reach::Anything),
     ("get", "/livez", EVERYBODY, Reach::Anything),
     ("get", "/metrics", ANY, Reach::Anything),
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
