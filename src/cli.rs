@@ -7,6 +7,7 @@ mod client;
 mod corrections;
 mod difference;
 mod keys;
+mod local;
 mod overrides;
 mod pause;
 mod reconciliation;

@@ -9,6 +9,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::local::LocalTime;
 use super::{ClaimArgs, PolicyPutArgs, PolicyShowArgs, ServerArgs, UsageArgs};
 
 /// What a denied claim exits with.
@@ -69,14 +70,16 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     if args.server.json {
         println!("{answer:#}");
     } else {
+        let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
+        let limits = &answer["limits"];
         match answer["detail"].as_str() {
-            Some(detail) => println!("denied: {detail}"),
+            Some(detail) => println!("denied: {}", local.show_within(detail, limits)),
             None if answer["would_deny"] == true => {
                 println!("granted, and would be denied if the policy did not only observe");
             }
             None => println!("{}", text(&answer["outcome"])),
         }
-        print_limits(&answer["limits"]);
+        print_limits(limits, &local);
     }
     Ok(match denied {
         true => ExitCode::from(DENIED),
@@ -95,11 +98,12 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     if args.server.json {
         println!("{answer:#}");
     } else {
-        print_limits(&answer["limits"]);
+        let local = LocalTime::new(&answer["time_zone"]);
+        print_limits(&answer["limits"], &local);
         if let Some(found) = answer.get("override") {
-            match found["until"].as_str() {
-                Some(until) => println!("by an override, until {until}"),
-                None => println!("by an override"),
+            match &found["until"] {
+                Value::Null => println!("by an override"),
+                until => println!("by an override, until {}", local.show(until)),
             }
         }
     }
@@ -225,7 +229,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-pub fn print_limits(limits: &Value) {
+pub fn print_limits(limits: &Value, local: &LocalTime) {
     for limit in limits.as_array().into_iter().flatten() {
         println!(
             "{:<7} {} of {} used, {} left until {}",
@@ -233,7 +237,7 @@ pub fn print_limits(limits: &Value) {
             limit["used"],
             limit["max"],
             limit["remaining"],
-            text(&limit["resets_at"]),
+            local.show(&limit["resets_at"]),
         );
     }
 }
@@ -260,7 +264,7 @@ fn print_policy(policy: &Value) {
         true => String::new(),
         false => format!(
             "  (from {}; until then version {in_force})",
-            text(&policy["effective_at"])
+            LocalTime::new(&policy["time_zone"]).show(&policy["effective_at"])
         ),
     };
     println!(

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::ServerArgs;
 use super::client::{all_items, describe, print_limits, request, segment, send, text};
+use super::local::LocalTime;
 
 #[derive(Debug, Args)]
 pub struct ReverseArgs {
@@ -99,17 +100,17 @@ pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
     let body = json!({ "reason": args.reason });
     let answer = send(request(&args.server, Method::POST, &path)?.json(&body)).await?;
-    show_correction(&args.server, answer, "reversed")
+    show_correction(&args.server, answer, "reversed").await
 }
 
 /// Confirms a hold.
 pub async fn confirm(args: ConfirmArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/confirmation", segment(&args.grant));
     let answer = send(request(&args.server, Method::POST, &path)?).await?;
-    show_correction(&args.server, answer, "confirmed")
+    show_correction(&args.server, answer, "confirmed").await
 }
 
-fn show_correction(
+async fn show_correction(
     server: &ServerArgs,
     (status, answer): (StatusCode, Value),
     done: &str,
@@ -124,7 +125,10 @@ fn show_correction(
             StatusCode::OK => println!("{done} before"),
             _ => println!("{done}"),
         }
-        print_limits(&answer["limits"]);
+        let grant = &answer["grant"];
+        let (policy, subject) = (text(&grant["policy"]), text(&grant["subject"]));
+        let local = LocalTime::of(server, policy, subject).await;
+        print_limits(&answer["limits"], &local);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -148,7 +152,8 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
             StatusCode::OK => println!("entered before"),
             _ => println!("entered"),
         }
-        print_limits(&answer["limits"]);
+        let local = LocalTime::of(&args.server, &args.policy, subject).await;
+        print_limits(&answer["limits"], &local);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -242,6 +247,7 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
         println!("{:#}", Value::Array(entries));
         return Ok(ExitCode::SUCCESS);
     }
+    let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
     for entry in &entries {
         let limits = entry["limits"].as_array().into_iter().flatten();
         let used: Vec<String> = limits
@@ -255,9 +261,9 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
             })
             .collect();
         println!(
-            "{:>6} {:<27} {:<12} {:>6}  {:<36} {}{}",
+            "{:>6} {:<32} {:<12} {:>6}  {:<36} {}{}",
             entry["number"].to_string(),
-            text(&entry["at"]),
+            local.show(&entry["at"]),
             text(&entry["kind"]),
             entry["units"].to_string(),
             text(&entry["id"]),

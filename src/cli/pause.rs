@@ -8,7 +8,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{call, request, segment, show, text};
+use super::client::{call, request, segment, show};
+use super::local::LocalTime;
 
 /// What a policy answers with that it can be put with.
 const RULE: [&str; 10] = [
@@ -46,7 +47,7 @@ pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
         bail!(
             "version {} waits until {}, and would be lost: put the policy as it is to be",
             policy["version"],
-            text(&policy["effective_at"])
+            LocalTime::new(&policy["time_zone"]).show(&policy["effective_at"])
         );
     }
     let fields = RULE.map(|name| (name.to_owned(), policy[name].clone()));

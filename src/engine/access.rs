@@ -45,9 +45,9 @@ impl Principal {
     }
 }
 
-/// What this instance says of a secret.
+/// What this instance makes of a secret.
 #[derive(Debug)]
-pub enum SecretVerdict {
+pub enum Recognition {
     /// The key is valid now.
     Valid(Principal),
     /// It never was a secret, or its key is revoked.
@@ -123,23 +123,23 @@ impl Access {
     }
 
     /// Whose secret it is, as far as this instance knows.
-    pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> SecretVerdict {
+    pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {
         let hash = blake3::hash(secret.as_bytes());
         if let Some((of_settings, principal)) = &self.of_settings
             && *of_settings == hash
         {
-            return SecretVerdict::Valid(principal.clone());
+            return Recognition::Valid(principal.clone());
         }
         if !is_whole(secret) {
-            return SecretVerdict::Wrong;
+            return Recognition::Wrong;
         }
         match self.known.load().get(&hash) {
             Some(known) if known.key.rule.is_valid(now) => {
-                SecretVerdict::Valid(known.principal.clone())
+                Recognition::Valid(known.principal.clone())
             }
             // For good.
-            Some(known) if known.key.rule.revoked => SecretVerdict::Wrong,
-            Some(_) | None => SecretVerdict::Unknown,
+            Some(known) if known.key.rule.revoked => Recognition::Wrong,
+            Some(_) | None => Recognition::Unknown,
         }
     }
 

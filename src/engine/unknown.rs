@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::access::SecretVerdict;
+use super::access::Recognition;
 use super::{Engine, Failure, Principal};
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::LedgerError;
@@ -86,15 +86,15 @@ impl Engine {
         let came = Instant::now();
         self.know_keys().await;
         match self.access.authenticate(secret, self.clock.now()) {
-            SecretVerdict::Valid(principal) => return Ok(Some(principal)),
-            SecretVerdict::Wrong => return Ok(None),
-            SecretVerdict::Unknown => {}
+            Recognition::Valid(principal) => return Ok(Some(principal)),
+            Recognition::Wrong => return Ok(None),
+            Recognition::Unknown => {}
         }
         let learned = self.learn_unknown(came).await;
         match self.access.authenticate(secret, self.clock.now()) {
             // Keys are read first: a policy that cannot be read keeps nobody out.
-            SecretVerdict::Valid(principal) => Ok(Some(principal)),
-            SecretVerdict::Wrong | SecretVerdict::Unknown => learned.map(|()| None),
+            Recognition::Valid(principal) => Ok(Some(principal)),
+            Recognition::Wrong | Recognition::Unknown => learned.map(|()| None),
         }
     }
 

@@ -83,6 +83,9 @@ pub struct UsageBody {
     policy: String,
     #[schema(example = 1)]
     policy_version: u32,
+    /// The policy's.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    time_zone: String,
     #[schema(example = "member-42")]
     subject: String,
     /// In the policy's order.
@@ -313,6 +316,7 @@ pub async fn usage(
     Ok(HttpResponse::Ok().json(UsageBody {
         policy: usage.policy.name.to_string(),
         policy_version: usage.policy.version,
+        time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
         subject: subject.0.as_str().to_owned(),
         limits: usage.totals.iter().map(LimitUsage::from).collect(),
         override_note: usage

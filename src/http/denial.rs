@@ -57,9 +57,9 @@ pub struct DenialBody {
     /// Always 429.
     #[schema(example = 429)]
     pub status: u16,
-    /// What is used up, and when there is room again, in the policy's local time.
+    /// What is used up, and when there is room again.
     #[schema(
-        example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-22T00:00:00+08:00"
+        example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
     )]
     pub detail: String,
     /// Always `denied`.
@@ -146,9 +146,6 @@ impl fmt::Display for Denial {
         } = &self.asked;
         let last = self.lacking().max_by_key(|total| total.window.end);
         let Some(total) = last else { return Ok(()) };
-        let zone = &policy.rule.calendar.zone;
-        let ends_at = total.window.end;
-        let local = ends_at.with_timezone(&zone.offset(ends_at));
         write!(
             formatter,
             "{} has used {} of {} for {} under {}",
@@ -164,7 +161,10 @@ impl fmt::Display for Denial {
         write!(
             formatter,
             "; the next window begins at {}",
-            local.to_rfc3339_opts(SecondsFormat::Secs, false)
+            total
+                .window
+                .end
+                .to_rfc3339_opts(SecondsFormat::AutoSi, true)
         )
     }
 }

@@ -615,7 +615,7 @@ async fn commands_call_a_server() {
         let claim = ["claim", "benefit", subject];
         let said_first = said(&claim, 0);
         assert!(said_first.starts_with("granted\n"), "{said_first}");
-        assert!(said_first.contains("1 of 3 used, 2 left until 2026-11-21T16:00:00Z"));
+        assert!(said_first.contains("1 of 3 used, 2 left until 2026-11-22T00:00:00+08:00"));
         let rehearsal = said(
             &["claim", "benefit", subject, "--units", "3", "--dry-run"],
             3,
@@ -639,13 +639,24 @@ async fn commands_call_a_server() {
             denied.contains("has used 3 of 3 for today under benefit"),
             "{denied}"
         );
-        assert_eq!(json(&claim, 3)["outcome"], "denied");
+        assert!(
+            denied.contains("the next window begins at 2026-11-22T00:00:00+08:00"),
+            "{denied}"
+        );
+        assert!(!denied.contains("Z"), "{denied}");
+        let denied = json(&claim, 3);
+        assert_eq!(denied["outcome"], "denied");
+        assert_eq!(denied["limits"][0]["resets_at"], "2026-11-21T16:00:00Z");
         let usage = json(&["usage", "benefit", subject], 0);
         assert_eq!(
             (&usage["subject"], &usage["limits"][0]["used"]),
             (&json!(subject), &json!(3))
         );
-        assert!(said(&["usage", "benefit", subject], 0).contains("3 of 3 used, 0 left"));
+        let usage = said(&["usage", "benefit", subject], 0);
+        assert!(
+            usage.contains("3 of 3 used, 0 left until 2026-11-22T00:00:00+08:00"),
+            "{usage}"
+        );
     }
 }
 

@@ -25,7 +25,7 @@ async fn a_grant_is_reversed_and_a_hold_confirmed() {
     let id = grant(&app, &["--units", "2"]).await;
     let reverse = ["reverse", &id, "--reason", "SMS gateway refused"];
     let said = Said::by(&app, &reverse).await.well(0);
-    let usage = "day     0 of 3 used, 3 left until 2026-11-21T16:00:00Z\n";
+    let usage = "day     0 of 3 used, 3 left until 2026-11-22T00:00:00+08:00\n";
     assert_eq!(said, format!("reversed\n{usage}"));
     let said = Said::by(&app, &reverse).await.well(0);
     assert_eq!(said, format!("reversed before\n{usage}"));
@@ -42,6 +42,8 @@ async fn a_grant_is_reversed_and_a_hold_confirmed() {
         .filter_map(|line| line.split_whitespace().nth(2))
         .collect();
     assert_eq!(kinds, ["confirmation", "grant", "reversal", "grant"]);
+    let is_local = |line: &str| line.contains("+08:00 ");
+    assert!(lines.lines().all(is_local), "{lines}");
     assert!(
         lines.contains("0 of 3 per day  (SMS gateway refused)"),
         "{lines}"

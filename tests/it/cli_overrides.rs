@@ -23,7 +23,7 @@ async fn an_override_is_put_shown_listed_and_deleted() {
     let usage = run(&["usage", "benefit", "a/b"]).await.well(0);
     assert!(usage.contains("0 of 10 used"), "{usage}");
     assert!(
-        usage.ends_with(&format!("by an override, until {until}\n")),
+        usage.ends_with("by an override, until 2026-12-01T08:00:00+08:00\n"),
         "{usage}"
     );
     let fault = run(&put).await.fault();
@@ -86,12 +86,12 @@ async fn a_policy_is_scheduled_observes_pauses_and_is_archived() {
     let scheduled = put("5 per day", &["--effective", "next_window"])
         .await
         .well(0);
-    let words = "version 4    +08:00                   5 per day  (from 2026-11-21T16:00:00Z; \
+    let words = "version 4    +08:00                   5 per day  (from 2026-11-22T00:00:00+08:00; \
                  until then version 3)";
     assert!(scheduled.contains(words), "{scheduled}");
     let fault = run(&stop("pause")).await.fault();
     assert!(
-        fault.contains("version 4 waits until 2026-11-21T16:00:00Z"),
+        fault.contains("version 4 waits until 2026-11-22T00:00:00+08:00"),
         "{fault}"
     );
     let fault = put("5 per day", &["--effective", "tomorrow"]).await.fault();

@@ -39,7 +39,7 @@ async fn a_denial_tells_what_is_used_up_and_when_to_come_again(stack: Stack) {
                 "title": "Quota exceeded",
                 "status": 429,
                 "detail": "member-42 has used 3 of 3 for today under benefit; the next window \
-                           begins at 2026-11-22T00:00:00+08:00",
+                           begins at 2026-11-21T16:00:00Z",
                 "outcome": "denied",
                 "policy": "benefit",
                 "subject": "member-42",
@@ -128,7 +128,7 @@ async fn a_denial_under_several_limits_names_all_that_lack_room(stack: Stack) {
         told["detail"]
             .as_str()
             .unwrap()
-            .ends_with("2026-12-01T00:00:00+08:00")
+            .ends_with("2026-11-30T16:00:00Z")
     );
     // Nothing was counted, and nothing of it reached the ledger.
     let history = app.get("/v1/grants").await.json();

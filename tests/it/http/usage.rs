@@ -17,6 +17,7 @@ async fn usage_is_what_the_ledger_tells(stack: Stack) {
         assert_eq!(answer.status, 200, "{answer:?}");
         let usage = answer.json();
         assert_eq!(usage["policy"], "benefit");
+        assert_eq!(usage["time_zone"], "Asia/Shanghai");
         assert_eq!(usage["subject"], "member-42");
         let found = [&usage["limits"][0]["used"], &usage["limits"][1]["used"]];
         assert_eq!(found, [day, month]);

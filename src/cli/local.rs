@@ -1,0 +1,52 @@
+//! Instants for people: in the policy's time zone. JSON keeps UTC.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::ServerArgs;
+use super::client::{call, request, segment, text};
+use crate::domain::zone::Zone;
+
+/// The time zone that instants are shown in.
+pub struct LocalTime(Option<Zone>);
+
+impl LocalTime {
+    /// The zone with a name; UTC where this machine does not know it.
+    pub fn new(time_zone: &Value) -> Self {
+        Self(Zone::parse(text(time_zone)).ok())
+    }
+
+    /// A policy's zone. A subject's usage tells it, which every key of the policy may read; UTC
+    /// where it cannot be read.
+    pub async fn of(server: &ServerArgs, policy: &str, subject: &str) -> Self {
+        let (policy, subject) = (segment(policy), segment(subject));
+        let path = format!("/v1/policies/{policy}/subjects/{subject}");
+        let usage = match request(server, Method::GET, &path) {
+            Ok(request) => call(request).await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        };
+        Self::new(&usage["time_zone"])
+    }
+
+    /// An instant of an answer.
+    pub fn show(&self, instant: &Value) -> String {
+        let instant = text(instant);
+        match (&self.0, instant.parse::<DateTime<Utc>>()) {
+            (Some(zone), Ok(at)) => {
+                let local = at.with_timezone(&zone.offset(at));
+                local.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+            }
+            (None, _) | (_, Err(_)) => instant.to_owned(),
+        }
+    }
+
+    /// A text in which an answer names the ends of its windows.
+    pub fn show_within(&self, detail: &str, limits: &Value) -> String {
+        let limits = limits.as_array().into_iter().flatten();
+        limits.fold(detail.to_owned(), |detail, limit| {
+            let ends_at = &limit["resets_at"];
+            detail.replace(text(ends_at), &self.show(ends_at))
+        })
+    }
+}
