@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the cluster's client sends a command, when slots move or a node goes.
 const CLUSTER_ATTEMPTS: u32 = 3;
 
-/// What it takes to use a Redis that its URL does not say.
+/// What it takes to use a Redis, and its URL does not say.
 #[derive(Debug, Clone, Default)]
 pub struct RedisAccess {
     /// The certificates, in PEM, of the authority that is trusted in the place of the public ones.
@@ -70,7 +70,7 @@ impl RedisAccess {
 /// What `REDIS_URL` names.
 pub enum Address {
     /// One server.
-    Node(Client),
+    Node(Box<Client>),
     /// The primary that sentinels know by a name.
     Sentinel(Box<Sentinels>),
     /// The nodes of a Redis Cluster.
@@ -182,7 +182,7 @@ impl Address {
                     Some(certificates) => Client::build_with_tls(node(url)?, certificates),
                     None => Client::open(node(url)?),
                 };
-                Ok(Self::Node(client.map_err(unreadable)?))
+                Ok(Self::Node(Box::new(client.map_err(unreadable)?)))
             }
         }
     }
@@ -233,7 +233,7 @@ impl Address {
     /// What Redis or its client says.
     pub async fn connect(&self, response_timeout: Duration) -> Result<(Link, String), RedisError> {
         let client = match self {
-            Self::Node(client) => client.clone(),
+            Self::Node(client) => Client::clone(client),
             Self::Sentinel(sentinels) => sentinels.primary().await?,
             Self::Cluster(client) => {
                 let connecting = timeout(CONNECT_TIMEOUT, client.get_async_connection()).await;

@@ -102,7 +102,7 @@ pub struct EngineOptions {
     pub database_url: String,
     /// The counters' URL; without it the ledger decides alone.
     pub redis_url: Option<String>,
-    /// What it takes to use that Redis besides.
+    /// What it takes to use that Redis and its URL does not say.
     pub redis_access: RedisAccess,
     /// An admin key to accept from the start.
     pub admin_key: Option<String>,
