@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::claim::Units;
 use super::correction::CorrectionRefusal;
-use super::grant::{Entry, Line, Provisional, Total};
+use super::grant::{Entry, Line, Provisional, TooMany, Total};
 use super::policy::{Inactive, Mode, Policy};
 use super::window::{Per, Window};
 
@@ -25,6 +25,8 @@ pub enum Refusal {
     },
     /// Some window lacks room: the totals as they stand, the policy's limits in order.
     Denied(Vec<Total>),
+    /// More units would be used in some window than can be counted.
+    TooMany,
     /// The correction cannot be made.
     NotCorrected(CorrectionRefusal),
 }
@@ -32,6 +34,12 @@ pub enum Refusal {
 impl From<CorrectionRefusal> for Refusal {
     fn from(refusal: CorrectionRefusal) -> Self {
         Self::NotCorrected(refusal)
+    }
+}
+
+impl From<TooMany> for Refusal {
+    fn from(TooMany: TooMany) -> Self {
+        Self::TooMany
     }
 }
 
@@ -115,8 +123,12 @@ pub fn decide(
     if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
-    for total in &mut totals {
-        total.take(units);
+    if totals
+        .iter_mut()
+        .try_for_each(|total| total.take(units))
+        .is_err()
+    {
+        return Ok(Verdict::Refused(Refusal::TooMany));
     }
     let line = next_line(policy, last, at, totals);
     Ok(match fits {
@@ -161,28 +173,31 @@ pub(super) fn next_line(
 /// that only observes.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`].
+/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
 pub fn record(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
     sums: &Sums,
     granted_at: DateTime<Utc>,
-) -> Result<(Line, Provisional), Unknown> {
+) -> Result<Result<(Line, Provisional), TooMany>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, granted_at);
     let (mut totals, own) = totals_at_both(policy, last, sums, [at, granted_at])?;
-    for total in &mut totals {
-        if total.window.contains(granted_at) {
-            total.take(units);
-        }
+    let mut windows = totals.iter_mut();
+    let recorded = windows.try_for_each(|total| match total.window.contains(granted_at) {
+        true => total.record(units),
+        false => Ok(()),
+    });
+    if let Err(too_many) = recorded {
+        return Ok(Err(too_many));
     }
     let observes = policy.rule.mode == Mode::Observe;
     let provisional = match observes || own.iter().all(|total| total.fits(units)) {
         true => Provisional::Within,
         false => Provisional::Over,
     };
-    Ok((next_line(policy, last, at, totals), provisional))
+    Ok(Ok((next_line(policy, last, at, totals), provisional)))
 }
 
 /// What forbids the claim whatever the account holds.
@@ -284,6 +299,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::domain::claim::UNITS_MAX;
+    use crate::domain::grant::TOTAL_MAX;
     use crate::domain::samples::policy;
 
     fn at(text: &str) -> DateTime<Utc> {
@@ -407,7 +424,27 @@ mod tests {
         assert_eq!((line.number, line.totals[0].used), (2, 9));
         assert_eq!(line.totals[0].remaining(), 0);
         let own = record(&observing, units(1), Some(&line), &Sums::default(), now);
-        assert_eq!(own.unwrap().1, Provisional::Within);
+        assert_eq!(own.unwrap().unwrap().1, Provisional::Within);
+        // As far as units can be counted.
+        let rest = |more| units(i128::from(UNITS_MAX) - 9 + more);
+        let full = decide(&observing, rest(0), Some(&line), &Sums::default(), now);
+        let Ok(Verdict::WouldDeny(full)) = full else {
+            panic!("{full:?}")
+        };
+        assert_eq!(full.totals[0].used, UNITS_MAX);
+        let refused = decide(&observing, rest(1), Some(&line), &Sums::default(), now);
+        assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
+        // What was told already is recorded beyond, until the stores could not sum it.
+        let recorded = |line: &Line, used: u64| {
+            let mut line = line.clone();
+            std::sync::Arc::make_mut(&mut line.totals)[0].used = used;
+            let recorded = record(&observing, rest(0), Some(&line), &Sums::default(), now);
+            recorded.unwrap().map(|(line, _)| line.totals[0].used)
+        };
+        assert_eq!(recorded(&full, UNITS_MAX), Ok(2 * UNITS_MAX - 9));
+        assert_eq!(recorded(&full, TOTAL_MAX - UNITS_MAX + 9), Ok(TOTAL_MAX));
+        let too_many = recorded(&full, TOTAL_MAX - UNITS_MAX + 10);
+        assert_eq!(too_many, Err(TooMany));
         observing.rule.paused = true;
         let refused = take(&observing, Some(&line), now);
         let paused = Verdict::Refused(Refusal::Inactive(Inactive::Paused));
@@ -516,7 +553,7 @@ mod tests {
                                     sums.insert(window, sum(window));
                                 }
                             }
-                            Ok(recorded) => break recorded,
+                            Ok(recorded) => break recorded.unwrap(),
                             Err(unknown) => panic!("{unknown:?}"),
                         }
                     };

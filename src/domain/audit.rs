@@ -252,8 +252,9 @@ mod tests {
             let units = Units::new(step.units.into()).unwrap();
             if let What::Record(hours) = step.what {
                 let granted_at = now - TimeDelta::hours(hours);
-                let recorded =
-                    self.ask(|sums| record(policy, units, self.last(), sums, granted_at));
+                let recorded = self
+                    .ask(|sums| record(policy, units, self.last(), sums, granted_at))
+                    .unwrap();
                 let kind = EntryKind::Grant { held_until: None };
                 self.enter(kind, units, granted_at, recorded.0);
                 let entry = self.entries.last_mut().unwrap();

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 
 use super::account::{
-    Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
+    Refusal, Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
 };
-use super::claim::{UNITS_MAX, Units};
+use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line, Total};
 use super::identity::EntryId;
 use super::policy::Policy;
@@ -31,8 +31,6 @@ pub enum CorrectionRefusal {
         /// So many are used.
         used: u64,
     },
-    /// More units would be used than can be counted.
-    TooMany,
 }
 
 /// A hold that is neither confirmed nor reversed nor lapsed by an entry.
@@ -179,7 +177,7 @@ pub fn give_back(
 /// limit: what was used was used.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`CorrectionRefusal`] inside.
+/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
 pub fn adjust(
     policy: &Policy,
     units: Units,
@@ -188,40 +186,28 @@ pub fn adjust(
     last: Option<&Line>,
     sums: &Sums,
     now: DateTime<Utc>,
-) -> Result<Result<Line, CorrectionRefusal>, Unknown> {
+) -> Result<Result<Line, Refusal>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, now.max(counted_at));
-    let (mut totals, own) = totals_at_both(policy, last, sums, [at, counted_at])?;
+    let (mut totals, mut own) = totals_at_both(policy, last, sums, [at, counted_at])?;
     let current = totals
-        .iter()
-        .filter(|total| total.window.contains(counted_at));
-    let refusal = current
-        .chain(&own)
-        .find_map(|total| refuse(total, units, direction));
-    if let Some(refusal) = refusal {
-        return Ok(Err(refusal));
-    }
-    for total in totals
         .iter_mut()
-        .filter(|total| total.window.contains(counted_at))
-    {
-        match direction {
-            Direction::Up => total.take(units),
-            Direction::Down => total.give_back(units),
-        }
-    }
-    Ok(Ok(next_line(policy, last, at, totals)))
+        .filter(|total| total.window.contains(counted_at));
+    let mut adjusted = current.chain(&mut own);
+    let result = adjusted.try_for_each(|total| enter(total, units, direction));
+    Ok(result.map(|()| next_line(policy, last, at, totals)))
 }
 
-fn refuse(total: &Total, units: Units, direction: Direction) -> Option<CorrectionRefusal> {
+fn enter(total: &mut Total, units: Units, direction: Direction) -> Result<(), Refusal> {
     match direction {
-        Direction::Up if units.get() > UNITS_MAX - total.used => Some(CorrectionRefusal::TooMany),
-        Direction::Down if units.get() > total.used => Some(CorrectionRefusal::NotUsed {
-            per: total.per,
-            used: total.used,
-        }),
-        Direction::Up | Direction::Down => None,
+        Direction::Up => total.take(units)?,
+        Direction::Down if units.get() > total.used => {
+            let (per, used) = (total.per, total.used);
+            return Err(CorrectionRefusal::NotUsed { per, used }.into());
+        }
+        Direction::Down => total.give_back(units),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -233,6 +219,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::claim::UNITS_MAX;
     use crate::domain::identity::AccountId;
     use crate::domain::samples;
 
@@ -326,7 +313,7 @@ mod tests {
         direction: Direction,
         counted_at: &str,
         sums: &[u64],
-    ) -> Result<Vec<u64>, CorrectionRefusal> {
+    ) -> Result<Vec<u64>, Refusal> {
         let policy = policy(1, &[(9, "day"), (9, "month")]);
         let last = line(&policy, at(NOON), &[3, 5]);
         let (counted_at, now) = (at(counted_at), at(NOON));
@@ -363,7 +350,7 @@ mod tests {
     #[test]
     fn no_more_is_taken_off_than_is_used_in_every_window() {
         let down = Direction::Down;
-        let not_used = |per, used| Err(CorrectionRefusal::NotUsed { per, used });
+        let not_used = |per, used| Err(CorrectionRefusal::NotUsed { per, used }.into());
         assert_eq!(adjusted(4, down, NOON, &[]), not_used(Per::Day, 3));
         let yesterday = "2026-11-20T12:00:00Z";
         assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Per::Day, 1));
@@ -380,7 +367,7 @@ mod tests {
         );
         assert_eq!(
             adjusted(UNITS_MAX - 4, up, NOON, &[]),
-            Err(CorrectionRefusal::TooMany)
+            Err(Refusal::TooMany)
         );
     }
 

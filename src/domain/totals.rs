@@ -2,7 +2,7 @@
 
 use chrono::DateTime;
 
-use super::grant::Total;
+use super::grant::{TOTAL_MAX, Total};
 use super::window::{Per, Window};
 
 /// A text that [`encode_totals`] did not write.
@@ -51,6 +51,9 @@ fn decode_total(text: &str) -> Option<Total> {
         .find(|per| text.starts_with(letter(*per)))?;
     let mut parts = text[1..].splitn(3, ',');
     let (max, used) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    if used > TOTAL_MAX {
+        return None;
+    }
     let (start, length) = parts.next()?.split_once('+')?;
     let (start, length): (i64, u32) = (start.parse().ok()?, length.parse().ok()?);
     let instant = |seconds| DateTime::from_timestamp(seconds, 0);
@@ -126,6 +129,7 @@ mod tests {
             "d1,1,0",
             "d1,1,0+1;",
             "d1,1,9223372036854775807+1",
+            "d1,9223372036854775808,0+1",
         ] {
             assert!(decode_totals(text).is_err(), "{text}");
         }

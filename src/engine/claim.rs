@@ -207,21 +207,11 @@ impl Engine {
                 return Ok(Rehearsal::Ended(work.repeats(entry)));
             }
         }
-        if let Some(mut totals) = counted {
-            let fits = totals.iter().all(|total| total.fits(units));
-            return Ok(match refuse(&policy, units, now) {
-                Some(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
-                None if !fits && policy.rule.mode == Mode::Enforce => {
-                    let refusal = Refusal::Denied(totals);
-                    Rehearsal::Ended(Outcome::Refused(policy, refusal))
-                }
-                None => {
-                    totals.iter_mut().for_each(|total| total.take(units));
-                    Rehearsal::WouldGrant {
-                        totals: totals.into(),
-                        would_deny: !fits,
-                    }
-                }
+        let now = self.clock.now();
+        if let Some(totals) = self.counted(&policy, account, now).await? {
+            return Ok(match rehearse_counted(&policy, units, totals, now) {
+                Ok((totals, would_deny)) => Rehearsal::WouldGrant { totals, would_deny },
+                Err(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
             });
         }
         self.rehearse_on_ledger(policy, account, units).await
@@ -309,4 +299,25 @@ impl Engine {
         };
         self.detached(work).await?
     }
+}
+
+/// What Redis would make of a claim where so much is used: the totals after it, and whether it
+/// would be granted only because the policy observes.
+fn rehearse_counted(
+    policy: &Policy,
+    units: Units,
+    mut totals: Vec<Total>,
+    now: DateTime<Utc>,
+) -> Result<(Arc<[Total]>, bool), Refusal> {
+    if let Some(refusal) = refuse(policy, units, now) {
+        return Err(refusal);
+    }
+    let fits = totals.iter().all(|total| total.fits(units));
+    if !fits && policy.rule.mode == Mode::Enforce {
+        return Err(Refusal::Denied(totals));
+    }
+    for total in &mut totals {
+        total.take(units)?;
+    }
+    Ok((totals.into(), !fits))
 }

@@ -275,7 +275,6 @@ impl Counting {
                 self.give_up(claim);
             }
             (Some(Counted::Denied(used, _) | Counted::Waits(used, _)), _) => {
-                let refusal = Refusal::Denied(with_used(count.totals, used));
                 let policy = claim.work.policy.clone();
                 claim.end(Ok(Outcome::Refused(policy, refusal)));
             }
@@ -283,6 +282,7 @@ impl Counting {
                 claim.may_wait = false;
                 self.give_up(claim);
             }
+                let refusal = refusal_of(count.observes, count.totals, used);
             (Some(Counted::Looked(_) | Counted::Granted(_)) | None, _) => self.give_up(claim),
         }
     }
@@ -414,6 +414,15 @@ fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
         per: limit.per,
         max: limit.max,
         used: 0,
+/// What a denial by Redis means: under a policy that only observes, that the units cannot be
+/// counted.
+fn refusal_of(observes: bool, totals: Vec<Total>, used: Vec<u64>) -> Refusal {
+    match observes {
+        true => Refusal::TooMany,
+        false => Refusal::Denied(with_used(totals, used)),
+    }
+}
+
         window: policy.rule.calendar.window(limit.per, now),
     };
     limits.map(total).collect()

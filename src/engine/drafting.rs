@@ -307,7 +307,7 @@ impl<'a> Drafting<'a> {
                 let at = counted_at.unwrap_or_else(|| instant_after(last, self.now));
                 match adjust(self.policy, units, *direction, at, last, &sums, self.now)? {
                     Ok(line) => line,
-                    Err(refusal) => return Ok(Decided::Refused(refusal.into())),
+                    Err(refusal) => return Ok(Decided::Refused(refusal)),
                 }
             }
         };

@@ -387,7 +387,8 @@ impl Drainer {
                 let entered = batch.entries.last().map(|entry| &entry.line);
                 let line = entered.or(lapses.line.as_ref());
                 match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
-                    Ok(recorded) => break recorded,
+                    Ok(Ok(recorded)) => break recorded,
+                    Ok(Err(too_many)) => return Err(LedgerError::Refused(too_many.into())),
                     Err(Unknown::Policy) => {
                         let (policies, at) = (&self.policies, grant.entry.at());
                         let (account, ledger) = (grant.account, &self.ledger);

@@ -374,6 +374,7 @@ fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Refusal::Inactive(_) => "inactive",
             Refusal::NeverFits { .. } => "never_fits",
             Refusal::Denied(_) => "denied",
+            Refusal::TooMany => "too_many",
             Refusal::NotCorrected(_) => "not_corrected",
         },
         Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",

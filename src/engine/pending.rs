@@ -32,7 +32,10 @@ pub enum Outcome {
 impl Outcome {
     /// Whether some window lacked room.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Refused(_, Refusal::Denied(_)))
+        matches!(
+            self,
+            Self::Refused(_, Refusal::Denied(_) | Refusal::TooMany)
+        )
     }
 }
 

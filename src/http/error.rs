@@ -217,12 +217,13 @@ impl ApiError {
                 Self::Invalid(vec![InvalidPart::body("/units", detail)])
             }
             Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
-            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
-                let detail = format!("more than the {used} that are used in this {per}");
+            Refusal::TooMany => {
+                let detail =
+                    format!("more than {UNITS_MAX} would be used in a window: send fewer units");
                 Self::Invalid(vec![InvalidPart::body("/units", detail)])
             }
-            Refusal::NotCorrected(CorrectionRefusal::TooMany) => {
-                let detail = format!("more than {UNITS_MAX} would be used");
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
+                let detail = format!("more than the {used} that are used in this {per}");
                 Self::Invalid(vec![InvalidPart::body("/units", detail)])
             }
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,

@@ -26,7 +26,8 @@ pub struct LimitUsage {
     /// The most units in a window; 0 where an override blocks the subject.
     #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
-    /// The units used in the window.
+    /// The units used in the window. Claims bring it to 2^53 − 1 at most; it can be more where
+    /// grants were recorded afterwards, or the limit is younger than the window's entries.
     #[schema(example = 1)]
     pub used: u64,
     /// The units left; 0 where more is used: `max` was lowered, or the policy only observes.

@@ -50,8 +50,8 @@ pub struct PolicyBody {
     /// While true no claim is granted.
     #[serde(default)]
     paused: bool,
-    /// `enforce`: what does not fit is denied. `observe`: all is granted, and what would have
-    /// been denied is marked. `enforce` when absent.
+    /// `enforce`: what does not fit is denied. `observe`: all is granted, up to 2^53 − 1 units in
+    /// a window, and what would have been denied is marked. `enforce` when absent.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
     /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone

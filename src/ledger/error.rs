@@ -1,6 +1,6 @@
 //! What can go wrong with a ledger.
 
-use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::error::{BoxDynError, DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
@@ -18,7 +18,7 @@ pub enum LedgerError {
     Unavailable(#[source] sqlx::Error),
     /// The store refused the data. Nothing was written.
     #[error("the ledger refused the data")]
-    Refused(#[source] sqlx::Error),
+    Refused(#[source] BoxDynError),
     /// A stored row that no perdiem wrote so.
     #[error("the ledger holds what cannot be read: {0}")]
     Corrupt(String),
@@ -52,10 +52,12 @@ impl From<sqlx::Error> for LedgerError {
                 ErrorKind::UniqueViolation => Self::Conflict,
                 ErrorKind::ForeignKeyViolation
                 | ErrorKind::NotNullViolation
-                | ErrorKind::CheckViolation => Self::Refused(error),
-                // PostgreSQL's class 22 is "data exception".
-                _ if database.code().is_some_and(|code| code.starts_with("22")) => {
-                    Self::Refused(error)
+                | ErrorKind::CheckViolation => Self::Refused(error.into()),
+                // PostgreSQL's class 22 is "data exception". SQLite has no code for it.
+                _ if database.code().is_some_and(|code| code.starts_with("22"))
+                    || database.message() == "integer overflow" =>
+                {
+                    Self::Refused(error.into())
                 }
                 _ => Self::Unavailable(error),
             },

@@ -41,6 +41,8 @@ local NEW_FOR = 3000000
 local FIELDS_MOST = 1000
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
+-- The most units that may be used in a window: what a double counts exactly.
+local UNITS_MAX = 9007199254740991
 
 -- What waits of the account: the places of the claim's id and key, and the units by window.
 local names, units_of = {}, {}
@@ -113,18 +115,15 @@ for index = 9, #ARGV, 5 do
   if not before then
     return ask
   end
-  is_certain = is_certain or units > tonumber(ARGV[index + 1]) - before
+  local max = observes and UNITS_MAX or tonumber(ARGV[index + 1])
+  is_certain = is_certain or units > max - before
   local waiting_units = waits[#used + 4] or '0'
   if id == '' then
     looked[#looked + 1] = string.format('%.0f', before)
     looked[#looked + 1] = waiting_units
   end
   before = before + tonumber(waiting_units)
-  -- What no double counts any more is left to the ledger.
-  if observes and units > 9007199254740991 - before then
-    return ask
-  end
-  denied = denied or not observes and units > tonumber(ARGV[index + 1]) - before
+  denied = denied or units > max - before
   used[#used + 1] = before
 end
 

@@ -156,9 +156,7 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum = sqlx::query_scalar(
-            "SELECT LEAST(
-                 COALESCE(SUM(added) - LEAST(MIN(so_far), 0), 0), 9007199254740991
-             )::bigint FROM (
+            "SELECT COALESCE(SUM(added) - LEAST(MIN(so_far), 0), 0)::bigint FROM (
                  SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
                      SELECT number, CASE WHEN kind IN (1, 5) THEN units ELSE -units END AS added
                      FROM entries WHERE account = $1 AND number <= $2 AND kind <> 2

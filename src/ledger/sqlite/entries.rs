@@ -151,10 +151,8 @@ impl Store {
         window: Window,
     ) -> Result<u64, LedgerError> {
         let sum: i64 = sqlx::query_scalar(
-            "SELECT CAST(MIN(
-                 TOTAL(added) - COALESCE(MIN(MIN(so_far), 0), 0), 9007199254740991
-             ) AS INTEGER) FROM (
-                 SELECT added, TOTAL(added) OVER (ORDER BY number) AS so_far FROM (
+            "SELECT COALESCE(SUM(added) - MIN(MIN(so_far), 0), 0) FROM (
+                 SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
                      SELECT number, CASE WHEN kind IN (1, 5) THEN units ELSE -units END AS added
                      FROM entries WHERE account = $1 AND number <= $2 AND kind <> 2
                         AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4

@@ -43,6 +43,16 @@ impl Site {
 
     /// Claims until there is a decision: an instance takes a while to know what is gone.
     async fn decided(&self, policy: &str, subject: &str, key: &str) -> (StatusCode, Value) {
+        let body = json!({ "subject": subject });
+        self.decided_of(policy, body, Some(key)).await
+    }
+
+    async fn decided_of(
+        &self,
+        policy: &str,
+        body: Value,
+        key: Option<&str>,
+    ) -> (StatusCode, Value) {
         loop {
             let body = json!({ "subject": subject });
             let answer = self.app.claim_under(policy, body, Some(key)).await;
@@ -112,7 +122,8 @@ async fn redis_decides_until_the_ledger_is_back() {
         (status, &third["limits"][0]["used"]),
         (StatusCode::CREATED, &json!(3))
     );
-    let (status, denied) = site.decided("sms", "a", "4").await;
+    let body = json!({ "subject": "a" });
+    let (status, denied) = site.decided_of("sms", body.clone(), None).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{denied}");
     let (status, again) = site.decided("sms", "a", "2").await;
     assert_eq!((status, &again), (StatusCode::OK, &second));
@@ -217,4 +228,40 @@ async fn without_both_there_is_no_decision() {
     })
     .await;
     Books::open(&site.ground).await.audit().await;
+}
+
+/// Redis lost its counter in the outage, and granted once more all units that can be counted. What
+/// was told is recorded, and its sum is exact.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_can_be_counted_is_recorded_exactly() {
+    const MOST: u64 = 9_007_199_254_740_991;
+    let mut site = Site::new().await;
+    let mut rule = policy("count");
+    rule["limits"][0]["max"] = json!(MOST);
+    site.app.put_policy("sms", rule).await;
+    let body = json!({ "subject": "a", "units": MOST });
+    let first = site.app.claim_under("sms", body.clone(), None).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+    site.postgres.kill();
+    redis::cmd("FLUSHALL")
+        .exec_async(&mut site.redis().await)
+        .await
+        .expect("flushed");
+    let (status, second) = site.decided_of("sms", body.clone(), None).await;
+    assert_eq!(status, StatusCode::CREATED, "{second}");
+    site.postgres.restart();
+    eventually("it is recorded", || async {
+        site.recorded("over=true").await.len() == 1
+    })
+    .await;
+    let used = async || {
+        let usage = site.app.get("/v1/policies/sms/subjects/a").await;
+        usage.json()["limits"][0]["used"].as_u64()
+    };
+    assert_eq!(used().await, Some(2 * MOST));
+    let reversed = site.app.reverse(&first.grant_id(), "a test").await;
+    assert_eq!(reversed.json()["limits"][0]["used"], MOST, "{reversed:?}");
+    let books = Books::open(&site.ground).await;
+    books.audit().await;
+    books.counters_follow().await;
 }

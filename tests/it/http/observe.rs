@@ -11,7 +11,12 @@ use crate::support::crowd::all_at_once;
 on_every_stack!(
     an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
     as_many_are_marked_as_would_have_been_denied,
+    what_cannot_be_counted_is_refused,
+    what_a_longer_window_sums_is_exact,
 );
+
+/// The most units that may be used in a window.
+const MOST: u64 = 9_007_199_254_740_991;
 
 /// How a stack may decide.
 fn durabilities(stack: Stack) -> &'static [&'static str] {
@@ -132,12 +137,7 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
 
         books.audit().await;
         books.counters_follow().await;
-        let check = app.request(Method::POST, "/v1/reconciliations");
-        let report = Answer::of(check.json(&json!({ "apply": false })))
-            .await
-            .json();
-        assert_eq!(report["alarm_count"], 0, "{report}");
-        assert_eq!(report["difference_count"], 0, "{report}");
+        no_alarms(&app).await;
     }
 }
 
@@ -165,4 +165,116 @@ async fn as_many_are_marked_as_would_have_been_denied(stack: Stack) {
     let books = Books::open(&ground).await;
     books.counters_follow().await;
     books.audit().await;
+}
+
+/// Six claims of all units that can be counted, and one reversal: all that was granted is given
+/// back, and no more.
+async fn what_cannot_be_counted_is_refused(stack: Stack) {
+    for durability in durabilities(stack) {
+        let ground = Ground::new(stack);
+        let app = App::start(&ground).await;
+        let books = Books::open(&ground).await;
+        app.put_policy("benefit", policy(3, "observe", durability))
+            .await;
+        let all = json!({ "subject": "member-42", "units": MOST });
+        let first = app.claim_body(all.clone(), Some("order-1")).await;
+        assert_eq!(granted(&first), (true, [3, MOST, 0]));
+        let refuse_all = async || {
+            for _ in 0..5 {
+                let refused = app.claim_body(all.clone(), None).await;
+                assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
+                assert!(refused.text.contains(&MOST.to_string()), "{refused:?}");
+            }
+            let one = json!({ "subject": "member-42" });
+            for more in [json!({ "dry_run": true }), json!({ "hold_seconds": 60 })] {
+                let mut body = one.clone();
+                body.as_object_mut()
+                    .expect("an object")
+                    .extend(more.as_object().expect("an object").clone());
+                let refused = app.claim_body(body, None).await;
+                assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
+            }
+            let body = json!({ "units": 1, "reason": "a test" });
+            let refused = app.adjust("member-42", body, None).await;
+            assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
+            for atomic in [false, true] {
+                let claims = ["member-42", "other"]
+                    .map(|subject| json!({ "policy": "benefit", "subject": subject }));
+                let body = json!({ "atomic": atomic, "claims": claims });
+                let request = app.request(Method::POST, "/v1/claims").json(&body);
+                let items = Answer::of(request).await.json()["items"].clone();
+                let other = if atomic { 424 } else { 201 };
+                assert_eq!(items[0]["status"], 422, "{items}");
+                assert_eq!(items[1]["status"], other, "{items}");
+            }
+            // The retry of what was granted is none of these.
+            let again = app.claim_body(all.clone(), Some("order-1")).await;
+            assert_eq!(again.grant_id(), first.grant_id());
+        };
+        refuse_all().await;
+        books.has_recorded("member-42", 1).await;
+        refuse_all().await;
+
+        let reversed = app.reverse(&first.grant_id(), "a test").await;
+        assert_eq!(reversed.json()["limits"][0]["used"], 0, "{reversed:?}");
+        app.put_policy("benefit", policy(3, "enforce", durability))
+            .await;
+        for used in 1..=3 {
+            let claimed = app.claim("member-42", None).await;
+            assert_eq!(claimed.json()["limits"][0]["used"], used, "{claimed:?}");
+        }
+        problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
+        books.has_recorded("member-42", 4).await;
+        no_alarms(&app).await;
+    }
+}
+
+/// A window that is longer than those before may hold more than can be counted: no claim goes
+/// there, and what is given back leaves the exact rest.
+async fn what_a_longer_window_sums_is_exact(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    let put = async |per: &str, max: u64, mode: &str| {
+        let limits = json!([{ "max": max, "per": per }]);
+        let body =
+            json!({ "time_zone": "UTC", "limits": limits, "mode": mode, "reason": "a test" });
+        assert!(app.put_policy("benefit", body).await.status.is_success());
+    };
+    let used = async || {
+        let usage = app.get("/v1/policies/benefit/subjects/member-42").await;
+        usage.json()["limits"][0]["used"].as_u64()
+    };
+    put("day", 3, "observe").await;
+    let mut ids = Vec::new();
+    for units in [MOST, MOST, MOST - 1] {
+        let body = json!({ "subject": "member-42", "units": units });
+        let claimed = app.claim_body(body, None).await;
+        assert_eq!(claimed.status, 201, "{claimed:?}");
+        ids.push(claimed.grant_id());
+        clock.advance(chrono::TimeDelta::days(1));
+    }
+    put("month", 3, "observe").await;
+    assert_eq!(used().await, Some(3 * MOST - 1));
+    let refused = app.claim("member-42", None).await;
+    assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
+    for (id, left) in ids.iter().zip([2 * MOST - 1, MOST - 1]) {
+        let reversed = app.reverse(id, "a test").await;
+        assert_eq!(reversed.json()["limits"][0]["used"], left, "{reversed:?}");
+    }
+    assert_eq!(
+        granted(&app.claim("member-42", None).await),
+        (true, [3, MOST, 0])
+    );
+    put("month", MOST, "enforce").await;
+    problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
+    no_alarms(&app).await;
+}
+
+/// The ledger is at one with itself, and the counters with it.
+async fn no_alarms(app: &App) {
+    let check = app.request(Method::POST, "/v1/reconciliations");
+    let report = Answer::of(check.json(&json!({ "apply": false })))
+        .await
+        .json();
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    assert_eq!(report["difference_count"], 0, "{report}");
 }
