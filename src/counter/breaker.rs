@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, ServerErrorKind, cmd};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::address::{Address, RedisAccess};
 use super::link::{Link, first_failure};
@@ -63,9 +63,13 @@ pub struct Breaker {
     connected: ArcSwapOption<Connected>,
 }
 
-struct Connected {
-    link: Link,
+/// A connection to a Redis that was found well.
+pub struct Connected {
+    /// The connection.
+    pub link: Link,
     place: String,
+    /// What Redis held before this may have been lost since, or rolled back.
+    pub since: Instant,
 }
 
 enum Trouble {
@@ -108,9 +112,8 @@ impl Breaker {
     }
 
     /// The connection; `None` while the breaker is open.
-    pub fn link(&self) -> Option<Link> {
-        let connected = self.connected.load();
-        connected.as_ref().map(|connected| connected.link.clone())
+    pub fn connected(&self) -> Option<Arc<Connected>> {
+        self.connected.load_full()
     }
 
     /// Opens the breaker because of an error.
@@ -185,7 +188,11 @@ impl Breaker {
         let answers = link.send(self.probes(&link)).await;
         match first_failure(&answers, |_| false) {
             Some(error) => Err(Trouble::Redis(error.clone())),
-            None => Ok(Connected { link, place }),
+            None => Ok(Connected {
+                link,
+                place,
+                since: Instant::now(),
+            }),
         }
     }
 

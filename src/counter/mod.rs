@@ -23,9 +23,9 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, KeyId};
 
 pub use address::RedisAccess;
-use breaker::Breaker;
 pub use breaker::CounterError;
-use link::first_failure;
+use breaker::{Breaker, Connected};
+use link::{Link, first_failure};
 pub use queue::{
     Count, Counted, CountedGrant, LedgerWord, Looked, Queued, QueuedGrant, RecordedGrants,
 };
@@ -141,7 +141,7 @@ impl Counters {
 
     /// Whether Redis answers, as far as is known.
     pub fn is_available(&self) -> bool {
-        self.breaker.link().is_some()
+        self.breaker.connected().is_some()
     }
 
     /// Asks for the counters of many claims in one round trip; the answers are in order.
@@ -153,7 +153,7 @@ impl Counters {
     /// [`Unavailable`].
     pub async fn ask(&self, asks: &[Ask]) -> Result<Vec<Answer>, Unavailable> {
         let commands = commands::ask(self.ledger, asks);
-        let mut answers = self.query(commands).await?.into_iter();
+        let mut answers = self.query(&self.link()?, commands).await?.into_iter();
         let mut next = || answers.next().and_then(Result::ok);
         let answer = |ask: &Ask| Answer {
             grants_wait: ask.looks_at_queue && next() == Some(Value::Int(2)),
@@ -170,14 +170,24 @@ impl Counters {
         let call = |settlement: &Settlement, call: &mut Cmd| {
             commands::settle(self.ledger, settlement, call);
         };
-        self.run(&SETTLE, SETTLE_LUA, settlements, call).await?;
+        self.run(&self.link()?, &SETTLE, SETTLE_LUA, settlements, call)
+            .await?;
         Ok(())
+    }
+
+    fn connected(&self) -> Result<Arc<Connected>, Unavailable> {
+        self.breaker.connected().ok_or(Unavailable)
+    }
+
+    fn link(&self) -> Result<Link, Unavailable> {
+        Ok(self.connected()?.link.clone())
     }
 
     /// Runs a script once for each item, in one round trip; `complete` gives a call its keys and
     /// arguments.
     async fn run<T>(
         &self,
+        link: &Link,
         script: &Script,
         text: &str,
         items: &[T],
@@ -191,7 +201,7 @@ impl Counters {
         let by_hash = items
             .iter()
             .map(|item| call("EVALSHA", script.get_hash(), item));
-        let mut answers = self.query(by_hash.collect()).await?;
+        let mut answers = self.query(link, by_hash.collect()).await?;
         // Redis forgets scripts when it restarts, and a replica never knew them.
         let unknown: Vec<usize> = (0..answers.len())
             .filter(|index| lacks_script(&answers[*index]))
@@ -200,7 +210,7 @@ impl Counters {
             let in_full = unknown
                 .iter()
                 .map(|index| call("EVAL", text, &items[*index]));
-            let second = self.query(in_full.collect()).await?;
+            let second = self.query(link, in_full.collect()).await?;
             for (index, answer) in unknown.into_iter().zip(second) {
                 answers[index] = answer;
             }
@@ -210,11 +220,14 @@ impl Counters {
 
     /// Sends commands. Errors that say something of Redis, and not of one counter, open the
     /// breaker.
-    async fn query(&self, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>, Unavailable> {
+    async fn query(
+        &self,
+        link: &Link,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<RedisResult<Value>>, Unavailable> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let link = self.breaker.link().ok_or(Unavailable)?;
         let answers = link.send(commands).await;
         if let Some(failure) = first_failure(&answers, is_about_a_counter) {
             self.breaker.trip(failure);

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use redis::{Cmd, FromRedisValue, RedisResult, Script, Value, cmd};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -174,16 +174,31 @@ impl Counters {
     /// Lets Redis decide claims, in one round trip; the answers are in order, and `None` where
     /// it cannot do so. Safe to repeat: a claim is known by its entry's id and by its key.
     ///
+    /// A Redis that was rolled back has counters without the keys of grants that stand in the
+    /// ledger, and the connection to it is a new one. So a counter's keys count as complete only
+    /// if the ledger confirmed it after that began, by clocks that differ by so much at most.
+    ///
     /// # Errors
     /// [`Unavailable`]: some may have been counted.
-    pub async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
-        let call = |count: &Count, call: &mut Cmd| self.count_call(count, call);
-        let answers = self.run(&COUNT, COUNT_LUA, counts, call).await?;
+    pub async fn count(
+        &self,
+        counts: &[Count],
+        clocks_differ: TimeDelta,
+    ) -> Result<Vec<Option<Counted>>, Unavailable> {
+        let connected = self.connected()?;
+        let age = TimeDelta::from_std(connected.since.elapsed()).unwrap_or_default();
+        let call = |count: &Count, call: &mut Cmd| {
+            let trusted_from = count.now - age + clocks_differ;
+            self.count_call(count, trusted_from, call);
+        };
+        let answers = self
+            .run(&connected.link, &COUNT, COUNT_LUA, counts, call)
+            .await?;
         let decode = |answer: RedisResult<Value>| decode_counted(answer.ok()?);
         Ok(answers.into_iter().map(decode).collect())
     }
 
-    fn count_call(&self, count: &Count, call: &mut Cmd) {
+    fn count_call(&self, count: &Count, trusted_from: DateTime<Utc>, call: &mut Cmd) {
         let grant = count.grant.as_ref();
         call.arg(3).arg(&self.names(count.account));
         let entry = grant.map(|grant| record::entry_field(grant.entry));
@@ -205,7 +220,8 @@ impl Counters {
                     .unwrap_or_default(),
             )
             .arg(count.now.timestamp_micros())
-            .arg(if count.observes { "observe" } else { "" });
+            .arg(if count.observes { "observe" } else { "" })
+            .arg(trusted_from.timestamp_micros());
         for total in &count.totals {
             call.arg(total.per.as_str())
                 .arg(total.max)
@@ -229,7 +245,7 @@ impl Counters {
             command.arg("COUNT").arg(most);
             command
         });
-        let answers = self.query(commands.collect()).await?;
+        let answers = self.query(&self.link()?, commands.collect()).await?;
         let mut queued = Vec::new();
         for (bucket, answer) in buckets.iter().zip(answers) {
             let Ok(answer) = answer else { continue };
@@ -254,7 +270,7 @@ impl Counters {
             command.arg(queue_name(self.ledger, *bucket));
             command
         });
-        let answers = self.query(commands.collect()).await?;
+        let answers = self.query(&self.link()?, commands.collect()).await?;
         let decode = |answer: RedisResult<Value>| {
             let length = answer
                 .ok()
@@ -278,7 +294,8 @@ impl Counters {
             }
             settle_arguments(&recorded.settlement, call);
         };
-        self.run(&RECORD, RECORD_LUA, recorded, call).await?;
+        self.run(&self.link()?, &RECORD, RECORD_LUA, recorded, call)
+            .await?;
         Ok(())
     }
 
@@ -300,7 +317,8 @@ impl Counters {
         let call = |names: &Vec<String>, call: &mut Cmd| {
             call.arg(names.len()).arg(names).arg(place);
         };
-        self.run(&ASIDE, ASIDE_LUA, &[names], call).await?;
+        self.run(&self.link()?, &ASIDE, ASIDE_LUA, &[names], call)
+            .await?;
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Counters {
     /// # Errors
     /// [`Unavailable`].
     pub async fn scan(&self) -> Result<Scan, Unavailable> {
-        let link = self.breaker.link().ok_or(Unavailable)?;
+        let link = self.link()?;
         let primaries = link.primaries().await.map_err(|error| {
             self.breaker.trip(&error);
             Unavailable
@@ -68,7 +68,7 @@ impl Counters {
         let Some(primary) = scan.primaries.last() else {
             return Ok(None);
         };
-        let link = self.breaker.link().ok_or(Unavailable)?;
+        let link = self.link()?;
         let mut step = cmd("SCAN");
         step.arg(scan.cursor)
             .arg("MATCH")
@@ -109,7 +109,7 @@ impl Counters {
                 .arg(queue_name(self.ledger, account.bucket()));
             commands.extend([fields, exists, waits]);
         }
-        let mut answers = self.query(commands).await?.into_iter();
+        let mut answers = self.query(&self.link()?, commands).await?.into_iter();
         let mut readings = Vec::with_capacity(accounts.len());
         while let (Some(fields), Some(exists), Some(waits)) =
             (answers.next(), answers.next(), answers.next())
@@ -128,7 +128,8 @@ impl Counters {
             call.arg(1).arg(counter_name(self.ledger, *account));
             call.arg(number.as_slice());
         };
-        self.run(&FORGET, FORGET_LUA, read, call).await?;
+        self.run(&self.link()?, &FORGET, FORGET_LUA, read, call)
+            .await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::denied::Denied;
-use super::drain::DrainSignal;
+use super::drain_signal::DrainSignal;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Asked, Hint, Pending, send};
 use super::policies::Policies;

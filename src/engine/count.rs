@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{Receiver, WeakSender};
 use tokio::time::{Instant, timeout};
 
 use super::ask::CONFIRMED;
 use super::batch::in_batches;
 use super::denied::{Denied, end_denied};
-use super::drain::DrainSignal;
+use super::drain_signal::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Outcome, Pending, Undecided, send};
@@ -56,6 +56,8 @@ pub struct Counting {
     pub settle: SettleQueue,
     /// Who is told that grants wait.
     pub drain: DrainSignal,
+    /// By how much the clocks of instances may differ.
+    pub clocks_differ: TimeDelta,
     /// What is measured.
     pub metrics: Metrics,
 }
@@ -377,7 +379,7 @@ impl Counting {
 
     async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
         reach("count.begun");
-        let counting = pin!(self.counters.count(counts));
+        let counting = pin!(self.counters.count(counts, self.clocks_differ));
         let timed = self.metrics.timed(Stage::Count, counts.len(), counting);
         let answers = timed.await;
         reach("count.ended");

@@ -3,18 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tokio::sync::Notify;
-use tokio::sync::mpsc::WeakSender;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::drafting::{Drafting, Known, Lapses};
+use super::drain_signal::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
-use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::settle::useful_for;
 use crate::chain::Chain;
@@ -42,73 +40,6 @@ const ROUND_MOST: usize = 4096;
 const OF_BUCKET_MOST: usize = 64;
 /// How long to wait before an unreachable ledger or Redis is tried again.
 const RETRY: Duration = Duration::from_millis(250);
-/// How long a claim waits before it looks again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
-
-/// Which queues hold grants, as far as is known here.
-#[derive(Clone, Default)]
-pub struct DrainSignal(Arc<Signal>);
-
-#[derive(Default)]
-struct Signal {
-    buckets: Mutex<HashSet<u8>>,
-    changed: Notify,
-    /// Told when a claim waits for a round.
-    hurried: Notify,
-}
-
-impl DrainSignal {
-    /// Tells that grants of an account wait.
-    pub fn grants_wait(&self, account: AccountId) {
-        self.wake([account.bucket()]);
-    }
-
-    /// Has the grants of a claim's account drained at once, and sends the claim to a queue when
-    /// that may have been done.
-    pub fn put_off(&self, claim: Pending, queue: WeakSender<Pending>) {
-        if Instant::now() >= claim.deadline {
-            return claim.end(Err(Undecided::Deadline));
-        }
-        self.hurry(claim.work.account);
-        tokio::spawn(async move {
-            sleep(DRAIN_PAUSE).await;
-            match queue.upgrade() {
-                Some(queue) => send(&queue, claim),
-                None => claim.end(Err(Undecided::Ending)),
-            }
-        });
-    }
-
-    /// Has the grants of an account drained at once.
-    pub fn hurry(&self, account: AccountId) {
-        self.hurry_all([account.bucket()]);
-    }
-
-    fn hurry_all(&self, buckets: impl IntoIterator<Item = u8>) {
-        self.wake(buckets);
-        self.0.hurried.notify_one();
-    }
-
-    fn wake(&self, buckets: impl IntoIterator<Item = u8>) {
-        let mut waiting = self
-            .0
-            .buckets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        waiting.extend(buckets);
-        drop(waiting);
-        self.0.changed.notify_one();
-    }
-
-    fn take(&self) -> Vec<u8> {
-        let mut waiting = self
-            .0
-            .buckets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        waiting.drain().collect()
-    }
-}
 
 /// Brings queued grants into the ledger.
 pub struct Drainer {
@@ -162,18 +93,32 @@ impl Drainer {
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_stuck = false;
         let mut next_round = Instant::now();
+        // The queues that the clearance under way waits for.
+        let mut uncleared: Option<HashSet<u8>> = None;
         loop {
             tokio::select! {
                 () = self.signal.0.changed.notified() => tokio::select! {
                     () = sleep_until(next_round) => {}
                     () = self.signal.0.hurried.notified() => {}
                 },
-                _ = sweeps.tick() => self.sweep().await,
+                _ = sweeps.tick() => drop(self.sweep().await),
             }
             next_round = Instant::now() + ROUND_EVERY;
+            if uncleared.is_none() && self.signal.begin_clearance() {
+                uncleared = self.sweep().await.ok();
+                if uncleared.is_none() {
+                    self.signal.end_clearance(false);
+                }
+            }
             let buckets = self.signal.take();
             match self.drain(&buckets).await {
-                Ok(()) => was_stuck = false,
+                Ok(left) => {
+                    was_stuck = false;
+                    let is_left = |bucket: &u8| !buckets.contains(bucket) || left.contains(bucket);
+                    if let Some(queues) = &mut uncleared {
+                        queues.retain(is_left);
+                    }
+                }
                 Err(error) => {
                     // While Redis is away nothing is known to wait.
                     if !was_stuck && matches!(error, Stuck::Ledger(_)) {
@@ -181,30 +126,36 @@ impl Drainer {
                     }
                     was_stuck = true;
                     self.signal.wake(buckets);
+                    if matches!(error, Stuck::Counters) && uncleared.take().is_some() {
+                        self.signal.end_clearance(false);
+                    }
                     sleep(RETRY).await;
                 }
+            }
+            if uncleared.take_if(|queues| queues.is_empty()).is_some() {
+                self.signal.end_clearance(true);
             }
         }
     }
 
-    /// Counts what waits, also what other instances left.
-    async fn sweep(&self) {
+    /// Counts what waits, also what other instances left. Returns the queues that hold something.
+    async fn sweep(&self) -> Result<HashSet<u8>, Unavailable> {
         let buckets: Vec<u8> = (0..=u8::MAX).collect();
-        let Ok(lengths) = self.counters.queue_lengths(&buckets).await else {
-            return;
-        };
+        let lengths = self.counters.queue_lengths(&buckets).await?;
         self.metrics.provisional_queue(lengths.iter().sum());
         let waiting = buckets.into_iter().zip(lengths);
         let waiting = waiting.filter(|(_, length)| *length > 0);
-        self.signal.wake(waiting.map(|(bucket, _)| bucket));
+        let waiting: HashSet<u8> = waiting.map(|(bucket, _)| bucket).collect();
+        self.signal.wake(waiting.iter().copied());
+        Ok(waiting)
     }
 
     /// A round: takes the first grants of some buckets' queues. Where it leaves some, the next one
-    /// comes at once.
-    async fn drain(&self, buckets: &[u8]) -> Result<(), Stuck> {
+    /// comes at once. Returns the buckets where it did.
+    async fn drain(&self, buckets: &[u8]) -> Result<HashSet<u8>, Stuck> {
         let mut queued = self.counters.queued(buckets, OF_BUCKET_MOST).await?;
         if queued.is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         let is_known = |grant: &CountedGrant| self.policies.newest(grant.policy).is_some();
         let is_strange = |queued: &Queued| match queued {
@@ -232,23 +183,26 @@ impl Drainer {
             }
         }
         let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
-        match self.record(&accounts).await {
+        let mut left = match self.record(&accounts).await {
             Err(Stuck::Ledger(LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
-                self.record_one_by_one(&accounts).await?;
+                self.record_one_by_one(&accounts).await?
             }
             result => result?,
-        }
+        };
+        self.signal.wake(left.iter().copied());
         if !unread.is_empty() {
-            self.signal.hurry_all(unread);
+            self.signal.hurry_all(unread.iter().copied());
         }
-        Ok(())
+        left.extend(unread);
+        Ok(left)
     }
 
     /// Finds the grant that the ledger refuses, and lets the others through.
     ///
     /// # Errors
     /// Also where an account cannot be read: its grants go on to wait.
-    async fn record_one_by_one(&self, accounts: &[Vec<QueuedGrant>]) -> Result<(), Stuck> {
+    async fn record_one_by_one(&self, accounts: &[Vec<QueuedGrant>]) -> Result<HashSet<u8>, Stuck> {
+        let mut left = HashSet::new();
         let mut unreadable = None;
         for queued in accounts.iter().flatten() {
             let one = [vec![queued.clone()]];
@@ -258,10 +212,10 @@ impl Drainer {
                     self.set_aside(&Queued::Grant(queued.clone())).await?;
                 }
                 Err(Stuck::Ledger(error @ LedgerError::Corrupt(_))) => unreadable = Some(error),
-                result => result?,
+                result => left.extend(result?),
             }
         }
-        unreadable.map_or(Ok(()), |error| Err(error.into()))
+        unreadable.map_or(Ok(left), |error| Err(error.into()))
     }
 
     async fn set_aside(&self, queued: &Queued) -> Result<(), Stuck> {
@@ -276,8 +230,9 @@ impl Drainer {
     }
 
     /// Appends queued grants in one transaction, and takes off their queues what the ledger
-    /// holds then. An account that another writer was quicker at waits for the next round.
-    async fn record(&self, accounts: &[Vec<QueuedGrant>]) -> Result<(), Stuck> {
+    /// holds then. An account that another writer was quicker at waits for the next round: returns
+    /// the buckets of such.
+    async fn record(&self, accounts: &[Vec<QueuedGrant>]) -> Result<HashSet<u8>, Stuck> {
         // After the queue was read: what is in it no more stands in the ledger.
         let queued = || accounts.iter().flatten();
         let look = Look {
@@ -316,8 +271,7 @@ impl Drainer {
         let left = accounts.iter().zip(&batches);
         let left =
             left.filter(|(queued, batch)| !stands(batch) || batch.settled.len() < queued.len());
-        self.signal
-            .wake(left.map(|(_, batch)| batch.account.bucket()));
+        let left = left.map(|(_, batch)| batch.account.bucket()).collect();
         for batch in batches.iter().filter(|batch| stands(batch)) {
             for entry in &batch.entries {
                 entry
@@ -329,7 +283,7 @@ impl Drainer {
             let repeated = batch.settled.len() - grants.count();
             (0..repeated).for_each(|_| self.metrics.repeated());
         }
-        Ok(())
+        Ok(left)
     }
 
     async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {

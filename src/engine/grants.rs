@@ -76,9 +76,10 @@ impl Engine {
     /// # Errors
     /// [`Failure`].
     pub async fn grant(self: &Arc<Self>, id: Uuid) -> Result<Option<Grant>, Failure> {
+        let deadline = Instant::now() + self.claim_deadline;
         let engine = self.clone();
-        let work = async move { engine.ledger.grant(EntryId(id)).await };
-        Ok(self.detached(work).await??)
+        let work = async move { engine.find_grant(EntryId(id), deadline).await };
+        self.detached(work).await?
     }
 
     /// A page of at most `limit` grants. A cursor stays right while new grants come in: they

@@ -16,7 +16,9 @@ mod cursor;
 mod denied;
 mod drafting;
 mod drain;
+mod drain_signal;
 mod edit;
+mod find;
 mod findings;
 mod grants;
 mod group;
@@ -78,7 +80,8 @@ use access::Access;
 use append::Appender;
 use ask::Asker;
 use count::Counting;
-use drain::{DrainSignal, Drainer};
+use drain::Drainer;
+use drain_signal::DrainSignal;
 use health::{Watch, Watcher};
 use metrics::Metrics;
 use pending::{KeysInProgress, Pending};
@@ -94,6 +97,8 @@ const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
 /// Edits at once.
 const EDITS_MOST: usize = 8;
+/// How far a clock is taken to be off the ledger's where nobody looks.
+const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
 /// What an engine is built from.
 #[derive(Debug, Clone)]
@@ -159,6 +164,9 @@ pub enum Failure {
     /// The ledger does not answer, and only it can tell.
     #[error("the ledger does not answer")]
     Silent,
+    /// The ledger has no grant with the id, and one that Redis counted may wait for it.
+    #[error("a grant with this id may wait for the ledger")]
+    MayWait,
     /// The instance is ending, or the work ended abruptly.
     #[error("the work was interrupted")]
     Interrupted,
@@ -283,6 +291,8 @@ impl Engine {
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
+            // Each is off the ledger's by the tolerance at most.
+            clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
         };
         let (queues, counting) = parts.start_workers(&mut background);
         let engine = Self {
@@ -396,6 +406,7 @@ struct Parts<'a> {
     watch: &'a Arc<Watch>,
     metrics: &'a Metrics,
     claims_most: usize,
+    clocks_differ: TimeDelta,
 }
 
 impl Parts<'_> {
@@ -465,6 +476,7 @@ impl Parts<'_> {
             append: append.downgrade(),
             settle: settle.clone(),
             drain: drain.clone(),
+            clocks_differ: self.clocks_differ,
             metrics: self.metrics.clone(),
         });
         tokio::spawn(count::count_all(counting.clone(), to_count));

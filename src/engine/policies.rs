@@ -113,6 +113,13 @@ impl Policies {
     /// if one is known, with the account's override.
     pub fn terms(
         &self,
+    /// Whether Redis alone may decide claims under some policy, now or soon.
+    pub fn may_be_counted(&self) -> bool {
+        let known = self.known.load();
+        let mut policies = known.versions.values().flat_map(Versions::iter);
+        policies.any(|policy| policy.rule.may_be_counted())
+    }
+
         policy: &Arc<Policy>,
         account: AccountId,
         last: Option<&Line>,

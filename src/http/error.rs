@@ -117,6 +117,12 @@ pub enum ApiError {
     /// The service cannot do it just now.
     #[error("the service cannot do this right now; try again")]
     Unavailable(#[source] Failure),
+    /// A grant may wait for the ledger unseen.
+    #[error(
+        "the ledger has no grant with this id, but one that Redis counted may wait for it: \
+         try again"
+    )]
+    MayWait,
     /// Too many exports and backtests are under way.
     #[error("too many exports and backtests are under way; try again")]
     Overloaded,
@@ -284,9 +290,11 @@ impl ApiError {
             Self::KeyReused => problems::IDEMPOTENCY_KEY_REUSED,
             Self::Denied(_) => problems::QUOTA_EXCEEDED,
             Self::Undecided(_) => problems::UNDECIDED,
-            Self::Unavailable(_) | Self::Overloaded | Self::TooManyAtOnce | Self::TooSlow => {
-                problems::UNAVAILABLE
-            }
+            Self::Unavailable(_)
+            | Self::MayWait
+            | Self::Overloaded
+            | Self::TooManyAtOnce
+            | Self::TooSlow => problems::UNAVAILABLE,
         }
     }
 
@@ -392,7 +400,12 @@ impl From<Undecided> for ApiError {
 
 impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
-        Self::Unavailable(failure)
+        match failure {
+            Failure::MayWait => Self::MayWait,
+            failure @ (Failure::Ledger(_) | Failure::Silent | Failure::Interrupted) => {
+                Self::Unavailable(failure)
+            }
+        }
     }
 }
 

@@ -16,8 +16,11 @@
 --          the number of the account's last line, which the limits' `used` go by
 -- ARGV[6]  the grant, for the queue
 -- ARGV[7]  the present instant in microseconds since 1970
--- ARGV[8]  'observe' when the policy only observes: then nothing is denied; otherwise ''
--- ARGV[9…] five for each limit: per, max, the window's start and end in seconds since 1970, and
+-- ARGV[8]  'observe' when the policy only observes: then only what cannot be counted is denied;
+--          otherwise ''
+-- ARGV[9]  an instant in microseconds since 1970: what the ledger told before it may have been
+--          rolled back with Redis, and then lacks keys
+-- ARGV[10…] five for each limit: per, max, the window's start and end in seconds since 1970, and
 --          the units used in it as of the ledger's last line
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
@@ -35,6 +38,7 @@ local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
 local observes = ARGV[8] == 'observe'
+local trusted_from = tonumber(ARGV[9])
 -- For how many microseconds an account without entries is taken for one.
 local NEW_FOR = 3000000
 -- Of how many fields of what waits a look reads the ids.
@@ -46,7 +50,7 @@ local UNITS_MAX = 9007199254740991
 
 -- What waits of the account: the places of the claim's id and key, and the units by window.
 local names, units_of = {}, {}
-for index = 9, #ARGV, 5 do
+for index = 10, #ARGV, 5 do
   names[#names + 1] = ARGV[index] .. ':' .. ARGV[index + 2]
   units_of[#names] = 'u' .. names[#names]
 end
@@ -64,11 +68,15 @@ local ask = {'ask', current and string.format('%.0f', current.number) or ''}
 if current and current.knows then
   return ask
 end
+local holds_all_keys = current and current.keys == '1'
+  and tonumber(current.confirmed) * 1000 > trusted_from
 local number = tonumber(ledger)
 local told = tonumber(waits[1] or '')
-if ledger == '' and not current and told and math.abs(tonumber(ARGV[7]) - told) <= NEW_FOR then
+local is_new = not current and told and told > trusted_from
+  and math.abs(tonumber(ARGV[7]) - told) <= NEW_FOR
+if ledger == '' and is_new then
   number = 0
-elseif ledger == '' and (not current or key ~= '' and current.keys ~= '1') then
+elseif ledger == '' and (not current or key ~= '' and not holds_all_keys) then
   return ask
 end
 if number and current and current.number > number then
@@ -109,7 +117,7 @@ local function used_in(per, first, last, by_ledger)
 end
 
 local used, looked, denied, is_certain = {}, {}, false, false
-for index = 9, #ARGV, 5 do
+for index = 10, #ARGV, 5 do
   local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
     ARGV[index + 4])
   if not before then
@@ -141,7 +149,7 @@ if id == '' then
 end
 
 -- The ledger alone may know that this is the retry of a grant.
-if denied and ledger == 'silent' and key ~= '' and not (current and current.keys == '1') then
+if denied and ledger == 'silent' and key ~= '' and not holds_all_keys then
   return ask
 end
 

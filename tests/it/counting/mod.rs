@@ -2,5 +2,7 @@
 //! ledger.
 
 mod durability;
+mod found;
 mod outage;
+mod rollback;
 mod script;

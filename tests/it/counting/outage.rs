@@ -124,6 +124,9 @@ async fn redis_decides_until_the_ledger_is_back() {
     );
     let body = json!({ "subject": "a" });
     let (status, denied) = site.decided_of("sms", body.clone(), None).await;
+    // Whether its counter lacks a key nobody knows so soon after the connection to Redis began.
+    let unsure = site.app.claim_under("sms", body, Some("4")).await;
+    assert_eq!(unsure.status, StatusCode::SERVICE_UNAVAILABLE, "{unsure:?}");
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{denied}");
     let (status, again) = site.decided("sms", "a", "2").await;
     assert_eq!((status, &again), (StatusCode::OK, &second));

@@ -28,6 +28,7 @@ struct Bench {
     /// Whether the policy only observes.
     observes: bool,
     now: DateTime<Utc>,
+    clocks_differ: TimeDelta,
 }
 
 impl Bench {
@@ -45,6 +46,8 @@ impl Bench {
             account: AccountId(Uuid::new_v4()),
             observes: false,
             now: instant(NOON),
+            // As if the connection had begun long before.
+            clocks_differ: TimeDelta::days(-400),
         }
     }
 
@@ -78,7 +81,8 @@ impl Bench {
             ledger,
             grant,
         };
-        let answers = self.counters.count(&[count]).await.expect("an answer");
+        let answers = self.counters.count(&[count], self.clocks_differ).await;
+        let answers = answers.expect("an answer");
         let answer = answers.into_iter().next().expect("one answer");
         answer.expect("a decision")
     }
@@ -196,7 +200,35 @@ async fn a_policy_that_observes_denies_nothing() {
         count(&bench, 3, MOST - 11).await,
         Counted::Granted(vec![MOST, MOST])
     );
-    assert_eq!(count(&bench, 4, 1).await, Counted::AskLedger(None));
+    assert_eq!(
+        count(&bench, 4, 1).await,
+        Counted::Waits(vec![MOST, MOST], None)
+    );
+}
+
+/// What the ledger told before the connection began may have been rolled back with Redis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_before_the_connection_are_not_all() {
+    let at = instant(NOON);
+    let mut bench = Bench::new().await;
+    let total = totals(at, [5, 10], [1, 1]);
+    bench.settle(line(1, at, total.clone())).await;
+    for (number, key) in [(1, None), (2, Some(1))] {
+        let trusts = |bench: &Bench| bench.grant(number, key, 1, at);
+        bench.clocks_differ = TimeDelta::seconds(20);
+        let counted = bench.count(Some(trusts(&bench)), &total, LedgerWord::NotAsked);
+        let used = vec![number + 1; 2];
+        match key {
+            Some(_) => assert_eq!(counted.await, Counted::AskLedger(Some(1))),
+            None => assert_eq!(counted.await, Counted::Granted(used.clone())),
+        }
+        bench.clocks_differ = TimeDelta::seconds(-20);
+        let counted = bench.count(Some(trusts(&bench)), &total, LedgerWord::NotAsked);
+        match key {
+            Some(_) => assert_eq!(counted.await, Counted::Granted(used)),
+            None => assert!(matches!(counted.await, Counted::Queued(_))),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

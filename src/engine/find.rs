@@ -1,0 +1,34 @@
+//! A grant by its id, also one that Redis counted just now and the ledger does not have yet.
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{Engine, Failure};
+use crate::domain::grant::Grant;
+use crate::domain::identity::EntryId;
+
+impl Engine {
+    /// The grant with an id. Where the ledger does not have it and it may wait in Redis, the
+    /// queues are drained first.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Failure::MayWait`] where that is not known at the deadline.
+    pub(super) async fn find_grant(
+        &self,
+        id: EntryId,
+        deadline: Instant,
+    ) -> Result<Option<Grant>, Failure> {
+        let found = self.ledger.grant(id).await?;
+        let Some(counting) = self.counting.as_ref().filter(|_| found.is_none()) else {
+            return Ok(found);
+        };
+        let counters = &counting.counters;
+        let cleared = timeout_at(deadline, counting.drain.cleared()).await;
+        if let Ok(Ok(())) = cleared {
+            return Ok(self.ledger.grant(id).await?);
+        }
+        match counters.is_available() || self.policies.may_be_counted() {
+            true => Err(Failure::MayWait),
+            false => Ok(None),
+        }
+    }
+}

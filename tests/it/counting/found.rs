@@ -1,0 +1,148 @@
+//! A counted grant is found by its id before the ledger has it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::support::app::{App, Ground, Stack, eventually, on_every_stack};
+use crate::support::books::Books;
+use crate::support::servers::{Postgres, Redis};
+
+on_every_stack!(an_unknown_id_is_not_found);
+
+fn counted() -> Value {
+    json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": 1000, "per": "day" }],
+        "durability": "counted",
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_found_right_after_its_answer() {
+    for stack in [Stack::RedisAndSqlite, Stack::RedisAndPostgres] {
+        let ground = Ground::new(stack);
+        let one = App::start(&ground).await;
+        one.put_policy("benefit", counted()).await;
+        let other = match stack {
+            Stack::RedisAndPostgres => Some(App::start(&ground).await),
+            _ => None,
+        };
+        let other = other.as_ref().unwrap_or(&one);
+        for number in 0..40 {
+            let granted = one.claim(&format!("member-{}", number % 7), None).await;
+            assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+            let id = granted.grant_id();
+            match number % 3 {
+                0 => {
+                    let found = other.get(&format!("/v1/grants/{id}")).await;
+                    assert_eq!(found.status, StatusCode::OK, "{number}: {found:?}");
+                    assert_eq!(found.json(), granted.json()["grant"]);
+                }
+                1 => {
+                    let reversed = other.reverse(&id, "a test").await;
+                    assert_eq!(
+                        reversed.status,
+                        StatusCode::CREATED,
+                        "{number}: {reversed:?}"
+                    );
+                }
+                _ => {
+                    let confirmed = other.confirm(&id).await;
+                    assert_eq!(confirmed.status, StatusCode::CONFLICT, "{confirmed:?}");
+                    assert!(confirmed.text.contains("not-a-hold"), "{confirmed:?}");
+                }
+            }
+        }
+        let books = Books::open(&ground).await;
+        books.audit().await;
+        books.counters_follow().await;
+    }
+}
+
+/// Many at once wait for the same round.
+async fn an_unknown_id_is_not_found(stack: Stack) {
+    let app = App::on(stack).await;
+    if matches!(stack, Stack::RedisAndSqlite | Stack::RedisAndPostgres) {
+        app.put_policy("benefit", counted()).await;
+        app.claim("member-42", None).await;
+    }
+    let ids = (0..60).map(|_| Uuid::new_v4());
+    let answers = join_all(ids.map(|id| {
+        let app = &app;
+        async move { app.get(&format!("/v1/grants/{id}")).await }
+    }));
+    for answer in answers.await {
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{answer:?}");
+    }
+}
+
+/// What may wait unseen is not said to be unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_only_counted_grants_may_wait() {
+    let mut redis = Redis::start();
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.redis_url = Some(redis.url());
+    let app = App::start_with(&ground, |options| {
+        options.redis_timeout = Duration::from_millis(500);
+    })
+    .await;
+    app.benefit(3, "GMT+8").await;
+    redis.kill();
+    let unknown = async || app.get(&format!("/v1/grants/{}", Uuid::new_v4())).await;
+    eventually("nothing can wait", || async {
+        unknown().await.status == StatusCode::NOT_FOUND
+    })
+    .await;
+    redis.restart();
+    eventually("a policy may be counted", || async {
+        app.put_policy("sms", counted()).await.status.is_success()
+            && app
+                .claim_under("sms", json!({ "subject": "a" }), None)
+                .await
+                .status
+                == StatusCode::CREATED
+    })
+    .await;
+    redis.kill();
+    let answer = unknown().await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    assert!(answer.header("Retry-After").is_some());
+    assert!(answer.text.contains("try again"), "{answer:?}");
+}
+
+/// The ledger takes nothing for a while: the grant is not said to be unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_goes_on_to_wait_is_not_said_to_be_unknown() {
+    let (postgres, redis) = (Postgres::start(), Redis::start());
+    let mut ground = Ground::new(Stack::Sqlite);
+    ground.database_url = postgres.create_database();
+    ground.redis_url = Some(redis.url());
+    let app = App::start_with(&ground, |options| {
+        options.claim_deadline = Duration::from_secs(2);
+    })
+    .await;
+    app.put_policy("benefit", counted()).await;
+    let pool = sqlx::PgPool::connect(&ground.database_url).await;
+    let mut lock = pool.expect("a pool").begin().await.expect("a transaction");
+    sqlx::query("LOCK TABLE entries IN SHARE ROW EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .expect("a lock");
+    let granted = app.claim("member-42", None).await;
+    assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+    let id = granted.grant_id();
+    let path = format!("/v1/grants/{id}");
+    for answer in [app.get(&path).await, app.reverse(&id, "a test").await] {
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+        assert!(answer.header("Retry-After").is_some());
+    }
+    lock.rollback().await.expect("it ends");
+    eventually("it is found", || async {
+        app.get(&path).await.status == StatusCode::OK
+    })
+    .await;
+}
