@@ -286,15 +286,25 @@ impl Appender {
     async fn attempt(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
         reach("append.begun");
         // Some waited a while, and a change holds everywhere within a second.
-        if !self.policies.are_fresh() {
-            self.policies.refresh(&self.ledger).await?;
-        }
+        self.freshen().await?;
         let turn = self.turn(groups).await;
         if turn.is_some() {
             reach("append.turn");
         }
         self.decide_on_hints(groups);
         self.decide_on_ledger(groups).await?;
+        // The ledger may have taken its time. What is late is left to the next batch.
+        let now = Instant::now();
+        let late: Vec<Group> = groups
+            .extract_if(.., |group| group.take_back(now))
+            .collect();
+        let appended = self.append_decided(groups).await;
+        groups.extend(late);
+        appended
+    }
+
+    /// Appends what the groups' plans grant. Leaves those that lost.
+    async fn append_decided(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
         // What grants nothing needs no commit.
         self.answer(groups, |group| {
             group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
@@ -355,7 +365,7 @@ impl Appender {
     /// Decides the groups whose claims the counters' lines all grant. A refusal needs the
     /// ledger's own word.
     fn decide_on_hints(&self, groups: &mut [Group]) {
-        let now = self.clock.now();
+        let (now, as_of) = (self.clock.now(), self.policies.as_of());
         for group in groups {
             let (Some(hint), Some(claim)) = (group.hint(), group.claims.first()) else {
                 continue;
@@ -363,7 +373,7 @@ impl Appender {
             let last = hint.last_line().cloned();
             let (policies, account) = (&self.policies, group.account);
             let policy = policies.terms(&claim.work.policy, account, last.as_ref(), now);
-            let decided = group.decide(&policy, last, &Known::default(), now);
+            let decided = group.decide(&policy, last, &Known::default(), now, as_of);
             let refuses = group
                 .plan
                 .as_ref()
@@ -398,6 +408,9 @@ impl Appender {
         let accounts = look.accounts.len();
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");
+        // The guard tells whether what was seen still holds; nothing tells that of the terms.
+        self.freshen().await?;
+        let now = Instant::now();
         let stand = |group: &Group| {
             group.has_unknown_outcome()
                 && group
@@ -416,14 +429,17 @@ impl Appender {
                     entry.key.is_some()
                         && entered.any(|entered| entered.claim.work.key == entry.key)
                 };
-                let may_stand = !seen.entries.iter().any(is_taken);
-                if may_stand && number(plan.after.as_ref()) == number(last) {
+                let is_free = !seen.entries.iter().any(is_taken);
+                let may_stand = is_free && number(plan.after.as_ref()) == number(last);
+                if may_stand && plan.holds(now) {
                     // It may still be on its way in: the same draft is sent again.
                     continue;
                 }
-                // It can no longer stand.
-                plan.outcome_unknown = false;
+                // Of it and what is decided now the ledger takes one at most: both go on from
+                // the same line.
+                plan.outcome_unknown = may_stand;
                 group.dissolve();
+                group.drop_expired(now);
             }
             group.answer_repeated(&seen);
             let of_account = |entry: &&Entry| entry.account == group.account;
@@ -434,6 +450,10 @@ impl Appender {
             self.decide_after(group, last.cloned(), known).await?;
         }
         Ok(())
+    }
+
+    async fn freshen(&self) -> Result<(), LedgerError> {
+        self.policies.freshen(&self.ledger, || false).await
     }
 
     async fn decide_after(
@@ -449,11 +469,12 @@ impl Appender {
             return Ok(());
         };
         let (policies, ledger) = (&self.policies, &self.ledger);
+        let as_of = policies.as_of();
         let after = last.as_ref();
         let policy = policies.terms_after(&claim.work.policy, group.account, after, now, ledger);
         let policy = policy.await?;
         loop {
-            match group.decide(&policy, last.clone(), &known, now) {
+            match group.decide(&policy, last.clone(), &known, now, as_of) {
                 Ok(()) => return Ok(()),
                 Err(unknown) => {
                     known

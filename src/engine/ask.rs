@@ -92,7 +92,7 @@ impl Asker {
             };
             return self.send_on(claim);
         };
-        let now = self.clock.now();
+        let (now, as_of) = (self.clock.now(), self.policies.as_of());
         let verdict = claim.work.decide_on(&counter.line, &self.policies, now);
         claim.asked = Asked {
             seen: Some(counter.line.number),
@@ -103,7 +103,11 @@ impl Asker {
             Ok(Verdict::Refused(refusal @ Refusal::Denied(_)))
                 if self.may_deny(&claim, &counter, now) =>
             {
-                let denied = Denied { claim, refusal };
+                let denied = Denied {
+                    claim,
+                    refusal,
+                    as_of,
+                };
                 return match denied.claim.work.key {
                     // Only a key could have a grant that the counter does not tell.
                     Some(_) => send(&self.deny, denied),

@@ -11,6 +11,7 @@ use super::append::{LOSSES_BEFORE_TURN, turn_at};
 use super::claim::ClaimFailure;
 use super::drafting::{Decided, Drafted, Known, draft};
 use super::pending::{Outcome, Undecided};
+use super::policies::is_fresh;
 use super::work::Work;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
@@ -33,8 +34,8 @@ struct Batch {
     claims: Vec<Result<Work, ClaimFailure>>,
     /// Whether something stands in the way already.
     is_doomed: bool,
-    /// Drafts that may or may not stand in the ledger, and what they make of the claims.
-    sent: Option<Decision>,
+    /// What was sent and may or may not stand in the ledger: one of them at most.
+    sent: Vec<Decision>,
     losses: u32,
 }
 
@@ -42,6 +43,8 @@ struct Batch {
 struct Decision {
     members: Vec<Made>,
     drafts: Vec<Draft>,
+    /// Every change of a policy that was made before this instant was known to it.
+    as_of: Instant,
 }
 
 /// What is to become of a claim.
@@ -55,6 +58,8 @@ enum Made {
 /// How an attempt ended.
 enum Attempt {
     Ended(Vec<Member>),
+    /// It is refused, unless what was sent before still arrives at the ledger.
+    Unsure,
     /// Another writer was there first.
     Lost,
     /// Something else goes first: grants of its accounts that wait for the ledger, or lapses.
@@ -103,7 +108,7 @@ impl Engine {
             engine: self.clone(),
             is_doomed: is_doomed || taken_on.iter().any(Result::is_err),
             claims: taken_on,
-            sent: None,
+            sent: Vec::new(),
             losses: 0,
         };
         let deadline = came + self.claim_deadline;
@@ -129,8 +134,9 @@ impl Batch {
             if Instant::now() >= deadline {
                 return Err(Undecided::Deadline);
             }
-            match self.attempt().await {
+            match self.attempt(deadline).await {
                 Ok(Attempt::Ended(members)) => return Ok(members),
+                Ok(Attempt::Unsure) => return Err(Undecided::Sent),
                 Ok(Attempt::Lost) | Err(LedgerError::Conflict) => self.losses += 1,
                 Ok(Attempt::Waits) | Err(LedgerError::Unavailable(_)) => sleep(PAUSE).await,
                 Err(error) => return Err(Undecided::Ledger(Arc::new(error))),
@@ -138,28 +144,42 @@ impl Batch {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, LedgerError> {
+    async fn attempt(&mut self, deadline: Instant) -> Result<Attempt, LedgerError> {
         let engine = self.engine.clone();
-        if !engine.policies.are_fresh() {
-            engine.policies.refresh(&engine.ledger).await?;
-        }
         if self.grants_wait().await {
             return Ok(Attempt::Waits);
         }
         let _turn = self.turn().await;
         let seen = engine.ledger.look(&self.look()).await?;
         reach("atomic.looked");
-        let (decision, was_sent) = match self.sent.take() {
-            Some(sent) if sent.stands(&seen) => return Ok(self.end(sent)),
+        // After the look, which may have taken its time. The guard tells whether what was seen
+        // still holds; nothing tells that of the terms.
+        engine.policies.freshen(&engine.ledger, || false).await?;
+        if let Some(index) = self.sent.iter().position(|sent| sent.stands(&seen)) {
+            let stands = self.sent.swap_remove(index);
+            return Ok(self.end(stands));
+        }
+        self.sent.retain(|sent| sent.may_stand(&seen));
+        let (decision, was_sent) = match self.sent.pop_if(|sent| is_fresh(sent.as_of)) {
             // It may still be on its way in: the same drafts are sent again.
-            Some(sent) if sent.may_stand(&seen) => (sent, true),
-            Some(_) | None => match self.decide(&seen).await? {
+            Some(sent) => (sent, true),
+            // Of drafts that go on from the same lines the ledger takes one at most.
+            None => match self.decide(&seen).await? {
                 Some(decision) => (decision, false),
                 None => return Ok(Attempt::Waits),
             },
         };
+        if !is_fresh(decision.as_of) || Instant::now() >= deadline {
+            if was_sent {
+                self.sent.push(decision);
+            }
+            return Ok(Attempt::Waits);
+        }
         if self.is_doomed || decision.is_refused() {
-            return Ok(Attempt::Ended(decision.refuse()));
+            return Ok(match self.sent.is_empty() {
+                true => Attempt::Ended(decision.refuse()),
+                false => Attempt::Unsure,
+            });
         }
         if decision.drafts.is_empty() {
             return Ok(self.end(decision));
@@ -172,7 +192,7 @@ impl Batch {
         }
         // What was sent before may have lost to itself: only its entries' ids tell.
         if was_sent || matches!(appended, Err(LedgerError::Unavailable(_))) {
-            self.sent = Some(decision);
+            self.sent.push(decision);
         }
         appended.map(|_| Attempt::Lost)
     }
@@ -233,6 +253,7 @@ impl Batch {
     /// Decides every claim on what the ledger says, those of an account one after the other.
     /// `None` where an account's lapses had to go first.
     async fn decide(&self, seen: &Seen) -> Result<Option<Decision>, LedgerError> {
+        let as_of = self.engine.policies.as_of();
         let mut members: BTreeMap<usize, Made> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, claim) in self.claims.iter().enumerate() {
@@ -287,6 +308,7 @@ impl Batch {
         Ok(Some(Decision {
             members: members.into_values().collect(),
             drafts,
+            as_of,
         }))
     }
 
@@ -329,7 +351,9 @@ impl Batch {
         for draft in &decision.drafts {
             self.engine.queues.settle.appended(draft, now);
         }
-        let Decision { members, drafts } = decision;
+        let Decision {
+            members, drafts, ..
+        } = decision;
         let member = |made| match made {
             Made::Entry(draft, entry) => {
                 let entry: Entry = drafts[draft].entries[entry].clone();

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::drafting::{Drafting, Known};
 use super::pending::{Hint, Outcome, Undecided};
 use super::submit::Admission;
 use super::totals::{last_line, totals};
+use super::unknown::READ_AGAIN_AFTER;
 use super::work::{Task, Work};
 use super::{Engine, Failure};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
@@ -157,7 +158,15 @@ impl Engine {
         let deadline = admission.deadline;
         let work = async move {
             let _admission = admission;
-            engine.rehearse(policy, claim).await
+            loop {
+                match engine.rehearse(policy.clone(), claim.clone()).await {
+                    // A connection may have broken while the ledger stalled.
+                    Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
+                        sleep(READ_AGAIN_AFTER).await;
+                    }
+                    result => return result,
+                }
+            }
         };
         let result = timeout_at(deadline, self.detached(work)).await;
         match result {
@@ -196,8 +205,6 @@ impl Engine {
     async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
         let work = self.work(policy, claim);
         let (policy, account, units) = (work.policy.clone(), work.account, work.units);
-        let now = self.clock.now();
-        let counted = self.counted(&policy, account, now).await?;
         if work.key.is_some() {
             let look = Look {
                 keys: work.key.into_iter().collect(),
@@ -224,6 +231,8 @@ impl Engine {
         units: Units,
     ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
+        // After it: it may have taken its time.
+        self.policies.freshen(&self.ledger, || false).await?;
         let now = self.clock.now();
         let (policies, after) = (&self.policies, last.as_ref());
         let policy = policies.terms_after(&policy, account, after, now, &self.ledger);

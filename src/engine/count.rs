@@ -16,7 +16,7 @@ use super::drain_signal::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
 use super::pending::{Outcome, Pending, Undecided, send};
-use super::policies::Policies;
+use super::policies::{Policies, is_fresh};
 use super::settle::SettleQueue;
 use super::totals::{last_line, totals};
 use crate::clock::Clock;
@@ -81,7 +81,7 @@ enum Told {
 
 impl Counting {
     async fn decide(&self, mut claims: Vec<Pending>) {
-        let now = self.clock.now();
+        let (now, as_of) = (self.clock.now(), self.policies.as_of());
         let word = self.first_word();
         // By what holds now, also for a claim that waited.
         for claim in &mut claims {
@@ -109,7 +109,7 @@ impl Counting {
         let (mut unsure, mut denied) = (Vec::new(), Vec::new());
         for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
-                at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && self.policies.are_fresh()
+                at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && is_fresh(as_of)
             };
             match answer {
                 Some(Counted::Waits(..)) if may_wait(&claim) => {
@@ -127,8 +127,12 @@ impl Counting {
                 Some(Counted::Denied(used, _) | Counted::Waits(used, _))
                     if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
                 {
-                    let refusal = Refusal::Denied(with_used(count.totals, used));
-                    denied.push(Denied { claim, refusal });
+                    let refusal = refusal_of(count.observes, count.totals, used);
+                    denied.push(Denied {
+                        claim,
+                        refusal,
+                        as_of,
+                    });
                 }
                 answer => self.end(claim, count, answer),
             }
@@ -195,10 +199,10 @@ impl Counting {
     }
 
     async fn look_at_ledger(&self, look: &Look) -> Result<Seen, LedgerError> {
-        if !self.policies.are_fresh() {
-            self.policies.refresh(&self.ledger).await?;
-        }
-        self.ledger.look(look).await
+        let seen = self.ledger.look(look).await?;
+        // After it: it may have taken its time.
+        self.policies.freshen(&self.ledger, || false).await?;
+        Ok(seen)
     }
 
     /// What the ledger tells of each claim's account, by the terms that hold then; its counter
@@ -278,13 +282,13 @@ impl Counting {
             }
             (Some(Counted::Denied(used, _) | Counted::Waits(used, _)), _) => {
                 let policy = claim.work.policy.clone();
+                let refusal = refusal_of(count.observes, count.totals, used);
                 claim.end(Ok(Outcome::Refused(policy, refusal)));
             }
             (Some(Counted::AskLedger(_)), _) => {
                 claim.may_wait = false;
                 self.give_up(claim);
             }
-                let refusal = refusal_of(count.observes, count.totals, used);
             (Some(Counted::Looked(_) | Counted::Granted(_)) | None, _) => self.give_up(claim),
         }
     }
@@ -410,12 +414,6 @@ fn word_of(last: Option<&Line>) -> LedgerWord {
     LedgerWord::Line(last.map_or(0, |line| line.number))
 }
 
-fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
-    let limits = policy.rule.limits.iter();
-    let total = |limit: &Limit| Total {
-        per: limit.per,
-        max: limit.max,
-        used: 0,
 /// What a denial by Redis means: under a policy that only observes, that the units cannot be
 /// counted.
 fn refusal_of(observes: bool, totals: Vec<Total>, used: Vec<u64>) -> Refusal {
@@ -425,6 +423,12 @@ fn refusal_of(observes: bool, totals: Vec<Total>, used: Vec<u64>) -> Refusal {
     }
 }
 
+fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
+    let limits = policy.rule.limits.iter();
+    let total = |limit: &Limit| Total {
+        per: limit.per,
+        max: limit.max,
+        used: 0,
         window: policy.rule.calendar.window(limit.per, now),
     };
     limits.map(total).collect()

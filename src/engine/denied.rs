@@ -1,9 +1,11 @@
 //! Denials by counters, which no retry of a grant may get.
 
 use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::pending::{Outcome, Pending, send};
+use super::policies::is_fresh;
 use crate::domain::account::Refusal;
 use crate::ledger::{Ledger, Look};
 
@@ -16,6 +18,8 @@ pub struct Denied {
     pub claim: Pending,
     /// How.
     pub refusal: Refusal,
+    /// Every change of a policy that was made before this instant was known to it.
+    pub as_of: Instant,
 }
 
 impl Denied {
@@ -47,7 +51,8 @@ pub async fn end_all_denied(ledger: Ledger, append: Sender<Pending>, queue: Rece
 
 /// Ends the claims that their counters deny. Those with a key only if the ledger holds no grant
 /// with it, which no counter can tell: after its line there may have been room again. Returns
-/// the claims about which the ledger did not answer.
+/// the claims about which the ledger did not answer, or so late that their terms are not fresh any
+/// more.
 pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
     let (keyed, others): (Vec<_>, Vec<_>) = denied
         .into_iter()
@@ -64,6 +69,7 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
     let Ok(seen) = ledger.look(&look).await else {
         return keyed.into_iter().map(Pending::from).collect();
     };
+    let mut unsure = Vec::new();
     for denied in keyed {
         let mut entries = seen.entries.iter();
         match entries.find(|entry| entry.key == denied.claim.work.key) {
@@ -71,8 +77,9 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
                 let outcome = denied.claim.work.repeats(entry.clone());
                 denied.claim.end(Ok(outcome));
             }
-            None => denied.end(),
+            None if is_fresh(denied.as_of) => denied.end(),
+            None => unsure.push(denied.claim),
         }
     }
-    Vec::new()
+    unsure
 }

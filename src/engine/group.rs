@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::drafting::{Decided, Known, draft};
 use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
+use super::policies::is_fresh;
 use crate::domain::account::Unknown;
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
@@ -36,8 +37,11 @@ pub struct Plan {
     /// The others, with their answers, which hold because of the line before or of those
     /// entries.
     pub others: Vec<(Pending, Outcome)>,
-    /// Whether the draft was sent and its outcome is not known. It is sent again as it is,
-    /// or found by its ids, and never decided anew while it may still stand.
+    /// Every change of a policy that was made before this instant was known to it.
+    pub as_of: Instant,
+    /// Whether the draft was sent and its outcome is not known. It is sent again as it is while
+    /// its terms are fresh. After that its claims are decided again, and keep the ids by which
+    /// it is found.
     pub outcome_unknown: bool,
 }
 
@@ -107,7 +111,7 @@ impl Group {
     }
 
     /// Decides the claims after `last`, one after the other, each on what those before it
-    /// leave.
+    /// leave, by terms that were read at `as_of`.
     ///
     /// # Errors
     /// [`Unknown`] when something must be learned first; then nothing is decided.
@@ -117,6 +121,7 @@ impl Group {
         last: Option<Line>,
         known: &Known,
         now: DateTime<Utc>,
+        as_of: Instant,
     ) -> Result<(), Unknown> {
         let works = self.claims.iter().map(|claim| &claim.work);
         let drafted = draft(self.account, policy, last.clone(), works, known, now)?;
@@ -127,6 +132,7 @@ impl Group {
             draft: None,
             entered: Vec::new(),
             others: Vec::new(),
+            as_of,
             outcome_unknown: false,
         };
         if !drafted.entries.is_empty() {
@@ -200,6 +206,15 @@ impl Group {
         }
     }
 
+    /// Takes the plan back if it may not be sent or answered any more. Returns whether it did.
+    pub fn take_back(&mut self, now: Instant) -> bool {
+        let is_late = self.plan.as_ref().is_some_and(|plan| !plan.holds(now));
+        if is_late {
+            self.dissolve();
+        }
+        is_late
+    }
+
     /// Takes the claims that Redis is to decide, if it is to decide this group's.
     pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<Pending> {
         let is_for_redis = |claim: &Pending| claim.is_for_redis(ledger_is_silent);
@@ -238,6 +253,12 @@ impl Group {
 }
 
 impl Plan {
+    /// Whether it may be sent, or answered: its terms are fresh, and somebody waits for each of
+    /// its claims.
+    pub fn holds(&self, now: Instant) -> bool {
+        is_fresh(self.as_of) && self.claims().all(|claim| now < claim.deadline)
+    }
+
     /// Every claim that it decides.
     pub fn claims(&self) -> impl Iterator<Item = &Pending> {
         let others = self.others.iter().map(|(claim, _)| claim);
@@ -266,8 +287,10 @@ impl Plan {
         appended.map(|entry| &entry.line).or(self.after.as_ref())
     }
 
-    /// Everybody's answer: the draft, if there is one, stands in the ledger.
+    /// Everybody's answer: the draft, if there is one, stands in the ledger, and no other one
+    /// after the same line can.
     pub fn answers(self) -> impl Iterator<Item = Answer> {
+        let is_certain = self.draft.is_some();
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
         let entered = self.entered.into_iter().map(move |entered| {
             let entry = entries[entered.entry].clone();
@@ -277,12 +300,15 @@ impl Plan {
             };
             (entered.claim, Ok(outcome))
         });
-        let others = self.others.into_iter().map(|(claim, outcome)| {
+        let others = self.others.into_iter().map(move |(claim, outcome)| {
+            let is_refused = matches!(outcome, Outcome::Refused(..));
             let is_unseen = outcome.is_denied() && claim.work.key.is_some() && claim.may_wait;
-            match is_unseen {
-                true => (claim, Err(Undecided::Unseen)),
-                false => (claim, Ok(outcome)),
-            }
+            let answer = match outcome {
+                _ if is_refused && !is_certain && !claim.sent.is_empty() => Err(Undecided::Sent),
+                _ if is_unseen => Err(Undecided::Unseen),
+                outcome => Ok(outcome),
+            };
+            (claim, answer)
         });
         entered.chain(others)
     }
@@ -290,16 +316,20 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use chrono::TimeDelta;
     use tokio::sync::oneshot::{self, Receiver};
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::account::Refusal;
     use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
     use crate::engine::pending::Asked;
     use crate::engine::places::Places;
+    use crate::engine::policies::FRESH;
     use crate::engine::work::{Task, Work};
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
@@ -342,7 +372,7 @@ mod tests {
     fn decide(group: &mut Group, micros: i64) -> Entry {
         let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
         group
-            .decide(&benefit(), None, &Known::default(), now)
+            .decide(&benefit(), None, &Known::default(), now, Instant::now())
             .unwrap();
         group.draft().unwrap().entries[0].clone()
     }
@@ -372,6 +402,45 @@ mod tests {
                 Outcome::Entered(entry) => assert_eq!(entry, entries[standing]),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_plan_is_taken_back_with_its_terms_or_a_claim_too_old() {
+        let minute = Duration::from_secs(60);
+        for (age, left, is_late) in [
+            (Duration::ZERO, minute, false),
+            (FRESH, minute, true),
+            (Duration::ZERO, Duration::ZERO, true),
+        ] {
+            let (mut claim, _answered) = claim();
+            claim.deadline += left;
+            let mut group = Group::new(claim);
+            decide(&mut group, 10);
+            group.plan.as_mut().unwrap().as_of -= age;
+            assert_eq!(group.take_back(Instant::now()), is_late);
+            assert_eq!(group.plan.is_none(), is_late);
+            assert_eq!(group.claims.len(), usize::from(is_late));
+        }
+    }
+
+    /// Its entry may still arrive, unless another one stands in its place.
+    #[test]
+    fn a_refusal_is_certain_only_behind_a_new_entry() {
+        for is_certain in [false, true] {
+            let (mut sent, mut answered) = claim();
+            sent.sent.push(EntryId(Uuid::from_u128(1)));
+            let mut group = Group::new(sent);
+            decide(&mut group, 10);
+            let mut plan = group.plan.take().unwrap();
+            let claim = plan.entered.pop().unwrap().claim;
+            let refused = Outcome::Refused(benefit(), Refusal::Denied(Vec::new()));
+            plan.others.push((claim, refused));
+            plan.draft.take_if(|_| !is_certain);
+            plan.answers().for_each(|(claim, answer)| claim.end(answer));
+            let answer = answered.try_recv().unwrap();
+            assert_eq!(matches!(answer, Ok(Outcome::Refused(..))), is_certain);
+            assert_eq!(matches!(answer, Err(Undecided::Sent)), !is_certain);
         }
     }
 

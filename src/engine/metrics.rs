@@ -385,6 +385,7 @@ fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Undecided::Clock => "clock",
             Undecided::Ending => "ending",
             Undecided::Unseen => "unseen",
+            Undecided::Sent => "sent",
             Undecided::Silent | Undecided::Ledger(_) => "failed",
         },
     }

@@ -60,6 +60,9 @@ pub enum Undecided {
     /// The ledger does not answer, and only it can tell whether there is such a policy.
     #[error("the ledger does not answer")]
     Silent,
+    /// It is refused, unless an entry that was sent for it still arrives at the ledger.
+    #[error("an entry that was sent to the ledger got no answer")]
+    Sent,
     /// The ledger cannot be used.
     #[error("the ledger cannot decide")]
     Ledger(#[source] Arc<LedgerError>),

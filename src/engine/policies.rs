@@ -24,6 +24,11 @@ pub const FRESH: Duration = Duration::from_secs(1);
 /// keys, however many come, cost the ledger 50 reads a second.
 const READS_APART: Duration = Duration::from_millis(20);
 
+/// Whether what was known as of an instant may still be decided by.
+pub fn is_fresh(as_of: Instant) -> bool {
+    as_of.elapsed() < FRESH
+}
+
 /// Every policy's versions that are or may come into force, archived ones too, and every
 /// account's override.
 pub struct Policies {
@@ -108,11 +113,6 @@ impl Policies {
         known.versions.get(&id)?.get(version).cloned()
     }
 
-    /// What a claim in an account is decided by at `now`, after its `last` line: the version of
-    /// its policy that is in force at the instant of the decision, and no older than the line's
-    /// if one is known, with the account's override.
-    pub fn terms(
-        &self,
     /// Whether Redis alone may decide claims under some policy, now or soon.
     pub fn may_be_counted(&self) -> bool {
         let known = self.known.load();
@@ -120,6 +120,11 @@ impl Policies {
         policies.any(|policy| policy.rule.may_be_counted())
     }
 
+    /// What a claim in an account is decided by at `now`, after its `last` line: the version of
+    /// its policy that is in force at the instant of the decision, and no older than the line's
+    /// if one is known, with the account's override.
+    pub fn terms(
+        &self,
         policy: &Arc<Policy>,
         account: AccountId,
         last: Option<&Line>,
@@ -185,7 +190,12 @@ impl Policies {
 
     /// Whether every change older than [`FRESH`] is known.
     pub fn are_fresh(&self) -> bool {
-        self.progress().as_of.elapsed() < FRESH
+        is_fresh(self.as_of())
+    }
+
+    /// Every change that was made before this instant is known.
+    pub fn as_of(&self) -> Instant {
+        self.progress().as_of
     }
 
     /// Learns what changed since the last time.
@@ -207,6 +217,9 @@ impl Policies {
         ledger: &Ledger,
         is_silent: impl Fn() -> bool,
     ) -> Result<(), LedgerError> {
+        if self.are_fresh() {
+            return Ok(());
+        }
         let _one_at_a_time = self.refreshing.lock().await;
         match self.are_fresh() || is_silent() {
             true => Ok(()),

@@ -11,8 +11,8 @@ use super::{Engine, Failure, Principal};
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::LedgerError;
 
-/// How soon keys are read again after a failure.
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How soon the ledger is read again after a failure.
+pub const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Engine {
     /// The version of a policy that is in force, archived or not, for a request that came at

@@ -41,12 +41,12 @@ local observes = ARGV[8] == 'observe'
 local trusted_from = tonumber(ARGV[9])
 -- For how many microseconds an account without entries is taken for one.
 local NEW_FOR = 3000000
+-- The most units that may be used in a window: what a double counts exactly.
+local UNITS_MAX = 9007199254740991
 -- Of how many fields of what waits a look reads the ids.
 local FIELDS_MOST = 1000
 -- Without a queue nothing waits, whatever the hash says.
 local is_queue = redis.call('EXISTS', queue) == 1
--- The most units that may be used in a window: what a double counts exactly.
-local UNITS_MAX = 9007199254740991
 
 -- What waits of the account: the places of the claim's id and key, and the units by window.
 local names, units_of = {}, {}

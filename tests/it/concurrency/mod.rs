@@ -11,3 +11,4 @@ mod mixed;
 mod newcomers;
 mod overrides;
 mod schedules;
+mod stalled;

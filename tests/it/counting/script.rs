@@ -195,7 +195,7 @@ async fn a_policy_that_observes_denies_nothing() {
         .map(|total| total.used)
         .collect();
     assert_eq!(totals, [11, 11]);
-    // Up to what a double counts exactly; the ledger takes the rest.
+    // But for what a double does not count exactly.
     assert_eq!(
         count(&bench, 3, MOST - 11).await,
         Counted::Granted(vec![MOST, MOST])

@@ -59,6 +59,15 @@ impl Perdiem {
     pub fn decide(&self, state: &mut State, instance: u8, account: u8) -> Result<(), String> {
         let mut group = take_group(state, instance, account).expect("a group");
         let last = group.looked.take().expect("a line");
+        let was_fresh = state.instances[usize::from(instance)].is_fresh;
+        if !was_fresh {
+            refresh(state, instance);
+            let newest = state.instances[usize::from(instance)].version;
+            for index in &group.claims {
+                let claim = &mut state.claims[usize::from(*index)];
+                claim.version = claim.version.max(newest);
+            }
+        }
         if let Some(plan) = group.plan.take_if(|plan| plan.is_unknown) {
             let looks = self.protocol.looks_up_unknown;
             let stands = |entry: &Entry| state.ledger.contains(entry);
@@ -68,11 +77,27 @@ impl Perdiem {
                 let is_taken = |entry: &Entry| entry.key.is_some_and(|key| has_key(state, key));
                 let same_number = self.rule.number(plan.after) == self.rule.number(last);
                 if looks && same_number && !plan.entries.iter().any(is_taken) {
-                    group.plan = Some(plan);
-                    return self.send_draft(state, instance, account, group);
+                    if was_fresh {
+                        group.plan = Some(plan);
+                        return self.send_draft(state, instance, account, group);
+                    }
+                    // Of it and what is decided now the ledger takes one at most.
+                    for entry in &plan.entries {
+                        if let Some(claim) = entry.claim {
+                            state.claims[usize::from(claim)].was_sent = true;
+                        }
+                    }
+                }
+                let newest = state.instances[usize::from(instance)].version;
+                for index in claims_of(&plan) {
+                    let claim = &mut state.claims[usize::from(index)];
+                    claim.version = claim.version.max(newest);
                 }
                 group.claims.extend(claims_of(&plan));
             }
+        }
+        if self.protocol.remembers_sent {
+            answer_sent(state, &mut group);
         }
         if self.protocol.keys_are_looked_up {
             self.answer_repeated(state, &mut group);
@@ -295,7 +320,11 @@ impl Perdiem {
             end(state, *index, Outcome::Replayed);
         }
         for index in &plan.refused {
-            self.refuse(state, *index, plan.version, plan.now)?;
+            let was_sent = state.claims[usize::from(*index)].was_sent;
+            match plan.entries.is_empty() && was_sent && self.protocol.remembers_sent {
+                true => end(state, *index, Outcome::Unknown),
+                false => self.refuse(state, *index, plan.version, plan.now)?,
+            }
         }
         Ok(())
     }
@@ -356,6 +385,18 @@ impl Perdiem {
             .retain(|settlement| settlement.instance != instance);
         state.may_lag = true;
         refresh(state, instance);
+    }
+}
+
+/// Answers the claims whose own entries were sent before and stand in the ledger.
+fn answer_sent(state: &mut State, group: &mut Group) {
+    for index in std::mem::take(&mut group.claims) {
+        let was_sent = state.claims[usize::from(index)].was_sent;
+        let is_own = |entry: &Entry| was_sent && entry.claim == Some(index);
+        match state.ledger.iter().any(is_own) {
+            true => end(state, index, Outcome::Granted),
+            false => group.claims.push(index),
+        }
     }
 }
 

@@ -80,6 +80,19 @@ fn an_unknown_outcome_decided_anew_grants_twice() {
 }
 
 #[test]
+fn a_draft_that_is_decided_again_and_forgotten_denies_what_it_grants() {
+    let wrong = Protocol {
+        remembers_sent: false,
+        ..PROTOCOL
+    };
+    breaks_in(
+        scenes::ledger_in_time(),
+        wrong,
+        "a denied claim takes nothing",
+    );
+}
+
+#[test]
 fn settlements_in_any_order_cost_speed_alone() {
     let slower = Protocol {
         settles_in_order: false,

@@ -22,6 +22,7 @@ impl Perdiem {
         let claim = Claim {
             request,
             instance,
+            was_sent: false,
             stage: if asks { Stage::Asking } else { Stage::Waiting },
             version: knows.version,
             asked: Asked::default(),

@@ -46,6 +46,7 @@ const PROTOCOL: Protocol = Protocol {
     keys_are_looked_up: true,
     answers_after_commit: true,
     looks_up_unknown: true,
+    remembers_sent: true,
     settles_in_order: true,
     compares_numbers: true,
     lapses_have_own_ids: true,
@@ -142,6 +143,7 @@ macro_rules! kept {
 kept! {
     ledger_alone: super::PROTOCOL;
     ledger_with_room: super::PROTOCOL;
+    ledger_in_time: super::PROTOCOL;
     one_key_for_two_accounts: super::PROTOCOL;
     counters: super::PROTOCOL;
     settlements: super::PROTOCOL;

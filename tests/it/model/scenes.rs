@@ -16,6 +16,7 @@ const NOTHING: Most = Most {
 const ONE: &[Version] = &[("UTC", &[(1, "day")])];
 const TWO: &[Version] = &[("UTC", &[(2, "day")])];
 const FIVE: &[Version] = &[("UTC", &[(5, "day")])];
+const FALLING: &[Version] = &[("UTC", &[(5, "day")]), ("UTC", &[(1, "day")])];
 
 /// One unit of an account, sent so often at most.
 const fn claim(account: u8, key: Option<u8>, sends: u8) -> Request {
@@ -72,6 +73,20 @@ pub fn ledger_with_room() -> Scene {
         most: Most {
             crashes: 1,
             timeouts: 1,
+            ..NOTHING
+        },
+        ..small()
+    }
+}
+
+/// The ledger alone: commits whose outcome is unknown, while time passes and a limit falls.
+pub fn ledger_in_time() -> Scene {
+    Scene {
+        instants: &[0, 1],
+        versions: FALLING,
+        requests: vec![claim(0, None, 1), claim(0, None, 1)],
+        most: Most {
+            timeouts: 2,
             ..NOTHING
         },
         ..small()

@@ -83,6 +83,8 @@ pub struct Protocol {
     pub answers_after_commit: bool,
     /// Whether the ledger is asked what became of a commit whose outcome is unknown.
     pub looks_up_unknown: bool,
+    /// Whether a claim that is decided again keeps the entry that may still arrive.
+    pub remembers_sent: bool,
     /// Whether a settlement leaves a counter with a higher number alone.
     pub settles_in_order: bool,
     /// Whether a settlement that goes on from a counter's line compares its number too, and
@@ -267,6 +269,8 @@ pub struct Claim {
     /// The version of its policy.
     pub version: u8,
     pub asked: Asked,
+    /// Whether an entry that was sent for it may still arrive.
+    pub was_sent: bool,
     /// Whether the ledger held its key's grant when it was sent.
     pub stood: bool,
     /// The oldest version under which it may be refused.
@@ -284,6 +288,7 @@ impl Claim {
             stage: Stage::Unsent,
             version: 0,
             asked: Asked::default(),
+            was_sent: false,
             stood: false,
             oldest: 0,
             heard: 0,

@@ -25,6 +25,8 @@ pub enum Mode {
     Refuse,
     /// Connections stay, and nothing moves on them in either direction.
     Hold,
+    /// What is asked arrives, and the answers wait.
+    HoldAnswers,
     /// What is asked arrives, and the answers do not.
     Swallow,
     /// Every so many answers one is swallowed, and its connection hung up: what was asked is
@@ -183,7 +185,7 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
                 0 => return Ok(()),
                 count => server.write_all(&asked[..count]).await?,
             },
-            count = server.read(&mut answered), if flows => {
+            count = server.read(&mut answered), if flows && now != Mode::HoldAnswers => {
                 let count = count?;
                 if count == 0 {
                     return Ok(());
@@ -200,7 +202,7 @@ async fn pass(mut client: TcpStream, wire: &Wire) -> std::io::Result<()> {
                             return Ok(());
                         }
                     }
-                    Mode::Pass | Mode::Refuse | Mode::Hold => {}
+                    Mode::Pass | Mode::Refuse | Mode::Hold | Mode::HoldAnswers => {}
                 }
                 client.write_all(&answered[..count]).await?;
             }
