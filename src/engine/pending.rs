@@ -73,6 +73,7 @@ impl From<Failure> for Undecided {
         match failure {
             Failure::Ledger(error) => Self::Ledger(error),
             Failure::Silent => Self::Silent,
+            Failure::MayWait => Self::Unseen,
             Failure::Interrupted => Self::Ending,
         }
     }
