@@ -98,11 +98,12 @@ mod tests {
                 .join("migrations")
                 .join(store);
             let theirs = Migrator::new(folder).await.expect("a folder of migrations");
-            assert_eq!(ours.iter().count(), theirs.iter().count(), "{store}");
-            for (our, their) in ours.iter().zip(theirs.iter()) {
-                let (ours, theirs) = (format!("{our:?}"), format!("{their:?}"));
-                assert_eq!(ours, theirs, "{store}");
-            }
+            let told = |migrator: &Migrator| -> Vec<_> {
+                let migrations = migrator.iter().cloned();
+                let told = migrations.map(|m| (m.version, m.description, m.checksum, m.no_tx));
+                told.collect()
+            };
+            assert_eq!(told(&ours), told(&theirs), "{store}");
         }
     }
 }
