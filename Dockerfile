@@ -18,14 +18,14 @@ COPY Cargo.toml Cargo.lock ./
 RUN mkdir src \
     && echo 'fn main() {}' > src/main.rs \
     && touch src/lib.rs \
-    && cargo build --release --locked \
+    && cargo build --profile dist --locked \
     && rm -r src
 
 COPY migrations migrations
 COPY src src
 # Cargo goes by times, and the copied files are older than what was built of the empty ones.
 RUN touch src/main.rs src/lib.rs \
-    && cargo build --release --locked
+    && cargo build --profile dist --locked
 
 # Debian and not distroless: it has a shell, which the health check is written in and which a
 # person wants when something is wrong. Nothing is installed: the program brings its TLS roots and
@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 perdiem \
     && install --directory --owner perdiem --group perdiem --mode 0700 /var/lib/perdiem
 COPY LICENSE /usr/share/doc/perdiem/LICENSE
 COPY --chmod=755 deploy/check /usr/local/bin/perdiem-check
-COPY --from=builder /build/target/release/perdiem /usr/local/bin/perdiem
+COPY --from=builder /build/target/dist/perdiem /usr/local/bin/perdiem
 
 # Where the ledger is without a DATABASE_URL of your own: sqlite:perdiem.db in this folder.
 WORKDIR /var/lib/perdiem

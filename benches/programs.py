@@ -55,7 +55,7 @@ def find_programs(binary=None, built_peers=None):
 def build_lacking_crate():
     """limitador 0.14 without its storage on disk, and so without RocksDB, lacks a module of its
     own named `bin`, by which no limit without an id goes. A crate of that name stands in."""
-    library = PEERS_TARGET / "release" / "deps" / "libbin.rlib"
+    library = PEERS_TARGET / "dist" / "deps" / "libbin.rlib"
     library.parent.mkdir(parents=True, exist_ok=True)
     source = PEERS / "lacking" / "bin.rs"
     run(["rustc", "--crate-type=rlib", "--edition=2024", "-O", "-o", library, source])
@@ -63,8 +63,8 @@ def build_lacking_crate():
 
 
 def build(package, target, **variables):
-    """Builds a package for release. Returns its programs by name."""
-    command = ["cargo", "build", "--release", "--locked"]
+    """Builds a package as it is deployed. Returns its programs by name."""
+    command = ["cargo", "build", "--profile=dist", "--locked"]
     command += ["--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)} | variables
     built = subprocess.run(

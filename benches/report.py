@@ -142,12 +142,12 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
   ledger grew by just as many grants as were answered 201. Otherwise the script fails.
 - PostgreSQL has its default settings, so `fsync` and `synchronous_commit` are on. SQLite runs in
   WAL with `synchronous = FULL`. Redis keeps nothing on disk and evicts nothing. perdiem is built
-  with `cargo build --release`, and has its default settings.
+  with `cargo build --profile dist`, and has its default settings.
 
 ## Whom it is compared with
 
 - **Limitador** is the crate behind a minimal server of ours (`benches/peers/src/limitador.rs`):
-  actix-web with as many workers as cores, as perdiem's, release, LTO. It looks at the same key,
+  actix-web with as many workers as cores, as perdiem's, profile `dist`. It looks at the same key,
   reads the same body, and answers with less. On Redis it takes its storage that asks Redis for
   every check (`AsyncRedisStorage`, not the cached one): one call to look and one to count. All
   workers share its connection, as in Limitador's own server; with a connection a worker, which that
