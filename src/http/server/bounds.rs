@@ -37,20 +37,21 @@ pub enum Bounded {
 const LONG_TIMES: u32 = 30;
 
 impl Bounded {
+    /// How long the answer may take to begin; `None` where other bounds hold, or none is needed.
+    fn time(self, answer_time: Duration) -> Option<Duration> {
+        match self {
+            Self::Claims | Self::Open => None,
+            Self::Asked => Some(answer_time),
+            Self::Long => Some(answer_time * LONG_TIMES),
+        }
+    }
+
     /// The share that a place is taken of.
     fn share(self, method: &Method) -> Option<Share> {
         match self {
             Self::Asked if method.is_safe() => Some(Share::Reads),
             Self::Asked => Some(Share::Edits),
             Self::Claims | Self::Long | Self::Open => None,
-        }
-    }
-
-    fn time(self, answer_time: Duration) -> Option<Duration> {
-        match self {
-            Self::Asked => Some(answer_time),
-            Self::Long => Some(answer_time * LONG_TIMES),
-            Self::Claims | Self::Open => None,
         }
     }
 }
@@ -63,30 +64,26 @@ pub async fn keep(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let engine = request.app_data::<Data<Engine>>().cloned();
-    let caller = caller(&request);
-    // Nobody is let in without a valid key.
-    let (Some(engine), Some(caller)) = (engine, caller) else {
-        let response = next.call(request).await?;
-        return Ok(answered(response, None));
+    let time = engine
+        .as_ref()
+        .and_then(|engine| bounded.time(engine.answer_time()));
+    // Without a valid key nobody is let in.
+    let (Some(engine), Some(time), Some(caller)) = (engine, time, caller(&request)) else {
+        return Ok(answered(next.call(request).await?, None));
     };
-    let deadline = bounded.time(engine.answer_time());
-    let deadline = deadline.map(|time| Instant::now() + time);
+    let deadline = Instant::now() + time;
     let handled = request.request().clone();
-    let place = match bounded.share(request.method()).zip(deadline) {
+    let place = match bounded.share(request.method()) {
         None => None,
-        Some((share, deadline)) => match engine.place(share, &caller, deadline).await {
+        Some(share) => match engine.place(share, &caller, deadline).await {
             Some(place) => Some(place),
             None => return Ok(refused(handled, &ApiError::TooManyAtOnce)),
         },
     };
-    let response = match deadline {
-        None => next.call(request).await?,
-        Some(deadline) => match timeout_at(deadline, next.call(request)).await {
-            Ok(response) => response?,
-            Err(_) => return Ok(refused(handled, &ApiError::TooSlow)),
-        },
-    };
-    Ok(answered(response, place))
+    match timeout_at(deadline, next.call(request)).await {
+        Ok(response) => Ok(answered(response?, place)),
+        Err(_) => Ok(refused(handled, &ApiError::TooSlow)),
+    }
 }
 
 /// The answer keeps its place until it is written.
