@@ -16,6 +16,7 @@ mod yaml;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::chain::Chain;
@@ -343,8 +344,18 @@ struct KeyRevokeArgs {
 }
 
 /// Runs a command. What goes wrong is one line on standard error and exit code 1.
-pub async fn run(cli: Cli) -> ExitCode {
-    let result = match cli.command {
+///
+/// This is not async on purpose. An async function is compiled in the crate that awaits it: the
+/// binary would compile most of the library a second time.
+pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
+    runtime.block_on(execute(cli)).unwrap_or_else(|error| {
+        eprintln!("perdiem: {}", Chain(error.as_ref()));
+        ExitCode::from(FAILED)
+    })
+}
+
+async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
         Command::Serve(args) => serve(args).await,
         Command::Migrate(args) => migrate(args).await,
         Command::Openapi => {
@@ -373,11 +384,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Key(KeyCommand::Show(args)) => keys::show(args).await,
         Command::Key(KeyCommand::End(args)) => keys::end(args).await,
         Command::Key(KeyCommand::Revoke(args)) => keys::revoke(args).await,
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("perdiem: {}", Chain(error.as_ref()));
-        ExitCode::from(FAILED)
-    })
+    }
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(cli::run(cli)),
+        Ok(runtime) => cli::run(cli, &runtime),
         Err(error) => {
             eprintln!("perdiem: no threads can be started: {error}");
             ExitCode::FAILURE
