@@ -57,7 +57,7 @@ pub struct Rules {
     pub source: RulesSource,
     /// The release of the tz database, such as `2026b`, or `unknown`.
     pub version: String,
-    /// When that release came out, as far as can be told: see [`released_on`].
+    /// When that release came out, as far as can be told.
     pub released_on: Option<NaiveDate>,
 }
 
