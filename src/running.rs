@@ -40,8 +40,8 @@ impl RunningTime {
     /// The time in which the process ran since the beginning.
     pub fn now(&self) -> Duration {
         let passed = self.passed_micros();
-        let gap = passed.saturating_sub(self.beat_micros.load(Ordering::Relaxed));
-        let held_up = self.held_up_micros.load(Ordering::Relaxed) + held_up_in(gap);
+        let gap = passed.saturating_sub(self.beat_micros.load(Ordering::SeqCst));
+        let held_up = self.held_up_micros.load(Ordering::SeqCst) + held_up_in(gap);
         Duration::from_micros(passed.saturating_sub(held_up))
     }
 
@@ -79,9 +79,11 @@ async fn beat(time: Weak<RunningTime>) {
         sleep(BEAT).await;
         let Some(time) = time.upgrade() else { return };
         let passed = time.passed_micros();
-        let before = time.beat_micros.swap(passed, Ordering::Relaxed);
+        let before = time.beat_micros.load(Ordering::SeqCst);
         let held_up = held_up_in(passed.saturating_sub(before));
-        time.held_up_micros.fetch_add(held_up, Ordering::Relaxed);
+        // In this order: in between a pause is left out twice, and never counted.
+        time.held_up_micros.fetch_add(held_up, Ordering::SeqCst);
+        time.beat_micros.store(passed, Ordering::SeqCst);
     }
 }
 

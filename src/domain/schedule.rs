@@ -124,11 +124,6 @@ impl Versions {
         });
     }
 
-    /// Every version that is or may come into force.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.iter()
-    }
-
     /// The highest version, in force or not.
     pub fn newest(&self) -> Option<&Arc<Policy>> {
         self.0.last()

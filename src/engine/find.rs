@@ -21,14 +21,11 @@ impl Engine {
         let Some(counting) = self.counting.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
         };
-        let counters = &counting.counters;
         let cleared = timeout_at(deadline, counting.drain.cleared()).await;
-        if let Ok(Ok(())) = cleared {
-            return Ok(self.ledger.grant(id).await?);
-        }
-        match counters.is_available() || self.policies.may_be_counted() {
-            true => Err(Failure::MayWait),
-            false => Ok(None),
+        match cleared {
+            Ok(Ok(())) => Ok(self.ledger.grant(id).await?),
+            // A grant of a policy that is not counted any more may wait, too.
+            Ok(Err(_)) | Err(_) => Err(Failure::MayWait),
         }
     }
 }

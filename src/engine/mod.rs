@@ -241,8 +241,9 @@ impl Engine {
         let ledger_options = LedgerOptions {
             url: options.database_url,
             claim_timeout: options.claim_deadline * 3 / 4,
-            // The answer comes first, and says what to do.
-            query_timeout: options.answer_time + Duration::from_secs(1),
+            // With a quarter of it for the connection before the answer's time is over: nothing
+            // is under way for a caller whose place is free again.
+            query_timeout: options.answer_time * 3 / 4,
         };
         let ledger = Ledger::open(&ledger_options, clock.now()).await?;
         let counters = match &options.redis_url {

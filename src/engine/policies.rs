@@ -113,13 +113,6 @@ impl Policies {
         known.versions.get(&id)?.get(version).cloned()
     }
 
-    /// Whether Redis alone may decide claims under some policy, now or soon.
-    pub fn may_be_counted(&self) -> bool {
-        let known = self.known.load();
-        let mut policies = known.versions.values().flat_map(Versions::iter);
-        policies.any(|policy| policy.rule.may_be_counted())
-    }
-
     /// What a claim in an account is decided by at `now`, after its `last` line: the version of
     /// its policy that is in force at the instant of the decision, and no older than the line's
     /// if one is known, with the account's override.

@@ -402,6 +402,7 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::MayWait => Self::MayWait,
+            Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
             failure @ (Failure::Ledger(_) | Failure::Silent | Failure::Interrupted) => {
                 Self::Unavailable(failure)
             }

@@ -86,7 +86,7 @@ fn read_body(
         };
         bytes.map_err(|error| match error.as_response_error().status_code() {
             actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(most),
-            _ => ApiError::Malformed(format!("the body could not be read: {error}")),
+            _ => ApiError::Malformed("the body broke off, or is not encoded as it says".to_owned()),
         })
     }
 }

@@ -24,6 +24,10 @@ pub enum LedgerError {
     Corrupt(String),
 }
 
+/// SQLite's code for a statement that was ended: SQLITE_INTERRUPT.
+const SQLITE_ENDED: i32 = 9;
+/// PostgreSQL's: query_canceled, also by a time limit.
+const POSTGRES_ENDED: &str = "57014";
 /// SQLite's codes for a disk that takes no more: SQLITE_IOERR and SQLITE_FULL.
 const SQLITE_DISK: [i32; 2] = [10, 13];
 /// PostgreSQL's: disk_full.
@@ -32,16 +36,26 @@ const POSTGRES_DISK: &str = "53100";
 impl LedgerError {
     /// Whether the disk of the store took no more of what was written.
     pub fn is_disk_full(&self) -> bool {
+        self.has_code(POSTGRES_DISK, &SQLITE_DISK)
+    }
+
+    /// Whether a time limit ended what was asked, or ran out before it began.
+    pub fn is_out_of_time(&self) -> bool {
+        matches!(self, Self::Unavailable(sqlx::Error::PoolTimedOut))
+            || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
+    }
+
+    fn has_code(&self, of_postgres: &str, of_sqlite: &[i32]) -> bool {
         let Self::Unavailable(sqlx::Error::Database(error)) = self else {
             return false;
         };
         if let Some(error) = error.try_downcast_ref::<PgDatabaseError>() {
-            return error.code() == POSTGRES_DISK;
+            return error.code() == of_postgres;
         }
         let error = error.try_downcast_ref::<SqliteError>();
         let code = error.and_then(|error| error.code()?.parse::<i32>().ok());
         // The lowest byte is the primary code.
-        code.is_some_and(|code| SQLITE_DISK.contains(&(code & 0xff)))
+        code.is_some_and(|code| of_sqlite.contains(&(code & 0xff)))
     }
 }
 

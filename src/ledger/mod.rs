@@ -68,7 +68,7 @@ pub struct LedgerOptions {
     /// The longest that a statement of the claim path may take. Below the claims' deadline,
     /// so that an instance that stops in mid-commit blocks nobody for long.
     pub claim_timeout: Duration,
-    /// The longest that a list or an edit may take.
+    /// The longest that a list or an edit may take. Its connection is waited for a quarter of it.
     pub query_timeout: Duration,
 }
 

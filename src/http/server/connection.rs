@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use actix_web::ResponseError;
 use actix_web::web::{Buf, Bytes};
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use uuid::Uuid;
@@ -86,6 +88,11 @@ pub struct Connection {
 impl Connection {
     /// A connection whose first request is expected.
     pub fn new(io: TcpStream, bounds: Bounds, time: &Arc<RunningTime>) -> Self {
+        // What the system has taken for the client is bounded the same way.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = SockRef::from(&io).set_tcp_user_timeout(Some(bounds.stall_time)) {
+            tracing::debug!(%error, "a connection has no bound for what the system holds");
+        }
         let mut reading = Alarm::new(time.clone());
         reading.set(bounds.request_time);
         Self {

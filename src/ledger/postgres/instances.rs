@@ -11,7 +11,7 @@ impl Store {
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
         let clock = sqlx::query_scalar("SELECT clock_timestamp()");
         let theirs: DateTime<Utc> = self
-            .in_time(async |connection| clock.fetch_one(connection).await)
+            .polled(async |connection| clock.fetch_one(connection).await)
             .await?;
         Ok(now - theirs)
     }
@@ -24,7 +24,7 @@ impl Store {
         now: DateTime<Utc>,
         forget: DateTime<Utc>,
     ) -> Result<Vec<String>, LedgerError> {
-        self.in_time(async |connection| {
+        self.polled(async |connection| {
             sqlx::query("DELETE FROM instances WHERE seen_at < $1")
                 .bind(forget)
                 .execute(&mut *connection)

@@ -182,7 +182,7 @@ impl Store {
         .bind(signed(after))
         .bind(signed(up_to));
         let rows: Vec<KeyRow> = self
-            .in_time(async |connection| versions.fetch_all(connection).await)
+            .polled(async |connection| versions.fetch_all(connection).await)
             .await?;
         let decode = |row: KeyRow| {
             let secret_hash = decode_hash(&row.secret_hash)?;

@@ -35,6 +35,9 @@ static MIGRATOR: LazyLock<Migrator> =
 /// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
 /// time.
 const CLAIM_CONNECTIONS: u32 = 6;
+/// Connections for what each instance looks at again and again: changes and the clock. No
+/// request takes them, so that a revoked key is known to be, whatever else waits.
+const POLL_CONNECTIONS: u32 = 2;
 /// Connections for turns at accounts, each held for as long as a turn.
 const TURN_CONNECTIONS: u32 = 4;
 /// Connections for edits.
@@ -50,6 +53,7 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Store {
     claims: Connections<PgConnection>,
+    polls: Connections<PgConnection>,
     turns: PgPool,
     reads: PgPool,
     snapshots: PgPool,
@@ -96,8 +100,9 @@ impl Store {
         }
         let identity = identify(&own, now).await.map_err(failed)?;
         let answering = with_timeouts(base.clone(), options.query_timeout);
-        let answers = |most| pool(most, options.query_timeout).connect_lazy_with(answering.clone());
-        let snapshots = pool(SNAPSHOTS_MOST, options.query_timeout)
+        let patience = options.query_timeout / 4;
+        let answers = |most| pool(most, patience).connect_lazy_with(answering.clone());
+        let snapshots = pool(SNAPSHOTS_MOST, patience)
             .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT));
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
@@ -106,6 +111,7 @@ impl Store {
             .test_before_acquire(false)
             .connect_lazy_with(base.clone());
         Ok(Self {
+            polls: Connections::new(base.clone(), POLL_CONNECTIONS, options.claim_timeout),
             claims: Connections::new(base, CLAIM_CONNECTIONS, options.claim_timeout),
             turns,
             reads: answers(READS_MOST),
@@ -129,9 +135,18 @@ impl Store {
         Ok(self.claims.run(statements).await?)
     }
 
+    /// Runs statements that the instance looks for changes with.
+    async fn polled<T>(
+        &self,
+        statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, LedgerError> {
+        Ok(self.polls.run(statements).await?)
+    }
+
     /// See [`super::Ledger::close`].
     pub async fn close(&self) {
         self.claims.close().await;
+        self.polls.close().await;
         self.turns.close().await;
         self.reads.close().await;
         self.snapshots.close().await;

@@ -115,7 +115,7 @@ impl Store {
         .bind(signed(after))
         .bind(signed(up_to));
         let rows: Vec<OverrideRow> = self
-            .in_time(async |connection| versions.fetch_all(connection).await)
+            .polled(async |connection| versions.fetch_all(connection).await)
             .await?;
         rows.into_iter().map(OverrideRow::decode).collect()
     }

@@ -97,7 +97,7 @@ impl Store {
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision = sqlx::query_scalar("SELECT revision FROM ledger");
         let revision: i64 = self
-            .in_time(async |connection| revision.fetch_one(connection).await)
+            .polled(async |connection| revision.fetch_one(connection).await)
             .await?;
         unsigned(revision)
     }
@@ -114,7 +114,7 @@ impl Store {
         .bind(signed(after))
         .bind(signed(up_to));
         let rows: Vec<PolicyRow> = self
-            .in_time(async |connection| versions.fetch_all(connection).await)
+            .polled(async |connection| versions.fetch_all(connection).await)
             .await?;
         rows.into_iter().map(PolicyRow::decode).collect()
     }

@@ -109,7 +109,8 @@ impl Store {
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         let reading = base.create_if_missing(false).read_only(true);
         let query_timeout = options.query_timeout;
-        let reads = pool(READS_MOST, query_timeout)
+        let patience = query_timeout / 4;
+        let reads = pool(READS_MOST, patience)
             .after_connect(move |connection, _| Box::pin(limit(connection, query_timeout)))
             .before_acquire(move |connection, _| {
                 Box::pin(async move {
@@ -117,7 +118,7 @@ impl Store {
                     Ok(true)
                 })
             });
-        let snapshots = pool(SNAPSHOTS_MOST, query_timeout);
+        let snapshots = pool(SNAPSHOTS_MOST, patience);
         let own = pool(OWN_CONNECTIONS, ACQUIRE_TIMEOUT);
         Ok(Self {
             writer: Connections::new(writing, 1, WRITE_PATIENCE),

@@ -86,7 +86,7 @@ pub fn ledger_in_time() -> Scene {
         versions: FALLING,
         requests: vec![claim(0, None, 1), claim(0, None, 1)],
         most: Most {
-            timeouts: 2,
+            timeouts: 1,
             ..NOTHING
         },
         ..small()
