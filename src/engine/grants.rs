@@ -123,32 +123,37 @@ impl Engine {
         caller: &Arc<str>,
         query: GrantQuery,
     ) -> Result<mpsc::Receiver<Result<Vec<Grant>, LedgerError>>, ListFailure> {
-        let mut filter = self.filter(&query).await?;
+        let filter = self.filter(&query).await?;
         let place = self.snapshots.try_take(caller);
         let place = place.ok_or(ListFailure::Overloaded)?;
         let engine = self.clone();
-        let begin = async move { engine.ledger.snapshot().await };
-        let mut snapshot = self.detached(begin).await?.map_err(Failure::from)?;
+        // The first page comes before the answer: an export that cannot begin is told so.
+        let begin = async move {
+            let mut snapshot = engine.ledger.snapshot().await?;
+            let first = snapshot.grants(&filter, EXPORT_PAGE).await?;
+            Ok::<_, LedgerError>((snapshot, filter, first))
+        };
+        let begun = self.detached(begin).await?;
+        let (mut snapshot, mut filter, first) = begun.map_err(Failure::from)?;
         let (pages, received) = mpsc::channel(EXPORT_PAGES_AHEAD);
         self.runtime.spawn(async move {
             let _place = place;
+            let mut page = Ok(first);
             loop {
-                let page = snapshot.grants(&filter, EXPORT_PAGE).await;
-                let last = page.as_ref().ok().and_then(|page| page.last());
+                let last = page.as_ref().ok().and_then(|page: &Vec<Grant>| page.last());
                 let next = last.map(|grant| grant.entry.id);
-                let page = page.map(|mut grants| {
+                let matching = page.map(|mut grants| {
                     grants.retain(|grant| query.matches(grant));
                     grants
                 });
-                match timeout(EXPORT_PAGE_TIME, pages.send(page)).await {
+                match timeout(EXPORT_PAGE_TIME, pages.send(matching)).await {
                     Ok(Ok(())) => {}
                     // Nobody reads any more, or too slowly.
                     Ok(Err(_)) | Err(_) => return,
                 }
-                match next {
-                    Some(next) => filter.to = next,
-                    None => return,
-                }
+                let Some(next) = next else { return };
+                filter.to = next;
+                page = snapshot.grants(&filter, EXPORT_PAGE).await;
             }
         });
         Ok(received)
