@@ -65,7 +65,6 @@ pub struct Breaker {
 
 /// A connection to a Redis that was found well.
 pub struct Connected {
-    /// The connection.
     pub link: Link,
     place: String,
     /// What Redis held before this may have been lost since, or rolled back.
