@@ -73,6 +73,8 @@ impl From<sqlx::Error> for LedgerError {
                 {
                     Self::Refused(error.into())
                 }
+                // A deadlock: the keys of two batches may cross. PostgreSQL undid this one.
+                _ if database.code().is_some_and(|code| code == "40P01") => Self::Conflict,
                 _ => Self::Unavailable(error),
             },
             sqlx::Error::ColumnDecode { .. }

@@ -6,6 +6,7 @@
 mod changes;
 mod connections;
 mod error;
+mod fence;
 mod file;
 mod history;
 mod keys;
@@ -38,6 +39,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
+pub use fence::{Burst, Fence, ServerStart};
 pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
@@ -98,6 +100,8 @@ pub struct Seen {
     /// The last lines. They were read before the entries: an entry that one of them counts
     /// is among the entries.
     pub lines: HashMap<AccountId, Line>,
+    /// What the server shows that told the lines, where it shows anything.
+    pub fence: Option<Fence>,
     /// The entries that bear one of the keys or ids, or follow one of the grants, in no order.
     pub entries: Vec<Entry>,
 }
@@ -315,6 +319,24 @@ impl Ledger {
         let found = store!(self, store => store.holds(account, last.number, from, at, most).await?);
         let [lapsed_most, ahead_most] = most.map(|most| most as usize);
         Ok(Holds::at(at, found, lapsed_most, ahead_most))
+    }
+
+    /// Appends drafts in one transaction, all of them or none: the quick way, for drafts whose
+    /// line before is known to be committed, since this process appended it or read it from
+    /// the ledger, and the fence is no older than that. Only PostgreSQL takes bursts, and only a
+    /// server that shows a fence.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`], but for [`LedgerError::Conflict`].
+    pub async fn burst(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+        fence: &Fence,
+    ) -> Result<Burst, LedgerError> {
+        match self {
+            Self::Postgres(store) => store.burst(drafts, fence).await,
+            Self::Sqlite(_) => Ok(Burst::Behind),
+        }
     }
 
     /// Appends drafts in one transaction, and returns the accounts whose entries now stand,

@@ -1,25 +1,22 @@
-//! The claim path: look, decide elsewhere, append.
-
-use std::borrow::Borrow;
-use std::collections::HashSet;
+//! The reading half of the claim path.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, PgConnection, Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::Store;
-use crate::domain::claim::{Metadata, Subject, Units};
+use crate::domain::claim::{Metadata, Units};
 use crate::domain::correction::Hold;
-use crate::domain::grant::{Entry, Line, Note};
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::totals::{decode_totals, encode_totals};
+use crate::domain::totals::decode_totals;
 use crate::domain::window::Window;
+use crate::ledger::fence::{Fence, ServerStart};
 use crate::ledger::record::{
-    decode_kind, decode_note, decode_provisional, encode_kind, encode_provisional, entry_columns,
-    of_grant, signed, unsigned,
+    decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
 };
 use crate::ledger::row::row;
-use crate::ledger::{Draft, LedgerError, Look, Seen};
+use crate::ledger::{LedgerError, Look, Seen};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
@@ -43,6 +40,40 @@ impl LineRow {
             policy_version: unsigned(self.policy_version.into())?,
             lapses_at: self.lapses_at,
             totals: decode_totals(&self.totals)?.into(),
+        })
+    }
+}
+
+row! {
+    /// An account's last line, if it has one, and what its server shows.
+    struct FencedRow {
+        started_at: DateTime<Utc>,
+        horizon: i64,
+        account: Uuid,
+        number: Option<i64>,
+        at: Option<DateTime<Utc>>,
+        policy_version: Option<i32>,
+        lapses_at: Option<DateTime<Utc>>,
+        totals: Option<String>,
+    }
+}
+
+impl FencedRow {
+    fn fence(&self) -> Fence {
+        Fence {
+            start: ServerStart(self.started_at),
+            horizon: self.horizon,
+        }
+    }
+
+    fn line(self) -> Option<LineRow> {
+        Some(LineRow {
+            account: self.account,
+            number: self.number?,
+            at: self.at?,
+            policy_version: self.policy_version?,
+            lapses_at: self.lapses_at,
+            totals: self.totals?,
         })
     }
 }
@@ -124,11 +155,12 @@ const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
     pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
-        let (lines, entries) = self
+        let ((fence, lines), entries) = self
             .in_time(async |connection| {
-                let lines = match look.accounts.is_empty() {
-                    true => Vec::new(),
-                    false => last_lines(connection, &look.accounts).await?,
+                let lines = match look.accounts.as_slice() {
+                    [] => (None, Vec::new()),
+                    accounts if self.shows_fence => fenced_lines(connection, accounts).await?,
+                    accounts => (None, last_lines(connection, accounts).await?),
                 };
                 let entries = match look.names_no_entries() {
                     true => Vec::new(),
@@ -137,7 +169,10 @@ impl Store {
                 Ok((lines, entries))
             })
             .await?;
-        let mut seen = Seen::default();
+        let mut seen = Seen {
+            fence,
+            ..Seen::default()
+        };
         for row in lines {
             seen.lines.insert(AccountId(row.account), row.decode()?);
         }
@@ -206,41 +241,6 @@ impl Store {
             .collect()
     }
 
-    /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
-    pub async fn append(
-        &self,
-        drafts: &[impl Borrow<Draft>],
-    ) -> Result<HashSet<AccountId>, LedgerError> {
-        let rows = Row::all(drafts);
-        let appended = self
-            .in_time(
-                async |connection| match append(APPEND, &rows, &mut *connection).await {
-                    Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
-                        append(APPEND_BESIDE_OTHERS, &rows, connection).await
-                    }
-                    appended => appended,
-                },
-            )
-            .await?;
-        Ok(appended.into_iter().map(AccountId).collect())
-    }
-
-    /// See [`crate::ledger::Ledger::append_all`].
-    pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
-        let rows = Row::all(drafts);
-        self.in_time(async |connection| {
-            let mut transaction = connection.begin().await?;
-            let appended = append(APPEND_BESIDE_OTHERS, &rows, &mut transaction).await?;
-            let all = appended.len() == drafts.len();
-            match all {
-                true => transaction.commit().await?,
-                false => transaction.rollback().await?,
-            }
-            Ok(all)
-        })
-        .await
-    }
-
     /// See [`crate::ledger::Ledger::turn`].
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         let mut locks: Vec<i64> = accounts
@@ -277,6 +277,36 @@ impl Store {
             .await?;
         Ok(keys.into_iter().map(KeyId).collect())
     }
+}
+
+/// Reads last lines, and the fence of the server that tells them, in one statement: every line
+/// that it sees was committed before the horizon.
+async fn fenced_lines(
+    connection: &mut PgConnection,
+    accounts: &[AccountId],
+) -> Result<(Option<Fence>, Vec<LineRow>), sqlx::Error> {
+    let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
+    let rows: Vec<FencedRow> = sqlx::query_as(
+        "WITH server AS MATERIALIZED (
+             SELECT pg_postmaster_start_time() AS started_at,
+                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS horizon
+         )
+         SELECT server.started_at, server.horizon, wanted.account, last.number, last.at,
+             last.policy_version, last.lapses_at, last.totals
+         FROM server CROSS JOIN UNNEST($1::uuid[]) AS wanted (account)
+         LEFT JOIN LATERAL (
+             SELECT number, at, policy_version, lapses_at, totals FROM entries
+             WHERE entries.account = wanted.account ORDER BY number DESC LIMIT 1
+         ) AS last ON true",
+    )
+    .bind(accounts)
+    .fetch_all(connection)
+    .await?;
+    let fence = rows.first().map(FencedRow::fence);
+    Ok((
+        fence,
+        rows.into_iter().filter_map(FencedRow::line).collect(),
+    ))
 }
 
 pub async fn last_lines(
@@ -322,165 +352,4 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
     .bind(of)
     .fetch_all(connection)
     .await
-}
-
-/// Appends each account's entries if its last entry is still the assumed one, in all that a
-/// decision reads of it: a counter may have told it wrong in any part.
-///
-/// The first entry of an account decides: the unique index makes a concurrent writer of the
-/// same number wait for this one or this one for it. With the first in place no other writer can
-/// have the numbers after it, so the rest goes in with it. An account's entry 1 needs no look at
-/// the entry before.
-macro_rules! append_statement {
-    ($on_conflict:literal) => {
-        concat!(
-            "
-    WITH input AS (
-        SELECT * FROM UNNEST(
-            $1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[],
-            $6::integer[], $7::integer[], $8::bigint[], $9::uuid[], $10::text[],
-            $11::text[], $12::smallint[], $13::boolean[], $14::text[], $15::timestamptz[],
-            $16::integer[], $17::text[], $18::uuid[], $19::timestamptz[], $20::timestamptz[],
-            $21::boolean[], $22::text[], $23::text[], $24::timestamptz[]
-        ) AS input (account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, provisional, is_first, assumed, assumed_at, assumed_version, subject,
-            of_grant, held_until, lapses_at, would_deny, made_by, reason, assumed_lapses)
-    ), firsts AS (
-        INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
-            reason)
-        SELECT account, input.number, id, input.at, kind, policy, input.policy_version, units,
-            key, input.totals, metadata, provisional, of_grant, held_until, input.lapses_at,
-            would_deny, made_by, reason
-        FROM input LEFT JOIN LATERAL (
-            SELECT number, at, policy_version, lapses_at, totals FROM entries
-            WHERE entries.account = input.account AND input.number > 1
-            ORDER BY number DESC LIMIT 1
-        ) AS last ON true
-        WHERE is_first AND COALESCE(last.number, 0) = input.number - 1
-            AND last.totals IS NOT DISTINCT FROM input.assumed
-            AND last.at IS NOT DISTINCT FROM input.assumed_at
-            AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
-            AND last.lapses_at IS NOT DISTINCT FROM input.assumed_lapses
-        ",
-            $on_conflict,
-            "
-        RETURNING account
-    ), rest AS (
-        INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
-            totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
-            reason)
-        SELECT account, number, id, at, kind, policy, policy_version, units, key, totals,
-            metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by, reason
-        FROM input WHERE NOT is_first AND account IN (SELECT account FROM firsts)
-    ), opened AS (
-        INSERT INTO accounts (id, policy, subject)
-        SELECT account, policy, subject
-        FROM input WHERE number = 1 AND account IN (SELECT account FROM firsts)
-    )
-    SELECT account FROM firsts"
-        )
-    };
-}
-
-/// Whoever meets another writer fails, and all of the statement with it.
-const APPEND: &str = append_statement!("");
-
-/// Whoever meets another writer inserts nothing, and the others go in. Only a key that is taken
-/// can break an account's later entries, and that undoes the whole statement. The check costs
-/// each entry a sixth of its time, so this is for those who met somebody.
-const APPEND_BESIDE_OTHERS: &str = append_statement!("ON CONFLICT DO NOTHING");
-
-/// An entry of a draft, as a row to insert.
-struct Row<'a> {
-    draft: &'a Draft,
-    entry: &'a Entry,
-    is_first: bool,
-}
-
-impl<'a> Row<'a> {
-    /// Sorted by account, so that two batches cannot deadlock.
-    fn all(drafts: &'a [impl Borrow<Draft>]) -> Vec<Self> {
-        let mut sorted: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
-        sorted.sort_unstable_by_key(|draft| draft.account);
-        let rows = |draft: &'a Draft| {
-            let entries = draft.entries.iter().enumerate();
-            entries.map(move |(index, entry)| Row {
-                draft,
-                entry,
-                is_first: index == 0,
-            })
-        };
-        sorted.into_iter().flat_map(rows).collect()
-    }
-
-    /// The line that must stand before it: the others of its draft follow the first.
-    fn assumed(&self) -> Option<&'a Line> {
-        self.draft.after.as_ref().filter(|_| self.is_first)
-    }
-
-    /// What opens its account, if it does.
-    fn subject(&self) -> Option<&'a str> {
-        let opens = self.entry.line.number == 1;
-        let subject = self.draft.subject.as_ref().filter(|_| opens);
-        subject.map(Subject::as_str)
-    }
-
-    fn note(&self) -> Option<&'a Note> {
-        self.entry.note.as_ref()
-    }
-}
-
-/// Runs [`APPEND`] or [`APPEND_BESIDE_OTHERS`]. Returns the accounts whose entries went in.
-async fn append(
-    statement: &'static str,
-    rows: &[Row<'_>],
-    connection: &mut PgConnection,
-) -> Result<Vec<Uuid>, sqlx::Error> {
-    fn column<'r, 'a, T>(rows: &'r [Row<'a>], of: impl Fn(&'r Row<'a>) -> T) -> Vec<T> {
-        rows.iter().map(of).collect()
-    }
-    fn totals(line: &Line) -> String {
-        encode_totals(&line.totals)
-    }
-    sqlx::query_scalar(statement)
-        .bind(column(rows, |row| row.draft.account.0))
-        .bind(column(rows, |row| signed(row.entry.line.number)))
-        .bind(column(rows, |row| row.entry.id.0))
-        .bind(column(rows, |row| row.entry.line.at))
-        .bind(column(rows, |row| encode_kind(row.entry.kind)))
-        .bind(column(rows, |row| row.draft.policy.0))
-        .bind(column(rows, |row| version(&row.entry.line)))
-        .bind(column(rows, |row| signed(row.entry.units.get())))
-        .bind(column(rows, |row| row.entry.key.map(|key| key.0)))
-        .bind(column(rows, |row| totals(&row.entry.line)))
-        .bind(column(rows, |row| {
-            row.entry.metadata.as_ref().map(Metadata::as_str)
-        }))
-        .bind(column(rows, |row| {
-            row.entry.provisional.map(encode_provisional)
-        }))
-        .bind(column(rows, |row| row.is_first))
-        .bind(column(rows, |row| row.assumed().map(totals)))
-        .bind(column(rows, |row| row.assumed().map(|line| line.at)))
-        .bind(column(rows, |row| row.assumed().map(version)))
-        .bind(column(rows, Row::subject))
-        .bind(column(rows, |row| of_grant(row.entry.kind).map(|of| of.0)))
-        .bind(column(rows, |row| row.entry.held_until()))
-        .bind(column(rows, |row| row.entry.line.lapses_at))
-        .bind(column(rows, |row| row.entry.would_deny.then_some(true)))
-        .bind(column(rows, |row| row.note().map(|note| &*note.by)))
-        .bind(column(rows, |row| {
-            row.note().and_then(|note| note.reason.as_deref())
-        }))
-        .bind(column(rows, |row| {
-            row.assumed().and_then(|line| line.lapses_at)
-        }))
-        .fetch_all(connection)
-        .await
-}
-
-/// The version of the policy that a line was decided under, as a column holds it.
-fn version(line: &Line) -> i32 {
-    line.policy_version.cast_signed()
 }

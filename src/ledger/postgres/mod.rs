@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod append;
 mod audit;
 mod backtest;
 mod entries;
@@ -59,6 +60,8 @@ pub struct Store {
     snapshots: PgPool,
     edits: PgPool,
     own: PgPool,
+    /// Whether the server shows what a fence is made of. Some managed ones do not.
+    shows_fence: bool,
     identity: Identity,
 }
 
@@ -99,6 +102,9 @@ impl Store {
             migrate(base.clone()).await.map_err(failed)?;
         }
         let identity = identify(&own, now).await.map_err(failed)?;
+        let shows_fence = shows_fence(&own)
+            .await
+            .map_err(|error| failed(error.into()))?;
         let answering = with_timeouts(base.clone(), options.query_timeout);
         let patience = options.query_timeout / 4;
         let answers = |most| pool(most, patience).connect_lazy_with(answering.clone());
@@ -118,6 +124,7 @@ impl Store {
             snapshots,
             edits: answers(EDIT_CONNECTIONS),
             own,
+            shows_fence,
             identity,
         })
     }
@@ -210,6 +217,21 @@ async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
             place: place.to_owned(),
             encoding,
         }),
+    }
+}
+
+/// Whether this role may ask the server for what a fence is made of.
+async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
+    let shown = sqlx::query(
+        "SELECT pg_postmaster_start_time(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
+    );
+    match shown.execute(pool).await {
+        Ok(_) => Ok(true),
+        Err(error @ sqlx::Error::Database(_)) => {
+            tracing::info!(%error, "the ledger's server shows no fence: every append is guarded");
+            Ok(false)
+        }
+        Err(error) => Err(error),
     }
 }
 

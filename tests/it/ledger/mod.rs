@@ -1,6 +1,7 @@
 //! The stores by themselves: one suite for PostgreSQL and SQLite.
 
 mod append;
+mod bursts;
 mod corrections;
 mod keys;
 mod older;

@@ -1,0 +1,195 @@
+//! Bursts: the unique index is their guard, and the fence is what it rests on.
+
+use chrono::TimeDelta;
+use perdiem::domain::grant::{EntryKind, Line};
+use perdiem::ledger::{Burst, Draft, Fence, Ledger, ServerStart};
+use tokio::task::JoinSet;
+
+use crate::support::app::Stack;
+use crate::support::books::Books;
+use crate::support::desk::{Desk, another_ledger};
+
+/// What the server shows now.
+async fn fence(desk: &Desk) -> Fence {
+    let view = desk.look(&["anyone"], &[]).await;
+    view.fence.expect("a fence")
+}
+
+async fn burst(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Burst {
+    let burst = desk.ledger.burst(drafts, fence).await;
+    burst.expect("an answer")
+}
+
+/// Appends drafts that must go in. Returns the fence afterwards.
+async fn commit(desk: &Desk, drafts: &[Draft], fence: &Fence) -> Fence {
+    match burst(desk, drafts, fence).await {
+        Burst::Committed(fence) => fence,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn last(draft: &Draft) -> Option<&Line> {
+    draft.entries.last().map(|entry| &entry.line)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_writes_what_the_guarded_statement_writes() {
+    let desk = Desk::open(Stack::Postgres).await;
+    let before = fence(&desk).await;
+    let keyed = desk.draft_of("a", None, &[(2, Some("order-1")), (1, None)]);
+    let plain = desk.draft("b", None, 3);
+    let mut held = desk.draft("c", None, 1);
+    let until = held.entries[0].line.at + TimeDelta::minutes(5);
+    held.entries[0].kind = EntryKind::Grant {
+        held_until: Some(until),
+    };
+    held.entries[0].line.lapses_at = Some(until);
+    let after = commit(
+        &desk,
+        &[keyed.clone(), plain.clone(), held.clone()],
+        &before,
+    )
+    .await;
+    assert_eq!(after.start, before.start);
+    assert!(after.horizon > before.horizon);
+    let next = desk.draft("b", last(&plain), 2);
+    let newest = commit(&desk, std::slice::from_ref(&next), &after).await;
+    assert!(newest.horizon > after.horizon);
+    let books = Books::open(&desk.ground).await;
+    let found = books.entries().await;
+    let written = [keyed, plain, held, next].map(|draft| draft.entries);
+    let [a, b, c, more] = written;
+    assert_eq!(found[&desk.account("a")], a);
+    assert_eq!(found[&desk.account("b")], [b, more].concat());
+    assert_eq!(found[&desk.account("c")], c);
+    let subjects = books.audit().await;
+    assert_eq!(
+        subjects[&desk.account("a")][0].subject.as_deref(),
+        Some("a")
+    );
+    assert!(fence(&desk).await.horizon >= newest.horizon);
+}
+
+/// Half a burst is impossible: whichever of its accounts another writer has gone on with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_that_meets_another_writer_writes_nothing() {
+    let desk = Desk::open(Stack::Postgres).await;
+    let first = desk
+        .append(desk.draft_of("b", None, &[(1, Some("order-1"))]))
+        .await;
+    desk.append(desk.draft("b", Some(&first), 1)).await;
+    let fence = fence(&desk).await;
+    let taken = [
+        desk.draft("b", None, 1),
+        desk.draft("b", Some(&first), 1),
+        desk.draft("b", Some(&first), 3),
+        desk.draft_of("e", None, &[(1, Some("order-1"))]),
+        desk.draft_of("e", None, &[(1, None), (1, Some("order-1"))]),
+    ];
+    for taken in taken {
+        for others in [["a0", "a1"], ["a0", "z"], ["x", "z"]] {
+            let [one, other] = others.map(|subject| desk.draft(subject, None, 2));
+            let drafts = [one, taken.clone(), other];
+            assert_eq!(burst(&desk, &drafts, &fence).await, Burst::Conflict);
+        }
+    }
+    let accounts = Books::open(&desk.ground).await.audit().await;
+    assert_eq!(
+        accounts.keys().copied().collect::<Vec<_>>(),
+        [desk.account("b")]
+    );
+    assert_eq!(desk.entries("b").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_needs_the_server_that_told_the_lines() {
+    let desk = Desk::open(Stack::Postgres).await;
+    let shown = fence(&desk).await;
+    let ServerStart(started_at) = shown.start;
+    let elsewhere = [-1, 1].map(|micros| Fence {
+        start: ServerStart(started_at + TimeDelta::microseconds(micros)),
+        ..shown
+    });
+    for fence in elsewhere {
+        let draft = desk.draft("a", None, 1);
+        assert_eq!(burst(&desk, &[draft], &fence).await, Burst::Behind);
+    }
+    // The server lacks a transaction that it had ended once.
+    let ahead = commit(&desk, &[desk.draft("b", None, 1)], &shown).await;
+    let lost = Fence {
+        horizon: ahead.horizon + 1,
+        ..ahead
+    };
+    assert_eq!(
+        burst(&desk, &[desk.draft("a", None, 1)], &lost).await,
+        Burst::Behind
+    );
+    assert_eq!(desk.entries("a").await, 0);
+    commit(&desk, &[desk.draft("a", None, 1)], &ahead).await;
+    assert_eq!(desk.entries("a").await, 1);
+}
+
+/// Some managed servers keep the functions of the fence to themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_shows_no_fence_is_looked_at_all_the_same() {
+    let desk = Desk::open(Stack::Postgres).await;
+    let pool = sqlx::PgPool::connect(&desk.ground.database_url)
+        .await
+        .expect("a pool");
+    let role = format!("reader_{}", uuid::Uuid::new_v4().simple());
+    for sql in [
+        format!("CREATE ROLE {role} LOGIN"),
+        format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+        "REVOKE EXECUTE ON FUNCTION pg_current_snapshot() FROM PUBLIC".to_owned(),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(sql))
+            .execute(&pool)
+            .await
+            .expect("it is done");
+    }
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    let mut ground = desk.ground.clone();
+    ground.database_url = ground
+        .database_url
+        .replace("//postgres@", &format!("//{role}@"));
+    let ledger: Ledger = another_ledger(&ground).await;
+    let other = Desk { ledger, ..desk };
+    let view = other.look(&["a", "b"], &[]).await;
+    assert_eq!(view.fence, None);
+    assert_eq!(view.lines.get(&other.account("a")), Some(&first));
+    assert_eq!(view.lines.len(), 1);
+}
+
+/// Two batches whose keys cross wait for each other: PostgreSQL ends one, and nothing is half done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_whose_keys_cross_end() {
+    const ROUNDS: usize = 20;
+    const WIDTH: usize = 100;
+    let desk = std::sync::Arc::new(Desk::open(Stack::Postgres).await);
+    let fence = fence(&desk).await;
+    for round in 0..ROUNDS {
+        let mut writers = JoinSet::new();
+        for writer in 0..2 {
+            let (desk, ledger) = (desk.clone(), another_ledger(&desk.ground).await);
+            let drafts: Vec<Draft> = (0..WIDTH)
+                .map(|place| {
+                    let key = format!("order-{round}-{place}");
+                    desk.draft_of(
+                        &format!("{round}-{writer}-{place}"),
+                        None,
+                        &[(1, Some(&key))],
+                    )
+                })
+                .collect();
+            writers.spawn(async move { ledger.burst(&drafts, &fence).await.expect("an answer") });
+        }
+        let ended = writers.join_all().await;
+        let committed = ended
+            .iter()
+            .filter(|burst| matches!(burst, Burst::Committed(_)));
+        assert_eq!(committed.count(), 1, "{ended:?}");
+        assert!(ended.contains(&Burst::Conflict), "{ended:?}");
+    }
+    let accounts = Books::open(&desk.ground).await.audit().await;
+    assert_eq!(accounts.len(), ROUNDS * WIDTH);
+}
