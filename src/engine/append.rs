@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::Engine;
 use super::drafting::Known;
 use super::group::Group;
 use super::health::Watch;
@@ -445,7 +446,7 @@ impl Appender {
             let of_account = |entry: &&Entry| entry.account == group.account;
             let known = Known {
                 followers: seen.entries.iter().filter(of_account).cloned().collect(),
-                ..Known::to_append()
+                ..Known::to_append(Engine::nonce())
             };
             self.decide_after(group, last.cloned(), known).await?;
         }

@@ -322,7 +322,7 @@ impl Batch {
         let now = self.engine.clock.now();
         let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
         let policy = policy.await?;
-        let mut known = Known::to_append();
+        let mut known = Known::to_append(Engine::nonce());
         let Drafted { decided, entries } = loop {
             let works = works.iter().copied();
             match draft(account, &policy, last.cloned(), works, &known, now) {

@@ -3,7 +3,6 @@
 
 use chrono::{DateTime, Utc};
 
-use super::Engine;
 use super::work::{Task, Work};
 use crate::domain::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
 use crate::domain::claim::Units;
@@ -23,6 +22,8 @@ const LAPSES_MOST: u32 = 1000;
 pub struct Known {
     /// How many lapses are read at a time.
     pub lapses_most: u32,
+    /// What tells the ids of the account's lapses from other accounts' of the same instant.
+    pub nonce: u64,
     /// The units used in windows that the last line does not tell.
     pub sums: Sums,
     /// Its open holds, once they were asked for.
@@ -35,6 +36,7 @@ impl Default for Known {
     fn default() -> Self {
         Self {
             lapses_most: u32::MAX,
+            nonce: 0,
             sums: Sums::default(),
             holds: None,
             followers: Vec::new(),
@@ -43,11 +45,12 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What somebody needs to know who appends: a draft takes so many lapses, so that it stays
-    /// within a statement's time.
-    pub fn to_append() -> Self {
+    /// What a writer needs to know. Its draft takes so many lapses that it stays within a
+    /// statement's time. One random number does for all of them.
+    pub fn to_append(nonce: u64) -> Self {
         Self {
             lapses_most: LAPSES_MOST,
+            nonce,
             ..Self::default()
         }
     }
@@ -200,7 +203,7 @@ impl<'a> Drafting<'a> {
             let line = give_back(self.policy, units, grant.at(), last, &sums, self.now)?;
             self.append(Entry {
                 account: self.account,
-                id: EntryId::new(line.at, line.number, Engine::nonce()),
+                id: EntryId::new(line.at, line.number, self.known.nonce),
                 kind: EntryKind::Lapse { of: grant },
                 units,
                 key: None,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
+use super::Engine;
 use super::drafting::{Drafting, Known, Lapses};
 use super::drain_signal::DrainSignal;
 use super::health::Watch;
@@ -396,7 +397,7 @@ impl Drainer {
             let terms = policies.terms_after(&policy, account, last, now, ledger);
             policy = terms.await?;
         }
-        let mut known = Known::to_append();
+        let mut known = Known::to_append(Engine::nonce());
         loop {
             match Drafting::begin(account, &policy, last.cloned(), &known, now) {
                 Ok(drafting) => return Ok(drafting.into_lapses()),
