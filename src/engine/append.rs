@@ -10,7 +10,6 @@ use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Engine;
-use super::drafting::Known;
 use super::group::Group;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
@@ -18,11 +17,12 @@ use super::pending::{Pending, Undecided, send};
 use super::policies::Policies;
 use super::recent::Recent;
 use super::settle::SettleQueue;
-use super::work::Task;
 use crate::chain::Chain;
 use crate::clock::Clock;
+use crate::domain::drafting::Known;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::work::Task;
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 

@@ -93,7 +93,7 @@ impl Asker {
             return self.send_on(claim);
         };
         let (now, as_of) = (self.clock.now(), self.policies.as_of());
-        let verdict = claim.work.decide_on(&counter.line, &self.policies, now);
+        let verdict = self.policies.decide_on(&counter.line, &mut claim.work, now);
         claim.asked = Asked {
             seen: Some(counter.line.number),
             hint: None,

@@ -9,15 +9,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::Engine;
 use super::append::{LOSSES_BEFORE_TURN, turn_at};
 use super::claim::ClaimFailure;
-use super::drafting::{Decided, Drafted, Known, draft};
 use super::pending::{Outcome, Undecided};
 use super::policies::is_fresh;
-use super::work::Work;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
+use crate::domain::drafting::{Decided, Drafted, Known, draft};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::work::Work;
 use crate::faults::reach;
 use crate::ledger::{Draft, LedgerError, Look, Seen, Turn};
 
@@ -267,7 +267,7 @@ impl Batch {
             let mut entries = seen.entries.iter();
             match entries.find(|entry| work.key.is_some() && entry.key == work.key) {
                 Some(entry) => {
-                    members.insert(index, Made::Ended(Ok(work.repeats(entry.clone()))));
+                    members.insert(index, Made::Ended(Ok(Outcome::of_key(work, entry.clone()))));
                 }
                 None => accounts
                     .entry(work.account)

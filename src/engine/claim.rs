@@ -5,19 +5,19 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::drafting::{Drafting, Known};
 use super::pending::{Hint, Outcome, Undecided};
 use super::submit::Admission;
 use super::totals::{last_line, totals};
 use super::unknown::READ_AGAIN_AFTER;
-use super::work::{Task, Work};
 use super::{Engine, Failure};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
+use crate::domain::drafting::{Drafting, Known};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
+use crate::domain::work::{Task, Work};
 use crate::ledger::{LedgerError, Look};
 
 /// Why there is no decision.
@@ -114,7 +114,7 @@ impl Engine {
             return None;
         }
         let line = self.recent.line(work.account, work.key, Instant::now())?;
-        let verdict = work.decide_on(&line, &self.policies, now);
+        let verdict = self.policies.decide_on(&line, work, now);
         let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
         is_granted.then_some(Hint::Own(line))
     }
@@ -211,7 +211,7 @@ impl Engine {
                 ..Look::default()
             };
             if let Some(entry) = self.ledger.look(&look).await?.entries.pop() {
-                return Ok(Rehearsal::Ended(work.repeats(entry)));
+                return Ok(Rehearsal::Ended(Outcome::of_key(&work, entry)));
             }
         }
         let now = self.clock.now();

@@ -9,12 +9,12 @@ use super::claim::ClaimFailure;
 use super::edit::cut_page;
 use super::pending::{Outcome, Undecided};
 use super::submit::Admission;
-use super::work::{Task, Work};
 use super::{Engine, Failure, ListFailure, cursor};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::policy::PolicyName;
+use crate::domain::work::{Task, Work};
 
 /// What is to become of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -166,7 +166,7 @@ impl Counting {
         for (mut claim, told) in claims.into_iter().zip(told) {
             let count = match told {
                 Ok(Told::Repeated(entry)) => {
-                    let outcome = claim.work.repeats(entry);
+                    let outcome = Outcome::of_key(&claim.work, entry);
                     claim.end(Ok(outcome));
                     continue;
                 }
@@ -270,7 +270,7 @@ impl Counting {
             (Some(Counted::Queued(queued)), _) => {
                 self.drain.grants_wait(claim.work.account);
                 let entry = entry_of(queued.grant, queued.totals);
-                let outcome = claim.work.repeats(entry);
+                let outcome = Outcome::of_key(&claim.work, entry);
                 claim.end(Ok(outcome));
             }
             (Some(Counted::Waits(..)), _) if may_wait(&claim) => {

@@ -74,7 +74,7 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
         let mut entries = seen.entries.iter();
         match entries.find(|entry| entry.key == denied.claim.work.key) {
             Some(entry) => {
-                let outcome = denied.claim.work.repeats(entry.clone());
+                let outcome = Outcome::of_key(&denied.claim.work, entry.clone());
                 denied.claim.end(Ok(outcome));
             }
             None if is_fresh(denied.as_of) => denied.end(),

@@ -10,7 +10,6 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::Engine;
-use super::drafting::{Drafting, Known, Lapses};
 use super::drain_signal::DrainSignal;
 use super::health::Watch;
 use super::metrics::{Metrics, Stage};
@@ -24,6 +23,7 @@ use crate::counter::{
 };
 use crate::domain::account::{Unknown, instant_after, record};
 use crate::domain::claim::Subject;
+use crate::domain::drafting::{Drafting, Known, Lapses};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy, PolicyId};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::drafting::{Decided, Known, draft};
 use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
 use super::policies::is_fresh;
 use crate::domain::account::Unknown;
+use crate::domain::drafting::{Decided, Known, draft};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
@@ -187,7 +187,7 @@ impl Group {
         };
         for claim in self.claims.extract_if(.., |claim| of_key(claim).is_some()) {
             if let Some(entry) = of_key(&claim) {
-                let outcome = claim.work.repeats(entry.clone());
+                let outcome = Outcome::of_key(&claim.work, entry.clone());
                 claim.end(Ok(outcome));
             }
         }
@@ -327,10 +327,10 @@ mod tests {
     use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
+    use crate::domain::work::{Task, Work};
     use crate::engine::pending::Asked;
     use crate::engine::places::Places;
     use crate::engine::policies::FRESH;
-    use crate::engine::work::{Task, Work};
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
 

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::Failure;
 use super::places::Place;
-use super::work::Work;
 use crate::domain::account::Refusal;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
+use crate::domain::work::Work;
 use crate::ledger::LedgerError;
 
 /// What became of a claim or a correction.
@@ -30,6 +30,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What an entry with the key of some work means for it.
+    pub fn of_key(work: &Work, entry: Entry) -> Self {
+        match work.is_done_by(&entry) {
+            true => Self::Repeated(entry),
+            false => Self::KeyReused,
+        }
+    }
+
     /// Whether some window lacked room.
     pub fn is_denied(&self) -> bool {
         matches!(

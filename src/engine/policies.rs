@@ -9,12 +9,13 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep_until};
 
 use super::access::Access;
-use crate::domain::account::instant_after;
+use crate::domain::account::{Sums, Unknown, Verdict, decide, instant_after};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::Versions;
+use crate::domain::work::Work;
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -162,6 +163,21 @@ impl Policies {
                 terms.name
             ))),
         }
+    }
+
+    /// What a claim's rule says after a line that may not be the account's last one; by the terms
+    /// that hold then, which are the claim's own from now on.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn decide_on(
+        &self,
+        line: &Line,
+        work: &mut Work,
+        now: DateTime<Utc>,
+    ) -> Result<Verdict, Unknown> {
+        work.policy = self.terms(&work.policy, work.account, Some(line), now);
+        decide(&work.policy, work.units, Some(line), &Sums::default(), now)
     }
 
     /// What an account's override says at an instant.

@@ -10,10 +10,10 @@ use super::batch::in_batches;
 use super::group::Plan;
 use super::metrics::{Metrics, Stage};
 use super::pending::Answer;
-use super::work::Task;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::work::Task;
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger};
 

@@ -10,7 +10,7 @@ use super::Engine;
 use super::claim::ClaimFailure;
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::places::Place;
-use super::work::Work;
+use crate::domain::work::Work;
 use crate::faults::reach;
 
 /// What a claim or correction needs to be taken on: a place among those under way, and the

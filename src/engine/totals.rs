@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::drafting::{Drafting, Known};
+use crate::domain::drafting::{Drafting, Known};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;

@@ -1,5 +1,5 @@
 //! The next entries of an account: first the lapses that are due, then what claims and corrections
-//! become. As in `src/engine/drafting.rs`.
+//! become. As in `src/domain/drafting.rs`.
 
 use perdiem::domain::window::Window;
 

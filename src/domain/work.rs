@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::pending::Outcome;
-use super::policies::Policies;
-use crate::domain::account::{Sums, Unknown, Verdict, decide};
-use crate::domain::claim::{HoldTime, Metadata, Subject, Units};
-use crate::domain::grant::{Direction, Entry, EntryKind, Line, Note};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::policy::Policy;
+use super::claim::{HoldTime, Metadata, Subject, Units};
+use super::grant::{Direction, Entry, EntryKind, Line, Note};
+use super::identity::{AccountId, EntryId, KeyId};
+use super::policy::Policy;
 
 /// What is to be done to an account.
 #[derive(Debug, Clone)]
@@ -49,8 +46,7 @@ pub struct Work {
 }
 
 impl Task {
-    /// Whether an entry that bears its key does it.
-    pub fn is_done_by(&self, entry: &Entry) -> bool {
+    fn is_done_by(&self, entry: &Entry) -> bool {
         match (self, entry.kind) {
             (Self::Claim(hold), EntryKind::Grant { held_until }) => {
                 hold.map(HoldTime::get) == held_until.map(|until| until - entry.line.at)
@@ -69,21 +65,6 @@ impl Work {
     /// Whether it is a claim that lapses unless it is confirmed.
     pub fn is_hold(&self) -> bool {
         matches!(self.task, Task::Claim(Some(_)))
-    }
-
-    /// What a claim's rule says after a line that may not be the account's last one; by the terms
-    /// that hold then, which are its own from now on.
-    ///
-    /// # Errors
-    /// [`Unknown`].
-    pub fn decide_on(
-        &mut self,
-        line: &Line,
-        policies: &Policies,
-        now: DateTime<Utc>,
-    ) -> Result<Verdict, Unknown> {
-        self.policy = policies.terms(&self.policy, self.account, Some(line), now);
-        decide(&self.policy, self.units, Some(line), &Sums::default(), now)
     }
 
     /// The entry that does it.
@@ -114,15 +95,11 @@ impl Work {
         }
     }
 
-    /// What an entry that bears the claim's key means for it.
-    pub fn repeats(&self, entry: Entry) -> Outcome {
-        let same = entry.account == self.account
+    /// Whether an entry with its key does it, and not something else.
+    pub fn is_done_by(&self, entry: &Entry) -> bool {
+        entry.account == self.account
             && entry.units == self.units
             && entry.metadata == self.metadata
-            && self.task.is_done_by(&entry);
-        match same {
-            true => Outcome::Repeated(entry),
-            false => Outcome::KeyReused,
-        }
+            && self.task.is_done_by(entry)
     }
 }

@@ -3,16 +3,15 @@
 
 use chrono::{DateTime, Utc};
 
-use super::work::{Task, Work};
-use crate::domain::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
-use crate::domain::claim::Units;
-use crate::domain::correction::{
+use super::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
+use super::claim::Units;
+use super::correction::{
     Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back,
 };
-use crate::domain::grant::{Entry, EntryKind, Follower, Followers, Line, Total};
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::Policy;
-use crate::ledger::{Ledger, LedgerError};
+use super::grant::{Entry, EntryKind, Follower, Followers, Line, Total};
+use super::identity::{AccountId, EntryId};
+use super::policy::Policy;
+use super::work::{Task, Work};
 
 /// How many lapses a draft takes at most.
 const LAPSES_MOST: u32 = 1000;
@@ -53,36 +52,6 @@ impl Known {
             nonce,
             ..Self::default()
         }
-    }
-
-    /// Learns what the rule asked for; the policy's version is known before.
-    ///
-    /// # Errors
-    /// As [`Ledger::sums`].
-    pub async fn learn(
-        &mut self,
-        unknown: Unknown,
-        ledger: &Ledger,
-        account: AccountId,
-        last: Option<&Line>,
-        now: DateTime<Utc>,
-    ) -> Result<(), LedgerError> {
-        match (unknown, last) {
-            (Unknown::Sums(windows), _) => {
-                self.sums
-                    .extend(ledger.sums(account, last, &windows).await?);
-            }
-            (Unknown::Holds, Some(line)) => {
-                let at = instant_after(last, now);
-                self.holds = Some(ledger.holds(account, line, at, self.lapses_most).await?);
-            }
-            (Unknown::Holds, None) => self.holds = Some(Holds::default()),
-            (Unknown::Policy, _) => {
-                let corrupt = "a line under a version that its policy does not have";
-                return Err(LedgerError::Corrupt(corrupt.to_owned()));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -376,5 +345,168 @@ impl<'a> Drafting<'a> {
                 Decided::Stands(Box::new(entry.expect("it is one of them").clone()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use chrono::TimeDelta;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::claim::HoldTime;
+    use crate::domain::samples;
+
+    const ACCOUNT: AccountId = AccountId(Uuid::from_u128(1));
+    const NONCE: u64 = 42;
+
+    fn policy() -> Arc<Policy> {
+        Arc::new(samples::policy(1, "UTC", &[(3, "day")]))
+    }
+
+    fn noon(seconds: i64) -> DateTime<Utc> {
+        let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
+        noon + TimeDelta::seconds(seconds)
+    }
+
+    fn work(task: Task) -> Work {
+        Work {
+            task,
+            policy: policy(),
+            account: ACCOUNT,
+            subject: None,
+            units: Units::ONE,
+            key: None,
+            metadata: None,
+            note: None,
+            nonce: 7,
+        }
+    }
+
+    fn hold(seconds: i128) -> Work {
+        work(Task::Claim(Some(HoldTime::new(seconds).unwrap())))
+    }
+
+    /// Drafts after the last of some entries.
+    fn drafted(
+        before: &[Entry],
+        works: &[Work],
+        known: &Known,
+        now: DateTime<Utc>,
+    ) -> Result<Drafted, Unknown> {
+        let last = before.last().map(|entry| entry.line.clone());
+        draft(ACCOUNT, &policy(), last, works.iter(), known, now)
+    }
+
+    /// Three holds of a unit, which lapse after 60, 70 and 80 seconds.
+    fn three_holds() -> Vec<Entry> {
+        let works = [60, 70, 80].map(hold);
+        drafted(&[], &works, &Known::to_append(NONCE), noon(0))
+            .unwrap()
+            .entries
+    }
+
+    /// What is known at an instant where so many lapses are read at a time.
+    fn knows_holds(held: &[Entry], now: DateTime<Utc>, lapses_most: usize) -> Known {
+        let open = held.iter().map(|entry| Hold {
+            grant: entry.id,
+            units: entry.units,
+            until: entry.held_until().unwrap(),
+        });
+        let lapsed = open.clone().filter(|hold| hold.until <= now);
+        let read = lapsed.count().min(lapses_most);
+        let next = open.clone().filter(|hold| hold.until > now);
+        let found = open.take(read).chain(next).collect();
+        Known {
+            holds: Some(Holds::at(now, found, lapses_most, 64)),
+            ..Known::to_append(NONCE)
+        }
+    }
+
+    fn used(entries: &[Entry]) -> Vec<u64> {
+        let used = |entry: &Entry| entry.line.totals[0].used;
+        entries.iter().map(used).collect()
+    }
+
+    #[test]
+    fn each_claim_is_decided_on_what_those_before_it_leave() {
+        let works = [1, 2, 3, 4].map(|_| work(Task::Claim(None)));
+        let drafted = drafted(&[], &works, &Known::to_append(NONCE), noon(0)).unwrap();
+        let decided = drafted.decided.unwrap();
+        assert!(matches!(
+            decided[..],
+            [
+                Decided::Entry(0),
+                Decided::Entry(1),
+                Decided::Entry(2),
+                Decided::Refused(Refusal::Denied(_))
+            ]
+        ));
+        assert_eq!(used(&drafted.entries), [1, 2, 3]);
+        let numbers = drafted.entries.iter().map(|entry| entry.line.number);
+        assert!(numbers.eq(1..=3));
+    }
+
+    #[test]
+    fn lapses_go_first_and_what_they_give_back_is_claimed() {
+        let (held, now) = (three_holds(), noon(75));
+        let works = [1, 2, 3].map(|_| work(Task::Claim(None)));
+        let unread = drafted(&held, &works, &Known::to_append(NONCE), now);
+        assert_eq!(unread.err(), Some(Unknown::Holds));
+        let known = knows_holds(&held, now, 1000);
+        let drafted = drafted(&held, &works, &known, now).unwrap();
+        for (index, number) in [(0, 4), (1, 5)] {
+            let lapse = &drafted.entries[index];
+            assert_eq!(lapse.kind, EntryKind::Lapse { of: held[index].id });
+            assert_eq!(lapse.id, EntryId::new(now, number, NONCE));
+        }
+        assert!(matches!(
+            drafted.decided.as_deref(),
+            Some([Decided::Entry(2), Decided::Entry(3), Decided::Refused(_)])
+        ));
+        assert_eq!(used(&drafted.entries), [2, 1, 2, 3]);
+        let lapses_at = drafted.entries.iter().map(|entry| entry.line.lapses_at);
+        assert!(lapses_at.eq([70, 80, 80, 80].map(|seconds| Some(noon(seconds)))));
+    }
+
+    #[test]
+    fn too_many_lapses_go_alone() {
+        let (held, now) = (three_holds(), noon(100));
+        let works = [work(Task::Claim(None))];
+        let first = drafted(&held, &works, &knows_holds(&held, now, 2), now).unwrap();
+        assert!(first.decided.is_none());
+        assert_eq!(used(&first.entries), [2, 1]);
+        let known = knows_holds(&held[2..], now, 2);
+        let second = drafted(&first.entries, &works, &known, now).unwrap();
+        assert!(matches!(
+            second.decided.as_deref(),
+            Some([Decided::Entry(1)])
+        ));
+        assert_eq!(used(&second.entries), [0, 1]);
+    }
+
+    #[test]
+    fn a_correction_is_made_once() {
+        let held = three_holds();
+        let grant = Arc::new(held[2].clone());
+        let works = [1, 2].map(|_| work(Task::Reverse(grant.clone())));
+        let first = drafted(&held, &works, &Known::to_append(NONCE), noon(1)).unwrap();
+        assert!(matches!(
+            first.decided.as_deref(),
+            Some([Decided::Entry(0), Decided::Repeated(0)])
+        ));
+        assert_eq!(used(&first.entries), [2]);
+        let known = Known {
+            followers: first.entries.clone(),
+            ..Known::to_append(NONCE)
+        };
+        let second = drafted(&first.entries, &works[..1], &known, noon(2)).unwrap();
+        match &second.decided.unwrap()[..] {
+            [Decided::Stands(entry)] => assert_eq!(**entry, first.entries[0]),
+            other => panic!("{other:?}"),
+        }
+        assert!(second.entries.is_empty());
     }
 }
