@@ -9,13 +9,12 @@ use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::BuildError;
 use crate::domain::key::{Key, KeyRule, Role};
 use crate::domain::policy::PolicyName;
 use crate::ledger::{Ledger, LedgerError, SecretHash};
 
 /// The shortest admin key that is taken from the settings, in characters.
-pub const SECRET_LEAST: usize = 16;
+const SECRET_LEAST: usize = 16;
 
 const PREFIX: &str = "perdiem_";
 const RANDOM_DIGITS: usize = 40;
@@ -45,6 +44,55 @@ impl Principal {
     }
 }
 
+/// Why the admin key of the settings cannot be used. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminKeyError {
+    /// It is too short to be a secret.
+    #[error(
+        "PERDIEM_ADMIN_KEY has fewer than {SECRET_LEAST} characters: write a longer one, such as \
+         the output of `openssl rand -hex 24`"
+    )]
+    Weak,
+    /// No client could send it in a header.
+    #[error(
+        "PERDIEM_ADMIN_KEY has a blank, a control character or a letter outside of ASCII in it, \
+         which no Authorization header carries: write another one, such as the output of \
+         `openssl rand -hex 24`"
+    )]
+    Unfit,
+}
+
+/// The admin key of the settings.
+pub struct AdminKey {
+    hash: blake3::Hash,
+    principal: Principal,
+}
+
+impl AdminKey {
+    /// The key with a secret; blanks around it are not part of it.
+    ///
+    /// # Errors
+    /// [`AdminKeyError`].
+    pub fn new(secret: &str) -> Result<Self, AdminKeyError> {
+        let secret = secret.trim();
+        if secret.chars().count() < SECRET_LEAST {
+            return Err(AdminKeyError::Weak);
+        }
+        if !secret.chars().all(|character| character.is_ascii_graphic()) {
+            return Err(AdminKeyError::Unfit);
+        }
+        let principal = Principal {
+            key: KEY_OF_SETTINGS.into(),
+            role: Role::Admin,
+            policies: None,
+        };
+        Ok(Self {
+            hash: blake3::hash(secret.as_bytes()),
+            principal,
+        })
+    }
+}
+
 /// What this instance makes of a secret.
 #[derive(Debug)]
 pub enum Recognition {
@@ -62,7 +110,7 @@ pub enum Recognition {
 /// Hashes are compared in constant time (`blake3::Hash`'s `==`), and a look-up by hash tells
 /// nothing of a secret through its time: who guesses a secret cannot choose its hash.
 pub struct Access {
-    of_settings: Option<(blake3::Hash, Principal)>,
+    of_settings: Option<AdminKey>,
     known: ArcSwap<HashMap<blake3::Hash, Arc<Known>>>,
     /// All changes up to this one are known.
     revision: AtomicU64,
@@ -78,16 +126,18 @@ impl Access {
     /// Reads the keys.
     ///
     /// # Errors
-    /// [`BuildError::WeakAdminKey`], [`BuildError::UnfitAdminKey`] or [`BuildError::Read`].
-    pub async fn open(ledger: &Ledger, admin_key: Option<&str>) -> Result<Arc<Self>, BuildError> {
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn open(
+        ledger: &Ledger,
+        of_settings: Option<AdminKey>,
+    ) -> Result<Arc<Self>, LedgerError> {
         let access = Self {
-            of_settings: admin_key.map(key_of_settings).transpose()?,
+            of_settings,
             known: ArcSwap::default(),
             revision: AtomicU64::new(0),
         };
-        let revision = ledger.revision().await.map_err(BuildError::Read)?;
-        let read = access.refresh(ledger, revision).await;
-        read.map_err(BuildError::Read)?;
+        let revision = ledger.revision().await?;
+        access.refresh(ledger, revision).await?;
         Ok(Arc::new(access))
     }
 
@@ -125,10 +175,10 @@ impl Access {
     /// Whose secret it is, as far as this instance knows.
     pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {
         let hash = blake3::hash(secret.as_bytes());
-        if let Some((of_settings, principal)) = &self.of_settings
-            && *of_settings == hash
+        if let Some(of_settings) = &self.of_settings
+            && of_settings.hash == hash
         {
-            return Recognition::Valid(principal.clone());
+            return Recognition::Valid(of_settings.principal.clone());
         }
         if !is_whole(secret) {
             return Recognition::Wrong;
@@ -189,23 +239,6 @@ impl Known {
         };
         Self { key, principal }
     }
-}
-
-/// The key from the settings: the hash of its secret, and who uses it.
-fn key_of_settings(secret: &str) -> Result<(blake3::Hash, Principal), BuildError> {
-    let secret = secret.trim();
-    if secret.chars().count() < SECRET_LEAST {
-        return Err(BuildError::WeakAdminKey);
-    }
-    if !secret.chars().all(|character| character.is_ascii_graphic()) {
-        return Err(BuildError::UnfitAdminKey);
-    }
-    let principal = Principal {
-        key: KEY_OF_SETTINGS.into(),
-        role: Role::Admin,
-        policies: None,
-    };
-    Ok((blake3::hash(secret.as_bytes()), principal))
 }
 
 /// A new key.

@@ -130,7 +130,7 @@ impl Asker {
         if claim.may_be_counted && (claim.count_from..claim.deadline).contains(&now) {
             return send(&self.count, claim);
         }
-        self.drain.put_off(claim, self.again.clone());
+        claim.wait_for_drain(&self.drain, self.again.clone());
     }
 
     fn send_on(&self, claim: Pending) {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Engine;
 use super::append::{LOSSES_BEFORE_TURN, turn_at};
-use super::claim::ClaimFailure;
+use super::claim::{ClaimFailure, outcome_of};
 use super::pending::{Outcome, Undecided};
 use super::policies::is_fresh;
 use crate::counter::Ask;
@@ -88,7 +88,7 @@ impl Engine {
         let places = places.ok_or_else(|| {
             let refused = Err(Undecided::Overloaded.into());
             let claims = claims.iter();
-            claims.for_each(|_| self.metrics.claim_ended(&refused, came));
+            claims.for_each(|_| self.metrics.claim_ended(outcome_of(&refused), came));
             Undecided::Overloaded
         })?;
         let mut turns = Vec::new();
@@ -117,7 +117,7 @@ impl Engine {
             let (_places, _turns) = (places, turns);
             let result = batch.run(deadline).await;
             let members = result.iter().flatten().flatten();
-            members.for_each(|result| engine.metrics.claim_ended(result, came));
+            members.for_each(|result| engine.metrics.claim_ended(outcome_of(result), came));
             result
         };
         match timeout_at(deadline, self.detached(work)).await {

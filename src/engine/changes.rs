@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::edit::cut_page;
-use super::{Engine, Failure, ListFailure, cursor};
+use super::cursor::{self, cut_page};
+use super::{Engine, Failure, ListFailure};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::PolicyName;
 use crate::ledger::{HistoryFilter, PastChange};

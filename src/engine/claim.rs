@@ -72,7 +72,7 @@ impl Engine {
     ) -> Result<Outcome, ClaimFailure> {
         let came = Instant::now();
         let result = self.decide_claim(admission, policy, claim, came).await;
-        self.metrics.claim_ended(&result, came);
+        self.metrics.claim_ended(outcome_of(&result), came);
         result
     }
 
@@ -329,4 +329,35 @@ fn rehearse_counted(
         total.take(units)?;
     }
     Ok((totals.into(), !fits))
+}
+
+/// What became of a claim, as a label.
+pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
+    match result {
+        Ok(Outcome::Entered(entry)) => match entry.provisional {
+            None => "granted",
+            Some(_) => "provisional",
+        },
+        Ok(Outcome::Repeated(_)) => "replayed",
+        Ok(Outcome::KeyReused) => "key_reused",
+        Ok(Outcome::Refused(_, refusal)) => match refusal {
+            Refusal::Archived => "unknown_policy",
+            Refusal::Inactive(_) => "inactive",
+            Refusal::NeverFits { .. } => "never_fits",
+            Refusal::Denied(_) => "denied",
+            Refusal::TooMany => "too_many",
+            Refusal::NotCorrected(_) => "not_corrected",
+        },
+        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
+        Err(ClaimFailure::InProgress) => "in_progress",
+        Err(ClaimFailure::Undecided(undecided)) => match undecided {
+            Undecided::Deadline => "deadline",
+            Undecided::Overloaded => "overloaded",
+            Undecided::Clock => "clock",
+            Undecided::Ending => "ending",
+            Undecided::Unseen => "unseen",
+            Undecided::Sent => "sent",
+            Undecided::Silent | Undecided::Ledger(_) => "failed",
+        },
+    }
 }

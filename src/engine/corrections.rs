@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::claim::ClaimFailure;
-use super::edit::cut_page;
+use super::cursor::{self, cut_page};
 use super::pending::{Outcome, Undecided};
 use super::submit::Admission;
-use super::{Engine, Failure, ListFailure, cursor};
+use super::{Engine, Failure, ListFailure};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};

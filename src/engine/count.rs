@@ -113,7 +113,7 @@ impl Counting {
             };
             match answer {
                 Some(Counted::Waits(..)) if may_wait(&claim) => {
-                    self.drain.put_off(claim, self.again.clone());
+                    claim.wait_for_drain(&self.drain, self.again.clone());
                 }
                 Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
                     claim.asked.seen = seen;
@@ -274,7 +274,7 @@ impl Counting {
                 claim.end(Ok(outcome));
             }
             (Some(Counted::Waits(..)), _) if may_wait(&claim) => {
-                self.drain.put_off(claim, self.again.clone());
+                claim.wait_for_drain(&self.drain, self.again.clone());
             }
             // It may stand in the ledger: only that can tell.
             (Some(Counted::Denied(..) | Counted::Waits(..)), _) if !claim.sent.is_empty() => {

@@ -1,4 +1,5 @@
-//! Cursors: where a list goes on. Opaque, and good for the same list of the same ledger only.
+//! Pages of lists, and cursors: where a list goes on. A cursor is opaque, and good for the same
+//! list of the same ledger only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -34,6 +35,17 @@ pub fn decode<const N: usize>(
         return Err(InvalidCursor);
     }
     position.try_into().map_err(|_| InvalidCursor)
+}
+
+/// Cuts a page that was read with one item too many, and returns its last item if there are
+/// more.
+pub fn cut_page<T>(items: &mut Vec<T>, limit: u32) -> Option<&T> {
+    let limit = limit as usize;
+    if items.len() <= limit {
+        return None;
+    }
+    items.truncate(limit);
+    items.last()
 }
 
 #[cfg(test)]

@@ -2,18 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::mpsc::WeakSender;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
 
-use super::pending::{Pending, Undecided, send};
 use crate::counter::Unavailable;
 use crate::domain::identity::AccountId;
-
-/// How long a claim waits before it looks again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Which queues hold grants, as far as is known here.
 #[derive(Clone, Default)]
@@ -45,22 +38,6 @@ impl DrainSignal {
     /// Tells that grants of an account wait.
     pub fn grants_wait(&self, account: AccountId) {
         self.wake([account.bucket()]);
-    }
-
-    /// Has the grants of a claim's account drained at once, and sends the claim to a queue when
-    /// that may have been done.
-    pub fn put_off(&self, claim: Pending, queue: WeakSender<Pending>) {
-        if Instant::now() >= claim.deadline {
-            return claim.end(Err(Undecided::Deadline));
-        }
-        self.hurry(claim.work.account);
-        tokio::spawn(async move {
-            sleep(DRAIN_PAUSE).await;
-            match queue.upgrade() {
-                Some(queue) => send(&queue, claim),
-                None => claim.end(Err(Undecided::Ending)),
-            }
-        });
     }
 
     /// Has the grants of an account drained at once.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::{Engine, Failure, InvalidCursor, ListFailure, cursor};
+use super::cursor::{self, cut_page};
+use super::{Engine, Failure, InvalidCursor, ListFailure};
 use crate::domain::policy::{Fault, Policy, PolicyName, Rule};
 use crate::domain::schedule::Effective;
 use crate::ledger::{Change, Edited, Standing};
@@ -264,15 +265,4 @@ impl Engine {
             .map(|last| cursor::encode(identity, &list, &last.version.to_be_bytes()));
         Ok((versions, next))
     }
-}
-
-/// Cuts a page that was read with one item too many, and returns its last item if there are
-/// more.
-pub fn cut_page<T>(items: &mut Vec<T>, limit: u32) -> Option<&T> {
-    let limit = limit as usize;
-    if items.len() <= limit {
-        return None;
-    }
-    items.truncate(limit);
-    items.last()
 }

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::edit::cut_page;
-use super::{Engine, Failure, InvalidCursor, cursor};
+use super::cursor::{self, cut_page};
+use super::{Engine, Failure, ListFailure};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{Grant, GrantState};
 use crate::domain::identity::EntryId;
@@ -51,23 +51,6 @@ pub struct GrantPage {
     pub grants: Vec<Grant>,
     /// Where the next page begins.
     pub next_cursor: Option<String>,
-}
-
-/// Why there is no list.
-#[derive(Debug, thiserror::Error)]
-pub enum ListFailure {
-    /// There never was such a policy.
-    #[error("there is no policy {0}")]
-    UnknownPolicy(PolicyName),
-    /// The cursor is not this list's.
-    #[error(transparent)]
-    Cursor(#[from] InvalidCursor),
-    /// Too many exports and backtests are under way.
-    #[error("too many exports and backtests are under way")]
-    Overloaded,
-    /// Not the caller's fault.
-    #[error(transparent)]
-    Failure(#[from] Failure),
 }
 
 impl Engine {

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::access::{first_version, generate_secret, hash};
-use super::edit::cut_page;
-use super::{Engine, Failure, ListFailure, Precondition, cursor};
+use super::cursor::{self, cut_page};
+use super::{Engine, Failure, ListFailure, Precondition};
 use crate::domain::key::{Key, KeyRule};
 use crate::domain::policy::PolicyName;
 use crate::ledger::KeyChange;

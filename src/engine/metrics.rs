@@ -16,9 +16,6 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::Engine;
-use super::claim::ClaimFailure;
-use super::pending::{Outcome, Undecided};
-use crate::domain::account::Refusal;
 use crate::domain::grant::Provisional;
 use crate::domain::reconciliation::Tally;
 use crate::domain::zones;
@@ -239,8 +236,7 @@ impl Metrics {
     }
 
     /// Notes what became of a claim, and when it came.
-    pub fn claim_ended(&self, result: &Result<Outcome, ClaimFailure>, came: Instant) {
-        let outcome = outcome_of(result);
+    pub fn claim_ended(&self, outcome: &'static str, came: Instant) {
         self.claims.get_or_create(&ByOutcome { outcome }).inc();
         self.claim_seconds.observe(came.elapsed().as_secs_f64());
     }
@@ -357,36 +353,5 @@ impl Engine {
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text
-    }
-}
-
-/// What became of a claim, as a label.
-fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
-    match result {
-        Ok(Outcome::Entered(entry)) => match entry.provisional {
-            None => "granted",
-            Some(_) => "provisional",
-        },
-        Ok(Outcome::Repeated(_)) => "replayed",
-        Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::Refused(_, refusal)) => match refusal {
-            Refusal::Archived => "unknown_policy",
-            Refusal::Inactive(_) => "inactive",
-            Refusal::NeverFits { .. } => "never_fits",
-            Refusal::Denied(_) => "denied",
-            Refusal::TooMany => "too_many",
-            Refusal::NotCorrected(_) => "not_corrected",
-        },
-        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
-        Err(ClaimFailure::InProgress) => "in_progress",
-        Err(ClaimFailure::Undecided(undecided)) => match undecided {
-            Undecided::Deadline => "deadline",
-            Undecided::Overloaded => "overloaded",
-            Undecided::Clock => "clock",
-            Undecided::Ending => "ending",
-            Undecided::Unseen => "unseen",
-            Undecided::Sent => "sent",
-            Undecided::Silent | Undecided::Ledger(_) => "failed",
-        },
     }
 }

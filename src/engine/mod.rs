@@ -53,11 +53,12 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters, RedisAccess};
+use crate::domain::policy::PolicyName;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::running::RunningTime;
 
-pub use access::{Principal, generate_secret};
+pub use access::{AdminKeyError, Principal, generate_secret};
 pub use atomic::Member;
 pub use backtest::Backtested;
 pub use changes::ChangeQuery;
@@ -65,7 +66,7 @@ pub use claim::{ClaimFailure, Rehearsal, Usage};
 pub use corrections::{Adjustment, Correction};
 pub use cursor::InvalidCursor;
 pub use edit::{EditError, PolicyChange, Precondition};
-pub use grants::{GrantPage, GrantQuery, ListFailure};
+pub use grants::{GrantPage, GrantQuery};
 pub use health::{Health, Trouble};
 pub use keys::KeyError;
 pub use pending::{Outcome, Undecided};
@@ -75,7 +76,7 @@ pub use submit::Admission;
 pub use windows::WindowQuery;
 pub use wrong_keys::WrongKeyAnswer;
 
-use access::Access;
+use access::{Access, AdminKey};
 use append::Appender;
 use ask::Asker;
 use count::Counting;
@@ -138,20 +139,9 @@ pub enum BuildError {
     /// The counters cannot be used.
     #[error(transparent)]
     Counter(#[from] CounterError),
-    /// The admin key is too short to be a secret.
-    #[error(
-        "PERDIEM_ADMIN_KEY has fewer than {} characters: write a longer one, such as the \
-         output of `openssl rand -hex 24`",
-        access::SECRET_LEAST
-    )]
-    WeakAdminKey,
-    /// No client could send the admin key in a header.
-    #[error(
-        "PERDIEM_ADMIN_KEY has a blank, a control character or a letter outside of ASCII in it, \
-         which no Authorization header carries: write another one, such as the output of \
-         `openssl rand -hex 24`"
-    )]
-    UnfitAdminKey,
+    /// The admin key of the settings cannot be used.
+    #[error(transparent)]
+    AdminKey(#[from] AdminKeyError),
 }
 
 /// A use case's failure that is not the caller's.
@@ -175,6 +165,23 @@ impl From<LedgerError> for Failure {
     fn from(error: LedgerError) -> Self {
         Self::Ledger(Arc::new(error))
     }
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListFailure {
+    /// There never was such a policy.
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    /// The cursor is not this list's.
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
+    /// Too many exports and backtests are under way.
+    #[error("too many exports and backtests are under way")]
+    Overloaded,
+    /// Not the caller's fault.
+    #[error(transparent)]
+    Failure(#[from] Failure),
 }
 
 /// What callers share.
@@ -252,7 +259,9 @@ impl Engine {
             }
             None => None,
         };
-        let access = Access::open(&ledger, options.admin_key.as_deref()).await?;
+        let admin_key = options.admin_key.as_deref().map(AdminKey::new);
+        let access = Access::open(&ledger, admin_key.transpose()?).await;
+        let access = access.map_err(BuildError::Read)?;
         let policies = Policies::load(&ledger, access.clone()).await;
         let policies = Arc::new(policies.map_err(BuildError::Read)?);
         let watch = Watch::new();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::edit::cut_page;
-use super::{EditError, Engine, Failure, ListFailure, Precondition, cursor};
+use super::cursor::{self, cut_page};
+use super::{EditError, Engine, Failure, ListFailure, Precondition};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, WeakSender};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::Failure;
+use super::drain_signal::DrainSignal;
 use super::places::Place;
 use crate::domain::account::Refusal;
 use crate::domain::grant::{Entry, Line};
@@ -15,6 +17,9 @@ use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::domain::work::Work;
 use crate::ledger::LedgerError;
+
+/// How long a claim waits before it looks again whether older grants still wait.
+const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// What became of a claim or a correction.
 #[derive(Debug, Clone)]
@@ -157,6 +162,22 @@ impl Pending {
         drop(self.turn);
         // Nobody may be waiting any more; the claim ends the same way.
         let _ = self.answer.send(outcome);
+    }
+
+    /// Has the grants of its account drained at once, and sends it to a queue when that may have
+    /// been done.
+    pub fn wait_for_drain(self, drain: &DrainSignal, queue: WeakSender<Self>) {
+        if Instant::now() >= self.deadline {
+            return self.end(Err(Undecided::Deadline));
+        }
+        drain.hurry(self.work.account);
+        tokio::spawn(async move {
+            sleep(DRAIN_PAUSE).await;
+            match queue.upgrade() {
+                Some(queue) => send(&queue, self),
+                None => self.end(Err(Undecided::Ending)),
+            }
+        });
     }
 
     /// Whether its policy's owner chose that Redis decides it now, should the ledger not.

@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use super::access::new_id;
 use super::compare::{Comparison, Ended};
-use super::edit::cut_page;
+use super::cursor::{self, cut_page};
 use super::findings::Findings;
 use super::health::Watch;
 use super::metrics::Metrics;
 use super::walk::walk;
-use super::{Engine, Failure, ListFailure, cursor};
+use super::{Engine, Failure, ListFailure};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::Counters;

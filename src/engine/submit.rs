@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
-use super::claim::ClaimFailure;
+use super::claim::{ClaimFailure, outcome_of};
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
 use super::places::Place;
 use crate::domain::work::Work;
@@ -54,7 +54,8 @@ impl Engine {
         let admission = place.map(|place| Admission { place, deadline });
         admission.ok_or_else(|| {
             let refused = Err(Undecided::Overloaded.into());
-            self.metrics.claim_ended(&refused, Instant::now());
+            self.metrics
+                .claim_ended(outcome_of(&refused), Instant::now());
             Undecided::Overloaded
         })
     }

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::edit::cut_page;
-use super::{Engine, InvalidCursor, cursor};
+use super::cursor::{self, cut_page};
+use super::{Engine, InvalidCursor};
 use crate::domain::policy::Policy;
 use crate::domain::window::{Per, Window};
 
