@@ -1,44 +1,17 @@
-//! The use cases: claim, read usage, edit a policy or a key, list grants, reconcile. It alone decides the
-//! order of writes.
+//! The use cases, in five rooms; every one is a method of [`Engine`]. It alone decides the order of
+//! writes.
+//!
+//! A room imports from those above it: `instance`, what an instance knows; `claim`, a claim's way;
+//! `counted`, what Redis decides alone; `reconcile`; `admin`, what admins change and auditors read.
+//! `build` opens the stores and starts the workers of all rooms.
 
-mod access;
-mod append;
-mod ask;
-mod atomic;
-mod backtest;
-mod batch;
-mod changes;
+mod admin;
+mod build;
 mod claim;
-mod compare;
-mod corrections;
-mod count;
+mod counted;
 mod cursor;
-mod denied;
-mod drain;
-mod drain_signal;
-mod edit;
-mod find;
-mod findings;
-mod grants;
-mod group;
-mod health;
-mod keys;
-mod learn;
-mod metrics;
-mod overrides;
-mod pace;
-mod pending;
-mod places;
-mod policies;
-mod recent;
+mod instance;
 mod reconcile;
-mod settle;
-mod submit;
-mod totals;
-mod unknown;
-mod walk;
-mod windows;
-mod wrong_keys;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -54,51 +27,24 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters, RedisAccess};
 use crate::domain::policy::PolicyName;
-use crate::domain::zones;
-use crate::ledger::{Ledger, LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
+use crate::ledger::{Ledger, LedgerError, OpenError};
 use crate::running::RunningTime;
 
-pub use access::{AdminKeyError, Principal, generate_secret};
-pub use atomic::Member;
-pub use backtest::Backtested;
-pub use changes::ChangeQuery;
-pub use claim::{ClaimFailure, Rehearsal, Usage};
-pub use corrections::{Adjustment, Correction};
+pub use admin::{
+    Adjustment, Backtested, ChangeQuery, Correction, EditError, GrantPage, GrantQuery, KeyError,
+    PolicyChange, Precondition, WindowQuery,
+};
+pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;
-pub use edit::{EditError, PolicyChange, Precondition};
-pub use grants::{GrantPage, GrantQuery};
-pub use health::{Health, Trouble};
-pub use keys::KeyError;
-pub use pending::{Outcome, Undecided};
-pub use places::Place;
+pub use instance::{
+    AdminKeyError, Health, Place, Principal, Trouble, WrongKeyAnswer, generate_secret,
+};
 pub use reconcile::ReconcileFailure;
-pub use submit::Admission;
-pub use windows::WindowQuery;
-pub use wrong_keys::WrongKeyAnswer;
 
-use access::{Access, AdminKey};
-use append::Appender;
-use ask::Asker;
-use count::Counting;
-use drain::Drainer;
-use drain_signal::DrainSignal;
-use health::{Watch, Watcher};
-use metrics::Metrics;
-use pending::{KeysInProgress, Pending};
-use places::Places;
-use policies::Policies;
-use recent::Recent;
+use claim::{KeysInProgress, Pending, SettleQueue};
+use counted::Counting;
+use instance::{Access, Metrics, Places, Policies, Recent, Watch, WrongKeys};
 use reconcile::Reconciler;
-use settle::SettleQueue;
-use wrong_keys::WrongKeys;
-
-/// Transactions of claims at once: one on SQLite, which has one writer.
-const POSTGRES_LANES: usize = 2;
-const SQLITE_LANES: usize = 1;
-/// Edits at once.
-const EDITS_MOST: usize = 8;
-/// How far a clock is taken to be off the ledger's where nobody looks.
-const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
 /// What an engine is built from.
 #[derive(Debug, Clone)]
@@ -235,102 +181,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the stores, reads the policies and keys, and starts the workers.
-    ///
-    /// # Errors
-    /// [`BuildError`], each with what to do.
-    pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
-        let EngineOptions { clock, .. } = options;
-        // To read the zones takes a while; nobody should wait for it later.
-        let zone_rules = zones::rules().to_string();
-        tracing::debug!(zone_rules, "the rules of time zones are read");
-        let ledger_options = LedgerOptions {
-            url: options.database_url,
-            claim_timeout: options.claim_deadline * 3 / 4,
-            // With a quarter of it for the connection before the answer's time is over: nothing
-            // is under way for a caller whose place is free again.
-            query_timeout: options.answer_time * 3 / 4,
-        };
-        let ledger = Ledger::open(&ledger_options, clock.now()).await?;
-        let counters = match &options.redis_url {
-            Some(url) => {
-                let (access, id) = (&options.redis_access, ledger.identity().id);
-                Some(Counters::open(url, access, id, options.redis_timeout).await?)
-            }
-            None => None,
-        };
-        let admin_key = options.admin_key.as_deref().map(AdminKey::new);
-        let access = Access::open(&ledger, admin_key.transpose()?).await;
-        let access = access.map_err(BuildError::Read)?;
-        let policies = Policies::load(&ledger, access.clone()).await;
-        let policies = Arc::new(policies.map_err(BuildError::Read)?);
-        let watch = Watch::new();
-        let metrics = Metrics::default();
-        let running_time = RunningTime::begin();
-        let watcher = Watcher {
-            watch: watch.clone(),
-            running_time: running_time.clone(),
-            ledger: ledger.clone(),
-            clock: clock.clone(),
-            policies: policies.clone(),
-            tolerance: options.clock_tolerance,
-            instance: Uuid::new_v4(),
-            metrics: metrics.clone(),
-        };
-        watcher.begin().await;
-        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
-        let reconciler = Reconciler::new(
-            ledger.clone(),
-            counters.clone(),
-            clock.clone(),
-            watch.clone(),
-            metrics.clone(),
-        );
-        if let Some(every) = options.reconcile_every {
-            let now_and_then = reconciler.clone().run(every);
-            background.push(tokio::spawn(now_and_then).abort_handle());
-        }
-        let recent = Arc::new(Recent::default());
-        let parts = Parts {
-            ledger: &ledger,
-            counters: counters.as_ref(),
-            clock: &clock,
-            policies: &policies,
-            recent: &recent,
-            watch: &watch,
-            metrics: &metrics,
-            claims_most: options.claims_most,
-            // Each is off the ledger's by the tolerance at most.
-            clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
-        };
-        let (queues, counting) = parts.start_workers(&mut background);
-        let engine = Self {
-            runtime: Handle::current(),
-            clock,
-            running_time,
-            ledger,
-            counters,
-            counting,
-            metrics,
-            policies,
-            recent,
-            access,
-            wrong_keys: WrongKeys::default(),
-            watch,
-            background,
-            reconciler,
-            keys_in_progress: KeysInProgress::default(),
-            queues,
-            claims_under_way: Places::new(options.claims_most),
-            snapshots: Places::new(SNAPSHOTS_MOST as usize),
-            reads: Places::new(READS_MOST as usize),
-            edits: Places::new(EDITS_MOST),
-            claim_deadline: options.claim_deadline,
-            answer_time: options.answer_time,
-        };
-        Ok(Arc::new(engine))
-    }
-
     /// Makes an admin key for a ledger that has no key, unless the engine was given one, and
     /// returns its secret, which nobody can read again: call it when nothing else can fail.
     ///
@@ -402,115 +252,5 @@ impl Engine {
     /// A new random number.
     fn nonce() -> u64 {
         Uuid::new_v4().as_u64_pair().1
-    }
-}
-
-/// What the workers are made of.
-struct Parts<'a> {
-    ledger: &'a Ledger,
-    counters: Option<&'a Counters>,
-    clock: &'a Clock,
-    policies: &'a Arc<Policies>,
-    recent: &'a Arc<Recent>,
-    watch: &'a Arc<Watch>,
-    metrics: &'a Metrics,
-    claims_most: usize,
-    clocks_differ: TimeDelta,
-}
-
-impl Parts<'_> {
-    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
-    /// their queues' senders are gone, but for those that are in the background.
-    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
-        // Each claim is in one queue at most, so that none is ever full.
-        let (append, to_append) = mpsc::channel(self.claims_most);
-        let (count, to_count) = mpsc::channel(self.claims_most);
-        let settle = match self.counters {
-            Some(counters) => {
-                let (queue, jobs) = SettleQueue::new();
-                let settling = settle::settle_all(
-                    jobs,
-                    counters.clone(),
-                    self.ledger.clone(),
-                    self.metrics.clone(),
-                );
-                tokio::spawn(settling);
-                queue
-            }
-            None => SettleQueue::none(),
-        };
-        let appender = Appender {
-            ledger: self.ledger.clone(),
-            clock: self.clock.clone(),
-            policies: self.policies.clone(),
-            recent: self.recent.clone(),
-            settle: settle.clone(),
-            watch: self.watch.clone(),
-            count: count.downgrade(),
-            metrics: self.metrics.clone(),
-        };
-        let lanes = match self.ledger {
-            Ledger::Postgres(_) => POSTGRES_LANES,
-            Ledger::Sqlite(_) => SQLITE_LANES,
-        };
-        tokio::spawn(append::append_all(Arc::new(appender), to_append, lanes));
-        let Some(counters) = self.counters else {
-            let ask = append.clone();
-            let queues = Queues {
-                ask,
-                count,
-                append,
-                settle,
-            };
-            return (queues, None);
-        };
-        let drain = DrainSignal::default();
-        let drainer = Drainer {
-            counters: counters.clone(),
-            ledger: self.ledger.clone(),
-            clock: self.clock.clone(),
-            policies: self.policies.clone(),
-            signal: drain.clone(),
-            watch: self.watch.clone(),
-            metrics: self.metrics.clone(),
-        };
-        background.push(tokio::spawn(drainer.run()).abort_handle());
-        let counting = Arc::new(Counting {
-            counters: counters.clone(),
-            ledger: self.ledger.clone(),
-            clock: self.clock.clone(),
-            policies: self.policies.clone(),
-            watch: self.watch.clone(),
-            again: count.downgrade(),
-            append: append.downgrade(),
-            settle: settle.clone(),
-            drain: drain.clone(),
-            clocks_differ: self.clocks_differ,
-            metrics: self.metrics.clone(),
-        });
-        tokio::spawn(count::count_all(counting.clone(), to_count));
-        let (deny, to_deny) = mpsc::channel(self.claims_most);
-        let denying = denied::end_all_denied(self.ledger.clone(), append.clone(), to_deny);
-        tokio::spawn(denying);
-        let (ask, to_ask) = mpsc::channel(self.claims_most);
-        let asker = Asker {
-            counters: counters.clone(),
-            clock: self.clock.clone(),
-            policies: self.policies.clone(),
-            deny,
-            append: append.clone(),
-            count: count.clone(),
-            again: ask.downgrade(),
-            drain,
-            metrics: self.metrics.clone(),
-        };
-        tokio::spawn(ask::ask_all(Arc::new(asker), to_ask));
-        let queues = Queues {
-            ask,
-            count,
-            append,
-            settle,
-        };
-        (queues, Some(counting))
     }
 }

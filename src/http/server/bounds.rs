@@ -21,12 +21,12 @@ use crate::engine::{Engine, Place, Share};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounded {
     /// Claims and corrections: each has a place among those under way, and a deadline
-    /// (`engine/submit.rs`).
+    /// (`engine/claim/submit.rs`).
     Claims,
     /// What is read, and what is changed: each has a place, and the answer its time. The place
     /// is held until the answer is written, so that slow readers cost little memory.
     Asked,
-    /// Exports and backtests have places of their own (`engine/grants.rs`), and more time until
+    /// Exports and backtests have places of their own (`engine/admin/grants.rs`), and more time until
     /// the answer begins.
     Long,
     /// What costs the ledger nothing.

@@ -1,4 +1,4 @@
-//! The way into the ledger, as in `src/engine/append.rs` and `src/engine/group.rs`.
+//! The way into the ledger, as in `src/engine/claim/append.rs` and `src/engine/claim/group.rs`.
 
 use super::claiming::end;
 use super::drafting::{Decided, Drafting, Missing, Seen};

@@ -1,4 +1,4 @@
-//! A claim's first steps, as in `src/engine/claim.rs` and `src/engine/ask.rs`.
+//! A claim's first steps, as in `src/engine/claim/begin.rs` and `src/engine/claim/ask.rs`.
 
 use super::perdiem::Perdiem;
 use super::rule::{LineId, Question, Said};

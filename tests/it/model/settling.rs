@@ -1,4 +1,4 @@
-//! The counters, as in `src/engine/settle.rs` and `src/counter/lua/settle.lua`; and what
+//! The counters, as in `src/engine/claim/settle.rs` and `src/counter/lua/settle.lua`; and what
 //! befalls a Redis.
 
 use super::claiming::end;

@@ -1,5 +1,6 @@
-//! Grants that Redis alone decides, and their way into the ledger: as in `src/engine/count.rs`,
-//! `src/engine/drain.rs`, `src/counter/lua/count.lua` and `record.lua`.
+//! Grants that Redis alone decides, and their way into the ledger: as in
+//! `src/engine/counted/count.rs`, `src/engine/counted/drain.rs`, `src/counter/lua/count.lua` and
+//! `record.lua`.
 //!
 //! One account, one window, one unit a claim: so a line's number is also what it has used.
 //!

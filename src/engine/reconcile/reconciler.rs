@@ -8,20 +8,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::access::new_id;
 use super::compare::{Comparison, Ended};
-use super::cursor::{self, cut_page};
 use super::findings::Findings;
-use super::health::Watch;
-use super::metrics::Metrics;
 use super::walk::walk;
-use super::{Engine, Failure, ListFailure};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::Counters;
 use crate::domain::reconciliation::{
     CountersCompared, Finished, KeptDifference, Reconciliation, Started,
 };
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::{Metrics, Watch, new_id};
+use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How often it is looked whether a round is due, at least.

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::pending::{Outcome, Pending, send};
-use super::policies::is_fresh;
 use crate::domain::account::Refusal;
+use crate::engine::instance::is_fresh;
 use crate::ledger::{Ledger, Look};
 
 const LANES: u32 = 2;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::cursor::{self, cut_page};
-use super::{Engine, Failure, ListFailure};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::PolicyName;
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{HistoryFilter, PastChange};
 
 /// Which changes to list. Filters combine.

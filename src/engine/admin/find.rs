@@ -2,9 +2,9 @@
 
 use tokio::time::{Instant, timeout_at};
 
-use super::{Engine, Failure};
 use crate::domain::grant::Grant;
 use crate::domain::identity::EntryId;
+use crate::engine::{Engine, Failure};
 
 impl Engine {
     /// The grant with an id. Where the ledger does not have it and it may wait in Redis, the
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`]; [`Failure::MayWait`] where that is not known at the deadline.
-    pub(super) async fn find_grant(
+    pub(in crate::engine) async fn find_grant(
         &self,
         id: EntryId,
         deadline: Instant,

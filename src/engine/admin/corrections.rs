@@ -5,16 +5,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::claim::ClaimFailure;
-use super::cursor::{self, cut_page};
-use super::pending::{Outcome, Undecided};
-use super::submit::Admission;
-use super::{Engine, Failure, ListFailure};
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::policy::PolicyName;
 use crate::domain::work::{Task, Work};
+use crate::engine::claim::{Admission, ClaimFailure, Outcome, Undecided};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, Failure, ListFailure};
 
 /// What is to become of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

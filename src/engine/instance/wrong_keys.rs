@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::Engine;
+use crate::engine::Engine;
 
 /// How many wrong keys an address may send at once without waiting …
 const FREE: u32 = 10;

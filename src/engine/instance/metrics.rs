@@ -15,10 +15,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::Engine;
 use crate::domain::grant::Provisional;
 use crate::domain::reconciliation::Tally;
 use crate::domain::zones;
+use crate::engine::Engine;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Failure, ListFailure};
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{PolicyId, PolicyName, Rule};
+use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many entries are read at a time.

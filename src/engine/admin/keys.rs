@@ -5,11 +5,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::access::{first_version, generate_secret, hash};
-use super::cursor::{self, cut_page};
-use super::{Engine, Failure, ListFailure, Precondition};
 use crate::domain::key::{Key, KeyRule};
 use crate::domain::policy::PolicyName;
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::instance::{first_version, generate_secret, hash};
+use crate::engine::{Engine, Failure, ListFailure, Precondition};
 use crate::ledger::KeyChange;
 
 /// Why a key was not made or changed.

@@ -9,13 +9,11 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::denied::Denied;
-use super::drain_signal::DrainSignal;
-use super::metrics::{Metrics, Stage};
 use super::pending::{Asked, Hint, Pending, send};
-use super::policies::Policies;
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Verdict};
+use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage};
 use crate::faults::reach;
 
 /// A counter may deny for so long after the ledger confirmed it.

@@ -1,15 +1,14 @@
-//! A claim's way, and an account's usage.
+//! What would become of a claim, and an account's usage. Nothing is appended.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::pending::{Hint, Outcome, Undecided};
+use super::begin::ClaimFailure;
+use super::pending::{Outcome, Undecided};
 use super::submit::Admission;
 use super::totals::{last_line, totals};
-use super::unknown::READ_AGAIN_AFTER;
-use super::{Engine, Failure};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::drafting::{Drafting, Known};
@@ -17,22 +16,9 @@ use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
-use crate::domain::work::{Task, Work};
+use crate::engine::instance::READ_AGAIN_AFTER;
+use crate::engine::{Engine, Failure};
 use crate::ledger::{LedgerError, Look};
-
-/// Why there is no decision.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ClaimFailure {
-    /// There is no such policy.
-    #[error("there is no policy {0}")]
-    UnknownPolicy(PolicyName),
-    /// A claim with the same key is being decided.
-    #[error("a claim with the same key is being decided")]
-    InProgress,
-    /// It could not be decided exactly.
-    #[error(transparent)]
-    Undecided(#[from] Undecided),
-}
 
 /// An account's limits, as they are now.
 #[derive(Debug)]
@@ -60,85 +46,6 @@ pub enum Rehearsal {
 }
 
 impl Engine {
-    /// Decides a claim. It ends the same way whether or not anybody waits for the answer.
-    ///
-    /// # Errors
-    /// [`ClaimFailure`].
-    pub async fn claim(
-        &self,
-        admission: Admission,
-        policy: &PolicyName,
-        claim: Claim,
-    ) -> Result<Outcome, ClaimFailure> {
-        let came = Instant::now();
-        let result = self.decide_claim(admission, policy, claim, came).await;
-        self.metrics.claim_ended(outcome_of(&result), came);
-        result
-    }
-
-    async fn decide_claim(
-        &self,
-        admission: Admission,
-        policy: &PolicyName,
-        claim: Claim,
-        came: Instant,
-    ) -> Result<Outcome, ClaimFailure> {
-        let policy = self.policy_of_claim(policy, came).await?;
-        let mut work = self.work(policy, claim);
-        let now = self.clock.now();
-        if work.key.is_none()
-            && let Some(refusal) = refuse(&work.policy, work.units, now)
-        {
-            // Whatever the account holds; and there is no grant to repeat.
-            return Ok(Outcome::Refused(work.policy, refusal));
-        }
-        // Redis knows no holds.
-        let may_be_counted = !work.is_hold();
-        let counting = self.counting.as_ref().filter(|_| may_be_counted);
-        let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
-        let counters = self.counters.as_ref();
-        let hint = self.hint(&mut work, now);
-        let first = match counters.is_some_and(|counters| counters.is_available()) {
-            _ if counts => &self.queues.count,
-            true if hint.is_none() => &self.queues.ask,
-            true | false => &self.queues.append,
-        };
-        self.submit(admission, work, may_be_counted, hint, first)
-            .await
-    }
-
-    /// The account's last line, if it is guessed here that the claim is granted after it. A grant
-    /// that Redis counted may wait before it, unseen: then there is no guess.
-    fn hint(&self, work: &mut Work, now: DateTime<Utc>) -> Option<Hint> {
-        if work.policy.rule.may_be_counted() {
-            return None;
-        }
-        let line = self.recent.line(work.account, work.key, Instant::now())?;
-        let verdict = self.policies.decide_on(&line, work, now);
-        let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
-        is_granted.then_some(Hint::Own(line))
-    }
-
-    /// What a claim is to do, under the terms that hold now.
-    pub(super) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
-        let identity = self.ledger.identity();
-        let account = identity.account(&policy.name, &claim.subject);
-        let key = claim.key.as_ref();
-        Work {
-            task: Task::Claim(claim.hold),
-            account,
-            subject: Some(claim.subject),
-            units: claim.units,
-            key: key.map(|key| identity.key(&policy.name, key)),
-            metadata: claim.metadata,
-            note: None,
-            nonce: Self::nonce(),
-            policy: self
-                .policies
-                .terms(&policy, account, None, self.clock.now()),
-        }
-    }
-
     /// Says what would become of a claim, and changes nothing.
     ///
     /// # Errors
@@ -188,18 +95,6 @@ impl Engine {
             Some(counting) if counting.decides(policy) => counting.look(policy, account, now).await,
             Some(_) | None => Ok(None),
         }
-    }
-
-    /// The policy of a claim or an adjustment that came at an instant. It may be archived: the
-    /// retry of a grant is told its grant.
-    pub(super) async fn policy_of_claim(
-        &self,
-        name: &PolicyName,
-        came: Instant,
-    ) -> Result<Arc<Policy>, ClaimFailure> {
-        let policy = self.usable_policy(name, came).await;
-        let policy = policy.map_err(Undecided::from)?;
-        policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
     }
 
     async fn rehearse(&self, policy: Arc<Policy>, claim: Claim) -> Result<Rehearsal, LedgerError> {
@@ -329,35 +224,4 @@ fn rehearse_counted(
         total.take(units)?;
     }
     Ok((totals.into(), !fits))
-}
-
-/// What became of a claim, as a label.
-pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
-    match result {
-        Ok(Outcome::Entered(entry)) => match entry.provisional {
-            None => "granted",
-            Some(_) => "provisional",
-        },
-        Ok(Outcome::Repeated(_)) => "replayed",
-        Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::Refused(_, refusal)) => match refusal {
-            Refusal::Archived => "unknown_policy",
-            Refusal::Inactive(_) => "inactive",
-            Refusal::NeverFits { .. } => "never_fits",
-            Refusal::Denied(_) => "denied",
-            Refusal::TooMany => "too_many",
-            Refusal::NotCorrected(_) => "not_corrected",
-        },
-        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
-        Err(ClaimFailure::InProgress) => "in_progress",
-        Err(ClaimFailure::Undecided(undecided)) => match undecided {
-            Undecided::Deadline => "deadline",
-            Undecided::Overloaded => "overloaded",
-            Undecided::Clock => "clock",
-            Undecided::Ending => "ending",
-            Undecided::Unseen => "unseen",
-            Undecided::Sent => "sent",
-            Undecided::Silent | Undecided::Ledger(_) => "failed",
-        },
-    }
 }

@@ -9,12 +9,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::Engine;
-use super::drain_signal::DrainSignal;
-use super::health::Watch;
-use super::metrics::{Metrics, Stage};
-use super::policies::Policies;
-use super::settle::useful_for;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::counter::{
@@ -29,6 +23,9 @@ use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy, PolicyId};
 use crate::domain::totals::are_over;
 use crate::domain::window::Per;
+use crate::engine::Engine;
+use crate::engine::claim::useful_for;
+use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
 

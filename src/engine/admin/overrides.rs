@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::cursor::{self, cut_page};
-use super::{EditError, Engine, Failure, ListFailure, Precondition};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyName};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{EditError, Engine, Failure, ListFailure, Precondition};
 use crate::ledger::{EditedOverride, OverrideChange};
 
 impl Engine {

@@ -9,16 +9,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{Receiver, WeakSender};
 use tokio::time::{Instant, timeout};
 
-use super::ask::CONFIRMED;
-use super::batch::in_batches;
-use super::denied::{Denied, end_denied};
-use super::drain_signal::DrainSignal;
-use super::health::Watch;
-use super::metrics::{Metrics, Stage};
-use super::pending::{Outcome, Pending, Undecided, send};
-use super::policies::{Policies, is_fresh};
-use super::settle::SettleQueue;
-use super::totals::{last_line, totals};
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Looked, Unavailable};
 use crate::domain::account::{Refusal, refuse};
@@ -26,6 +16,11 @@ use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy};
 use crate::domain::totals::{are_over, with_used};
+use crate::engine::claim::{
+    CONFIRMED, Denied, Outcome, Pending, SettleQueue, Undecided, end_denied, in_batches, last_line,
+    send, totals,
+};
+use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch, is_fresh};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Look, Seen};
 

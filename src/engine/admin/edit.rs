@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::cursor::{self, cut_page};
-use super::{Engine, Failure, InvalidCursor, ListFailure};
 use crate::domain::policy::{Fault, Policy, PolicyName, Rule};
 use crate::domain::schedule::Effective;
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
 use crate::ledger::{Change, Edited, Standing};
 
 /// What must be so for a change to be made (RFC 9110, section 13.1).

@@ -6,12 +6,12 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
-use super::policies::is_fresh;
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{Decided, Known, draft};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
+use crate::engine::instance::is_fresh;
 use crate::ledger::{Draft, Seen};
 
 /// Claims of one account, under one version of its policy.
@@ -328,9 +328,8 @@ mod tests {
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
     use crate::domain::work::{Task, Work};
-    use crate::engine::pending::Asked;
-    use crate::engine::places::Places;
-    use crate::engine::policies::FRESH;
+    use crate::engine::claim::pending::Asked;
+    use crate::engine::instance::Places;
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
 
@@ -407,10 +406,10 @@ mod tests {
 
     #[test]
     fn a_plan_is_taken_back_with_its_terms_or_a_claim_too_old() {
-        let minute = Duration::from_secs(60);
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
         for (age, left, is_late) in [
             (Duration::ZERO, minute, false),
-            (FRESH, minute, true),
+            (second, minute, true),
             (Duration::ZERO, Duration::ZERO, true),
         ] {
             let (mut claim, _answered) = claim();

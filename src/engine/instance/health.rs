@@ -10,12 +10,12 @@ use chrono::TimeDelta;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use uuid::Uuid;
 
-use super::Engine;
 use super::metrics::Metrics;
 use super::policies::{FRESH, Policies};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
+use crate::engine::Engine;
 use crate::ledger::{Ledger, LedgerError};
 use crate::running::RunningTime;
 

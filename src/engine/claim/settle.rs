@@ -8,12 +8,12 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
 use super::group::Plan;
-use super::metrics::{Metrics, Stage};
 use super::pending::Answer;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::work::Task;
+use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::access::Recognition;
-use super::{Engine, Failure, Principal};
 use crate::domain::policy::{Policy, PolicyName};
+use crate::engine::{Engine, Failure, Principal};
 use crate::ledger::LedgerError;
 
 /// How soon the ledger is read again after a failure.
@@ -20,7 +20,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`] where the ledger did not tell before the deadline.
-    pub(super) async fn known_policy(
+    pub(in crate::engine) async fn known_policy(
         &self,
         name: &PolicyName,
         came: Instant,
@@ -33,7 +33,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`] where the ledger did not tell before the deadline.
-    pub(super) async fn usable_policy(
+    pub(in crate::engine) async fn usable_policy(
         &self,
         name: &PolicyName,
         came: Instant,
@@ -61,7 +61,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`].
-    pub(super) async fn learn_unknown(&self, came: Instant) -> Result<(), Failure> {
+    pub(in crate::engine) async fn learn_unknown(&self, came: Instant) -> Result<(), Failure> {
         if self.watch.ledger_is_silent() {
             return Err(Failure::Silent);
         }

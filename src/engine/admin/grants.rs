@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::cursor::{self, cut_page};
-use super::{Engine, Failure, ListFailure};
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::grant::{Grant, GrantState};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope};
 
 /// How many grants an export reads at a time.
@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// The policy of a list, archived or not.
-    pub(super) async fn listed_policy(
+    pub(in crate::engine) async fn listed_policy(
         &self,
         name: &PolicyName,
     ) -> Result<Arc<Policy>, ListFailure> {

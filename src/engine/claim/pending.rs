@@ -8,14 +8,13 @@ use tokio::sync::mpsc::{Sender, WeakSender};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::Failure;
-use super::drain_signal::DrainSignal;
-use super::places::Place;
 use crate::domain::account::Refusal;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::domain::work::Work;
+use crate::engine::Failure;
+use crate::engine::instance::{DrainSignal, Place};
 use crate::ledger::LedgerError;
 
 /// How long a claim waits before it looks again whether older grants still wait.

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Engine;
 use super::append::{LOSSES_BEFORE_TURN, turn_at};
-use super::claim::{ClaimFailure, outcome_of};
+use super::begin::{ClaimFailure, outcome_of};
 use super::pending::{Outcome, Undecided};
-use super::policies::is_fresh;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
 use crate::domain::drafting::{Decided, Drafted, Known, draft};
@@ -18,6 +16,8 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::Work;
+use crate::engine::Engine;
+use crate::engine::instance::is_fresh;
 use crate::faults::reach;
 use crate::ledger::{Draft, LedgerError, Look, Seen, Turn};
 

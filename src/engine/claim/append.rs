@@ -9,13 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Engine;
 use super::group::Group;
-use super::health::Watch;
-use super::metrics::{Metrics, Stage};
 use super::pending::{Pending, Undecided, send};
-use super::policies::Policies;
-use super::recent::Recent;
 use super::settle::SettleQueue;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -23,6 +18,8 @@ use crate::domain::drafting::Known;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::work::Task;
+use crate::engine::Engine;
+use crate::engine::instance::{Metrics, Policies, Recent, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
 

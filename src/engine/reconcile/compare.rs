@@ -13,12 +13,12 @@ use tokio::time::sleep;
 
 use super::findings::Findings;
 use super::pace::Pace;
-use super::settle::useful_for;
 use crate::clock::Clock;
 use crate::counter::{Counters, Reading, SettledKeys, Settlement, Unavailable};
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::reconciliation::{Difference, DifferenceKind, Figures};
+use crate::engine::claim::useful_for;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many counters are read at a time.

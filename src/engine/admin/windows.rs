@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::cursor::{self, cut_page};
-use super::{Engine, InvalidCursor};
 use crate::domain::policy::Policy;
 use crate::domain::window::{Per, Window};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, InvalidCursor};
 
 /// Which windows to list.
 #[derive(Debug, Clone)]

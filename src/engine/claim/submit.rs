@@ -6,11 +6,11 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::Engine;
-use super::claim::{ClaimFailure, outcome_of};
+use super::begin::{ClaimFailure, outcome_of};
 use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
-use super::places::Place;
 use crate::domain::work::Work;
+use crate::engine::Engine;
+use crate::engine::instance::Place;
 use crate::faults::reach;
 
 /// What a claim or correction needs to be taken on: a place among those under way, and the
@@ -62,7 +62,7 @@ impl Engine {
 
     /// Sends work to the first queue of its way, and waits for what becomes of it. It ends the
     /// same way whether or not anybody waits.
-    pub(super) async fn submit(
+    pub(in crate::engine) async fn submit(
         &self,
         admission: Admission,
         work: Work,

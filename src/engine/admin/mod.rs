@@ -1,0 +1,21 @@
+//! What admins change and auditors read: policies, overrides and keys with the history of their
+//! changes, corrections of grants, lists and exports of grants, windows, and drafts of a policy
+//! tried on the past. A change is made in the ledger first; then this instance knows it at once.
+
+mod backtest;
+mod changes;
+mod corrections;
+mod edit;
+mod find;
+mod grants;
+mod keys;
+mod overrides;
+mod windows;
+
+pub use backtest::Backtested;
+pub use changes::ChangeQuery;
+pub use corrections::{Adjustment, Correction};
+pub use edit::{EditError, PolicyChange, Precondition};
+pub use grants::{GrantPage, GrantQuery};
+pub use keys::KeyError;
+pub use windows::WindowQuery;

@@ -1,0 +1,280 @@
+//! How an engine is built: the stores are opened, the policies and keys read, and the workers of all
+//! rooms started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+use super::claim::{
+    Appender, Asker, KeysInProgress, Pending, SettleQueue, append_all, ask_all, end_all_denied,
+    settle_all,
+};
+use super::counted::{Counting, Drainer, count_all};
+use super::instance::{
+    Access, AdminKey, DrainSignal, Metrics, Places, Policies, Recent, Watch, Watcher, WrongKeys,
+};
+use super::reconcile::Reconciler;
+use super::{BuildError, Engine, EngineOptions, Queues};
+use crate::clock::Clock;
+use crate::counter::Counters;
+use crate::domain::zones;
+use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST};
+use crate::running::RunningTime;
+
+/// Transactions of claims at once: one on SQLite, which has one writer.
+const POSTGRES_LANES: usize = 2;
+const SQLITE_LANES: usize = 1;
+/// Edits at once.
+const EDITS_MOST: usize = 8;
+/// How far a clock is taken to be off the ledger's where nobody looks.
+const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
+
+impl Engine {
+    /// Opens the stores, reads the policies and keys, and starts the workers.
+    ///
+    /// # Errors
+    /// [`BuildError`], each with what to do.
+    pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
+        // To read the zones takes a while; nobody should wait for it later.
+        let zone_rules = zones::rules().to_string();
+        tracing::debug!(zone_rules, "the rules of time zones are read");
+        let (ledger, counters) = open_stores(&options).await?;
+        let clock = options.clock;
+        let admin_key = options.admin_key.as_deref().map(AdminKey::new);
+        let access = Access::open(&ledger, admin_key.transpose()?).await;
+        let access = access.map_err(BuildError::Read)?;
+        let policies = Policies::load(&ledger, access.clone()).await;
+        let policies = Arc::new(policies.map_err(BuildError::Read)?);
+        let watch = Watch::new();
+        let metrics = Metrics::default();
+        let running_time = RunningTime::begin();
+        let watcher = Watcher {
+            watch: watch.clone(),
+            running_time: running_time.clone(),
+            ledger: ledger.clone(),
+            clock: clock.clone(),
+            policies: policies.clone(),
+            tolerance: options.clock_tolerance,
+            instance: Uuid::new_v4(),
+            metrics: metrics.clone(),
+        };
+        watcher.begin().await;
+        let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
+        let recent = Arc::new(Recent::default());
+        let parts = Parts {
+            ledger: &ledger,
+            counters: counters.as_ref(),
+            clock: &clock,
+            policies: &policies,
+            recent: &recent,
+            watch: &watch,
+            metrics: &metrics,
+            claims_most: options.claims_most,
+            // Each is off the ledger's by the tolerance at most.
+            clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
+        };
+        let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
+        let (queues, counting) = parts.start_workers(&mut background);
+        let engine = Self {
+            runtime: Handle::current(),
+            clock,
+            running_time,
+            ledger,
+            counters,
+            counting,
+            metrics,
+            policies,
+            recent,
+            access,
+            wrong_keys: WrongKeys::default(),
+            watch,
+            background,
+            reconciler,
+            keys_in_progress: KeysInProgress::default(),
+            queues,
+            claims_under_way: Places::new(options.claims_most),
+            snapshots: Places::new(SNAPSHOTS_MOST as usize),
+            reads: Places::new(READS_MOST as usize),
+            edits: Places::new(EDITS_MOST),
+            claim_deadline: options.claim_deadline,
+            answer_time: options.answer_time,
+        };
+        Ok(Arc::new(engine))
+    }
+}
+
+/// The ledger, and the counters where there is a Redis.
+async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters>), BuildError> {
+    let ledger_options = LedgerOptions {
+        url: options.database_url.clone(),
+        claim_timeout: options.claim_deadline * 3 / 4,
+        // With a quarter of it for the connection before the answer's time is over: nothing
+        // is under way for a caller whose place is free again.
+        query_timeout: options.answer_time * 3 / 4,
+    };
+    let ledger = Ledger::open(&ledger_options, options.clock.now()).await?;
+    let counters = match &options.redis_url {
+        Some(url) => {
+            let (access, id) = (&options.redis_access, ledger.identity().id);
+            Some(Counters::open(url, access, id, options.redis_timeout).await?)
+        }
+        None => None,
+    };
+    Ok((ledger, counters))
+}
+
+/// What the workers are made of.
+struct Parts<'a> {
+    ledger: &'a Ledger,
+    counters: Option<&'a Counters>,
+    clock: &'a Clock,
+    policies: &'a Arc<Policies>,
+    recent: &'a Arc<Recent>,
+    watch: &'a Arc<Watch>,
+    metrics: &'a Metrics,
+    claims_most: usize,
+    clocks_differ: TimeDelta,
+}
+
+impl Parts<'_> {
+    fn start_reconciling(
+        &self,
+        every: Option<Duration>,
+        background: &mut Vec<AbortHandle>,
+    ) -> Arc<Reconciler> {
+        let reconciler = Reconciler::new(
+            self.ledger.clone(),
+            self.counters.cloned(),
+            self.clock.clone(),
+            self.watch.clone(),
+            self.metrics.clone(),
+        );
+        if let Some(every) = every {
+            let now_and_then = reconciler.clone().run(every);
+            background.push(tokio::spawn(now_and_then).abort_handle());
+        }
+        reconciler
+    }
+
+    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
+    /// their queues' senders are gone, but for those that are in the background.
+    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
+        // Each claim is in one queue at most, so that none is ever full.
+        let (append, to_append) = mpsc::channel(self.claims_most);
+        let (count, to_count) = mpsc::channel(self.claims_most);
+        let settle = self.start_settling();
+        self.start_appending(to_append, &settle, count.downgrade());
+        let Some(counters) = self.counters else {
+            let ask = append.clone();
+            let queues = Queues {
+                ask,
+                count,
+                append,
+                settle,
+            };
+            return (queues, None);
+        };
+        let drain = self.start_draining(counters, background);
+        let counting = Arc::new(Counting {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            watch: self.watch.clone(),
+            again: count.downgrade(),
+            append: append.downgrade(),
+            settle: settle.clone(),
+            drain: drain.clone(),
+            clocks_differ: self.clocks_differ,
+            metrics: self.metrics.clone(),
+        });
+        tokio::spawn(count_all(counting.clone(), to_count));
+        let (deny, to_deny) = mpsc::channel(self.claims_most);
+        let denying = end_all_denied(self.ledger.clone(), append.clone(), to_deny);
+        tokio::spawn(denying);
+        let (ask, to_ask) = mpsc::channel(self.claims_most);
+        let asker = Asker {
+            counters: counters.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            deny,
+            append: append.clone(),
+            count: count.clone(),
+            again: ask.downgrade(),
+            drain,
+            metrics: self.metrics.clone(),
+        };
+        tokio::spawn(ask_all(Arc::new(asker), to_ask));
+        let queues = Queues {
+            ask,
+            count,
+            append,
+            settle,
+        };
+        (queues, Some(counting))
+    }
+
+    fn start_settling(&self) -> SettleQueue {
+        match self.counters {
+            Some(counters) => {
+                let (queue, jobs) = SettleQueue::new();
+                let settling = settle_all(
+                    jobs,
+                    counters.clone(),
+                    self.ledger.clone(),
+                    self.metrics.clone(),
+                );
+                tokio::spawn(settling);
+                queue
+            }
+            None => SettleQueue::none(),
+        }
+    }
+
+    fn start_appending(
+        &self,
+        to_append: mpsc::Receiver<Pending>,
+        settle: &SettleQueue,
+        count: mpsc::WeakSender<Pending>,
+    ) {
+        let appender = Appender {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            recent: self.recent.clone(),
+            settle: settle.clone(),
+            watch: self.watch.clone(),
+            count,
+            metrics: self.metrics.clone(),
+        };
+        let lanes = match self.ledger {
+            Ledger::Postgres(_) => POSTGRES_LANES,
+            Ledger::Sqlite(_) => SQLITE_LANES,
+        };
+        tokio::spawn(append_all(Arc::new(appender), to_append, lanes));
+    }
+
+    fn start_draining(
+        &self,
+        counters: &Counters,
+        background: &mut Vec<AbortHandle>,
+    ) -> DrainSignal {
+        let drain = DrainSignal::default();
+        let drainer = Drainer {
+            counters: counters.clone(),
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            signal: drain.clone(),
+            watch: self.watch.clone(),
+            metrics: self.metrics.clone(),
+        };
+        background.push(tokio::spawn(drainer.run()).abort_handle());
+        drain
+    }
+}
