@@ -3,6 +3,7 @@
 //! The two stores are twins: the same files, the same names, the same answers. Which of them
 //! is called is decided here.
 
+mod batched;
 mod changes;
 mod connections;
 mod error;

@@ -1,5 +1,6 @@
 //! The ledger on SQLite: embedded, one file, one process.
 
+mod append;
 mod audit;
 mod backtest;
 mod entries;

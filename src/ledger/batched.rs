@@ -1,0 +1,46 @@
+//! Statements of SQLite on rows of values.
+
+/// A statement on rows of values, in the two widths that it is prepared for. Rows that are not
+/// bound are NULL, and each statement leaves them out.
+pub struct Batched {
+    pub few: &'static str,
+    pub many: &'static str,
+}
+
+/// How many rows the narrow statement has.
+const ROWS_FEW: usize = 8;
+/// How many rows the wide statement has.
+pub const ROWS_MOST: usize = 64;
+
+impl Batched {
+    /// The statement for so many rows, at most [`ROWS_MOST`].
+    pub fn of(&self, rows: usize) -> &'static str {
+        match rows <= ROWS_FEW {
+            true => self.few,
+            false => self.many,
+        }
+    }
+}
+
+macro_rules! eight {
+    ($row:expr) => {
+        concat!(
+            $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row
+        )
+    };
+}
+
+macro_rules! batched {
+    ($before:expr, $row:literal, $after:expr) => {
+        $crate::ledger::batched::Batched {
+            few: concat!($before, $crate::ledger::batched::eight!($row), $after),
+            many: concat!(
+                $before,
+                $crate::ledger::batched::eight!($crate::ledger::batched::eight!($row)),
+                $after
+            ),
+        }
+    };
+}
+
+pub(in crate::ledger) use {batched, eight};
