@@ -16,7 +16,7 @@ use super::claim::{
 };
 use super::counted::{Counting, Drainer, count_all};
 use super::instance::{
-    Access, AdminKey, DrainSignal, Metrics, Places, Policies, Recent, Watch, Watcher, WrongKeys,
+    Access, AdminKey, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher, WrongKeys,
 };
 use super::reconcile::Reconciler;
 use super::{BuildError, Engine, EngineOptions, Queues};
@@ -65,13 +65,13 @@ impl Engine {
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
-        let recent = Arc::new(Recent::default());
+        let memory = Arc::new(Memory::default());
         let parts = Parts {
             ledger: &ledger,
             counters: counters.as_ref(),
             clock: &clock,
             policies: &policies,
-            recent: &recent,
+            memory: &memory,
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
@@ -89,7 +89,7 @@ impl Engine {
             counting,
             metrics,
             policies,
-            recent,
+            memory,
             access,
             wrong_keys: WrongKeys::default(),
             watch,
@@ -134,7 +134,7 @@ struct Parts<'a> {
     counters: Option<&'a Counters>,
     clock: &'a Clock,
     policies: &'a Arc<Policies>,
-    recent: &'a Arc<Recent>,
+    memory: &'a Arc<Memory>,
     watch: &'a Arc<Watch>,
     metrics: &'a Metrics,
     claims_most: usize,
@@ -246,7 +246,7 @@ impl Parts<'_> {
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
-            recent: self.recent.clone(),
+            memory: self.memory.clone(),
             settle: settle.clone(),
             watch: self.watch.clone(),
             count,

@@ -43,7 +43,7 @@ pub use reconcile::ReconcileFailure;
 
 use claim::{KeysInProgress, Pending, SettleQueue};
 use counted::Counting;
-use instance::{Access, Metrics, Places, Policies, Recent, Watch, WrongKeys};
+use instance::{Access, Memory, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
 
 /// What an engine is built from.
@@ -161,7 +161,7 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
-    recent: Arc<Recent>,
+    memory: Arc<Memory>,
     access: Arc<Access>,
     wrong_keys: WrongKeys,
     watch: Arc<Watch>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::group::Group;
+use super::group::{Basis, Group};
 use super::pending::{Pending, Undecided, send};
 use super::settle::SettleQueue;
 use crate::chain::Chain;
@@ -19,9 +19,9 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::work::Task;
 use crate::engine::Engine;
-use crate::engine::instance::{Metrics, Policies, Recent, Stage, Watch};
+use crate::engine::instance::{Epoch, Memory, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Draft, Ledger, LedgerError, Look, Turn};
+use crate::ledger::{Burst, Draft, Fence, Ledger, LedgerError, Look, Turn};
 
 /// How many claims share a transaction at most.
 const BATCH_MOST: usize = 512;
@@ -42,8 +42,8 @@ pub struct Appender {
     pub clock: Clock,
     /// The policies, for a claim that meets a newer version than its own.
     pub policies: Arc<Policies>,
-    /// What was appended lately.
-    pub recent: Arc<Recent>,
+    /// The last lines that are known.
+    pub memory: Arc<Memory>,
     /// Where last lines go afterwards.
     pub settle: SettleQueue,
     /// Whether the ledger answers.
@@ -289,43 +289,72 @@ impl Appender {
         if turn.is_some() {
             reach("append.turn");
         }
-        self.decide_on_hints(groups);
+        self.decide_on_known_lines(groups);
         self.decide_on_ledger(groups).await?;
-        // The ledger may have taken its time. What is late is left to the next batch.
-        let now = Instant::now();
-        let late: Vec<Group> = groups
-            .extract_if(.., |group| group.take_back(now))
-            .collect();
-        let appended = self.append_decided(groups).await;
-        groups.extend(late);
-        appended
+        let (epoch, fence) = self.memory.fence();
+        if self.append_decided(groups, epoch, fence.as_ref()).await? {
+            return Ok(());
+        }
+        // Every line is looked at, and the guarded statement lets those through who met nobody.
+        groups.iter_mut().for_each(Group::dissolve_known);
+        self.decide_on_ledger(groups).await?;
+        let (epoch, _) = self.memory.fence();
+        self.append_decided(groups, epoch, None).await?;
+        Ok(())
     }
 
-    /// Appends what the groups' plans grant. Leaves those that lost.
-    async fn append_decided(&self, groups: &mut Vec<Group>) -> Result<(), LedgerError> {
+    /// Appends what the groups' plans grant: in a burst, if there is a fence for it. Leaves those
+    /// that lost, and those whose plans are late or rest on a line that was forgotten. False when
+    /// the burst fell back: then all that were sent are left.
+    async fn append_decided(
+        &self,
+        groups: &mut Vec<Group>,
+        epoch: Epoch,
+        fence: Option<&Fence>,
+    ) -> Result<bool, LedgerError> {
+        // The ledger may have taken its time.
+        let now = Instant::now();
+        let late: Vec<Group> = groups
+            .extract_if(.., |group| group.take_back(now, epoch))
+            .collect();
         // What grants nothing needs no commit.
         self.answer(groups, |group| {
             group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
         });
-        if groups.iter().all(|group| group.draft().is_none()) {
-            return Ok(());
-        }
+        let appended = match groups.iter().any(|group| group.draft().is_some()) {
+            false => Ok(true),
+            true => self.append_drafts(groups, fence).await,
+        };
+        groups.extend(late);
+        appended
+    }
+
+    /// Sends the drafts, and answers those that went in. As [`Self::append_decided`].
+    async fn append_drafts(
+        &self,
+        groups: &mut Vec<Group>,
+        fence: Option<&Fence>,
+    ) -> Result<bool, LedgerError> {
         reach("append.decided");
-        match self.append_drafts(groups).await {
-            Ok(appended) => {
+        match self.send(groups, fence).await {
+            Ok(Some(appended)) => {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
                 let now = Instant::now();
                 for group in groups.iter() {
-                    self.recent.distrust(group.account, now);
+                    self.memory.distrust(group.account, now);
                 }
                 self.lose(groups);
-                Ok(())
+                Ok(true)
+            }
+            Ok(None) => {
+                self.metrics.burst_fell_back();
+                Ok(false)
             }
             Err(LedgerError::Conflict) => {
                 self.lose(groups);
-                Ok(())
+                Ok(true)
             }
             Err(error @ LedgerError::Unavailable(_)) => {
                 for plan in groups.iter_mut().filter_map(|group| group.plan.as_mut()) {
@@ -337,14 +366,35 @@ impl Appender {
         }
     }
 
-    /// Appends what the groups' plans hold. Returns the accounts whose drafts stand now.
-    async fn append_drafts(&self, groups: &[Group]) -> Result<HashSet<AccountId>, LedgerError> {
+    /// Sends what the groups' plans hold. Returns the accounts whose drafts are committed; `None`
+    /// where the whole burst is not.
+    async fn send(
+        &self,
+        groups: &[Group],
+        fence: Option<&Fence>,
+    ) -> Result<Option<HashSet<AccountId>>, LedgerError> {
         let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
-        let appending = pin!(self.ledger.append(&drafts));
-        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
-        self.watch.note_write(&appended);
-        appended
+        let sending = pin!(async {
+            let Some(fence) = fence else {
+                return self.ledger.append(&drafts).await.map(Some);
+            };
+            match self.ledger.burst(&drafts, fence).await? {
+                Burst::Committed(fence) => {
+                    self.memory.show(Some(fence));
+                    Ok(Some(drafts.iter().map(|draft| draft.account).collect()))
+                }
+                Burst::Conflict => Ok(None),
+                Burst::Behind => {
+                    tracing::warn!("the ledger went back in time, or is another server's now");
+                    self.memory.forget();
+                    Ok(None)
+                }
+            }
+        });
+        let sent = self.metrics.timed(Stage::Append, entries, sending).await;
+        self.watch.note_write(&sent);
+        sent
     }
 
     /// Waits for the turn at the accounts that lost too often.
@@ -360,25 +410,30 @@ impl Appender {
         }
     }
 
-    /// Decides the groups whose claims the counters' lines all grant. A refusal needs the
-    /// ledger's own word.
-    fn decide_on_hints(&self, groups: &mut [Group]) {
+    /// Decides the groups whose last lines are known, if all of their claims are granted. A
+    /// refusal needs the ledger's own word.
+    fn decide_on_known_lines(&self, groups: &mut [Group]) {
         let (now, as_of) = (self.clock.now(), self.policies.as_of());
         for group in groups {
-            let (Some(hint), Some(claim)) = (group.hint(), group.claims.first()) else {
+            let (Some(known), Some(claim)) = (group.known_line(), group.claims.first()) else {
                 continue;
             };
-            let last = hint.last_line().cloned();
+            let basis = Basis {
+                after: Some(known.line.clone()),
+                epoch: known.epoch,
+                as_of,
+            };
             let (policies, account) = (&self.policies, group.account);
-            let policy = policies.terms(&claim.work.policy, account, last.as_ref(), now);
-            let decided = group.decide(&policy, last, &Known::default(), now, as_of);
+            let after = basis.after.as_ref();
+            let policy = policies.terms(&claim.work.policy, account, after, now);
+            let decided = group.decide(&policy, basis, &Known::default(), now);
             let refuses = group
                 .plan
                 .as_ref()
                 .is_some_and(|plan| !plan.others.is_empty());
             if decided.is_err() || refuses {
                 // The counters can deny the next ones.
-                self.recent.distrust(group.account, Instant::now());
+                self.memory.distrust(group.account, Instant::now());
                 group.dissolve();
             }
         }
@@ -406,6 +461,10 @@ impl Appender {
         let accounts = look.accounts.len();
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");
+        let epoch = self.memory.show(seen.fence);
+        for key in seen.entries.iter().filter_map(|entry| entry.key) {
+            self.memory.learn_key(key);
+        }
         // The guard tells whether what was seen still holds; nothing tells that of the terms.
         self.freshen().await?;
         let now = Instant::now();
@@ -420,6 +479,7 @@ impl Appender {
         self.answer(groups, stand);
         for group in groups.iter_mut().filter(|group| open(group)) {
             let last = seen.lines.get(&group.account);
+            self.memory.compare(group.account, last, now);
             if let Some(plan) = &mut group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {
@@ -428,7 +488,7 @@ impl Appender {
                         && entered.any(|entered| entered.claim.work.key == entry.key)
                 };
                 let is_free = !seen.entries.iter().any(is_taken);
-                let may_stand = is_free && number(plan.after.as_ref()) == number(last);
+                let may_stand = is_free && number(plan.basis.after.as_ref()) == number(last);
                 if may_stand && plan.holds(now) {
                     // It may still be on its way in: the same draft is sent again.
                     continue;
@@ -445,7 +505,8 @@ impl Appender {
                 followers: seen.entries.iter().filter(of_account).cloned().collect(),
                 ..Known::to_append(Engine::nonce())
             };
-            self.decide_after(group, last.cloned(), known).await?;
+            self.decide_after(group, last.cloned(), epoch, known)
+                .await?;
         }
         Ok(())
     }
@@ -458,6 +519,7 @@ impl Appender {
         &self,
         group: &mut Group,
         last: Option<Line>,
+        epoch: Epoch,
         mut known: Known,
     ) -> Result<(), LedgerError> {
         // One instant for all of it: at another one other windows' sums might be missing, and
@@ -472,7 +534,12 @@ impl Appender {
         let policy = policies.terms_after(&claim.work.policy, group.account, after, now, ledger);
         let policy = policy.await?;
         loop {
-            match group.decide(&policy, last.clone(), &known, now, as_of) {
+            let basis = Basis {
+                after: last.clone(),
+                epoch,
+                as_of,
+            };
+            match group.decide(&policy, basis, &known, now) {
                 Ok(()) => return Ok(()),
                 Err(unknown) => {
                     known
@@ -495,8 +562,10 @@ impl Appender {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
                 if let Some(draft) = &plan.draft {
-                    let now = Instant::now();
-                    self.recent.learn(group.account, &draft.entries, now);
+                    let (now, epoch) = (Instant::now(), plan.basis.epoch);
+                    let (entries, settles) = (&draft.entries, !plan.needs_no_counter());
+                    self.memory
+                        .learn(group.account, entries, epoch, settles, now);
                 }
                 self.settle.answer(plan, group.account, self.clock.now());
             }

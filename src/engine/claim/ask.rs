@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::denied::Denied;
-use super::pending::{Asked, Hint, Pending, send};
+use super::pending::{Asked, Pending, send};
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Verdict};
@@ -84,9 +84,9 @@ impl Asker {
     fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
         let Some(counter) = counter else {
             claim.asked = Asked {
-                seen: None,
-                hint: Some(Hint::NoEntries),
+                has_no_counter: true,
                 wants_keys: claim.work.key.is_some(),
+                ..Asked::default()
             };
             return self.send_on(claim);
         };
@@ -94,31 +94,26 @@ impl Asker {
         let verdict = self.policies.decide_on(&counter.line, &mut claim.work, now);
         claim.asked = Asked {
             seen: Some(counter.line.number),
-            hint: None,
             wants_keys: claim.work.key.is_some() && !counter.holds_all_keys,
+            ..Asked::default()
         };
-        match verdict {
-            Ok(Verdict::Refused(refusal @ Refusal::Denied(_)))
-                if self.may_deny(&claim, &counter, now) =>
-            {
-                let denied = Denied {
-                    claim,
-                    refusal,
-                    as_of,
-                };
-                return match denied.claim.work.key {
-                    // Only a key could have a grant that the counter does not tell.
-                    Some(_) => send(&self.deny, denied),
-                    None => denied.end(),
-                };
-            }
-            Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)) if !counter.knows_key => {
-                claim.asked.hint = Some(Hint::Line(counter.line));
-            }
-            // The ledger has the last word.
-            Ok(Verdict::Granted(_) | Verdict::WouldDeny(_) | Verdict::Refused(_)) | Err(_) => {}
+        // The ledger has the last word on everything but a denial.
+        let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
+            return self.send_on(claim);
+        };
+        if !self.may_deny(&claim, &counter, now) {
+            return self.send_on(claim);
         }
-        self.send_on(claim);
+        let denied = Denied {
+            claim,
+            refusal,
+            as_of,
+        };
+        match denied.claim.work.key {
+            // Only a key could have a grant that the counter does not tell.
+            Some(_) => send(&self.deny, denied),
+            None => denied.end(),
+        }
     }
 
     /// Grants of the account that Redis decided are on their way into the ledger: the claim

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Hint, Outcome, Undecided};
+use super::pending::{Outcome, Undecided};
 use super::submit::Admission;
 use crate::domain::account::{Refusal, Verdict, refuse};
 use crate::domain::claim::Claim;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
+use crate::engine::instance::KnownLine;
 
 /// Why there is no decision.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -65,26 +66,26 @@ impl Engine {
         let counting = self.counting.as_ref().filter(|_| may_be_counted);
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
-        let hint = self.hint(&mut work, now);
+        let known = self.known_line(&mut work, now);
         let first = match counters.is_some_and(|counters| counters.is_available()) {
             _ if counts => &self.queues.count,
-            true if hint.is_none() => &self.queues.ask,
+            true if known.is_none() => &self.queues.ask,
             true | false => &self.queues.append,
         };
-        self.submit(admission, work, may_be_counted, hint, first)
+        self.submit(admission, work, may_be_counted, known, first)
             .await
     }
 
-    /// The account's last line, if it is guessed here that the claim is granted after it. A grant
-    /// that Redis counted may wait before it, unseen: then there is no guess.
-    fn hint(&self, work: &mut Work, now: DateTime<Utc>) -> Option<Hint> {
+    /// The account's last line, if this instance knows it and the claim is granted after it. A
+    /// grant that Redis counted may wait before it, unseen: then no line is known.
+    fn known_line(&self, work: &mut Work, now: DateTime<Utc>) -> Option<KnownLine> {
         if work.policy.rule.may_be_counted() {
             return None;
         }
-        let line = self.recent.line(work.account, work.key, Instant::now())?;
-        let verdict = self.policies.decide_on(&line, work, now);
+        let known = self.memory.line(work.account, work.key, Instant::now())?;
+        let verdict = self.policies.decide_on(&known.line, work, now);
         let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
-        is_granted.then_some(Hint::Own(line))
+        is_granted.then_some(known)
     }
 
     /// What a claim is to do, under the terms that hold now.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Answer, Hint, Outcome, Pending, Undecided};
+use super::pending::{Answer, Outcome, Pending, Undecided};
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{Decided, Known, draft};
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
-use crate::engine::instance::is_fresh;
+use crate::domain::work::Task;
+use crate::engine::instance::{Epoch, KnownLine, is_fresh};
 use crate::ledger::{Draft, Seen};
 
 /// Claims of one account, under one version of its policy.
@@ -28,8 +29,8 @@ pub struct Group {
 
 /// What is to become of a group's claims once its draft stands in the ledger.
 pub struct Plan {
-    /// The last line that the plan goes on from.
-    pub after: Option<Line>,
+    /// What it rests on.
+    pub basis: Basis,
     /// The entries to append; `None` when there are none.
     pub draft: Option<Draft>,
     /// Those that an entry of the draft answers.
@@ -37,12 +38,21 @@ pub struct Plan {
     /// The others, with their answers, which hold because of the line before or of those
     /// entries.
     pub others: Vec<(Pending, Outcome)>,
-    /// Every change of a policy that was made before this instant was known to it.
-    pub as_of: Instant,
     /// Whether the draft was sent and its outcome is not known. It is sent again as it is while
     /// its terms are fresh. After that its claims are decided again, and keep the ids by which
     /// it is found.
     pub outcome_unknown: bool,
+}
+
+/// What a group is decided on.
+#[derive(Debug, Clone)]
+pub struct Basis {
+    /// The account's last line.
+    pub after: Option<Line>,
+    /// The epoch in which that line became known.
+    pub epoch: Epoch,
+    /// Every change of a policy that was made before this instant was known.
+    pub as_of: Instant,
 }
 
 /// A claim or correction that an entry of a draft answers.
@@ -66,25 +76,15 @@ impl Group {
         }
     }
 
-    /// The newest hint, if it is worth a try: when none of the claims needs the ledger's own
-    /// word.
-    pub fn hint(&self) -> Option<Hint> {
+    /// The account's last line, if it is known and none of the claims needs the ledger's own word.
+    pub fn known_line(&self) -> Option<&KnownLine> {
         let was_sent = |claim: &Pending| !claim.sent.is_empty();
         if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
             return None;
         }
-        // A key of which no counter was asked may stand in the ledger, and behind an account's
-        // first entry it would undo the whole batch.
-        let is_unasked = |claim: &Pending| {
-            claim.work.key.is_some() && matches!(claim.asked.hint, Some(Hint::Own(_)))
-        };
-        if self.claims.iter().skip(1).any(is_unasked) {
-            return None;
-        }
-        let hints = self.claims.iter().map(|claim| claim.asked.hint.as_ref());
-        let hints: Option<Vec<&Hint>> = hints.collect();
-        let number = |hint: &&Hint| hint.last_line().map(|line| line.number);
-        hints?.into_iter().max_by_key(number).cloned()
+        let known = self.claims.iter().map(|claim| claim.asked.known.as_ref());
+        let known: Option<Vec<&KnownLine>> = known.collect();
+        known?.into_iter().max_by_key(|known| known.line.number)
     }
 
     /// What its plan is to append.
@@ -110,29 +110,26 @@ impl Group {
         self.claims.iter().chain(planned)
     }
 
-    /// Decides the claims after `last`, one after the other, each on what those before it
-    /// leave, by terms that were read at `as_of`.
+    /// Decides the claims on a basis, one after the other, each on what those before it leave.
     ///
     /// # Errors
     /// [`Unknown`] when something must be learned first; then nothing is decided.
     pub fn decide(
         &mut self,
         policy: &Arc<Policy>,
-        last: Option<Line>,
+        basis: Basis,
         known: &Known,
         now: DateTime<Utc>,
-        as_of: Instant,
     ) -> Result<(), Unknown> {
         let works = self.claims.iter().map(|claim| &claim.work);
-        let drafted = draft(self.account, policy, last.clone(), works, known, now)?;
+        let drafted = draft(self.account, policy, basis.after.clone(), works, known, now)?;
         // Where lapses go first, the claims wait for the next draft.
         let decided = drafted.decided.unwrap_or_default();
         let mut plan = Plan {
-            after: last.clone(),
+            basis,
             draft: None,
             entered: Vec::new(),
             others: Vec::new(),
-            as_of,
             outcome_unknown: false,
         };
         if !drafted.entries.is_empty() {
@@ -144,7 +141,7 @@ impl Group {
                 account: self.account,
                 policy: policy.id,
                 subject,
-                after: last,
+                after: plan.basis.after.clone(),
                 entries: drafted.entries,
             });
         }
@@ -203,12 +200,17 @@ impl Group {
             let others = plan.others.into_iter().map(|(claim, _)| claim);
             let entered = plan.entered.into_iter().map(|entered| entered.claim);
             self.claims.extend(entered.chain(others));
+            // The ledger is looked at next.
+            let claims = self.claims.iter_mut();
+            claims.for_each(|claim| claim.asked.known = None);
         }
     }
 
-    /// Takes the plan back if it may not be sent or answered any more. Returns whether it did.
-    pub fn take_back(&mut self, now: Instant) -> bool {
-        let is_late = self.plan.as_ref().is_some_and(|plan| !plan.holds(now));
+    /// Takes the plan back if it may not be sent or answered any more: its terms are not fresh, or
+    /// its line was forgotten. Returns whether it did.
+    pub fn take_back(&mut self, now: Instant, epoch: Epoch) -> bool {
+        let may_be_sent = |plan: &Plan| plan.holds(now) && plan.basis.epoch == epoch;
+        let is_late = self.plan.as_ref().is_some_and(|plan| !may_be_sent(plan));
         if is_late {
             self.dissolve();
         }
@@ -236,6 +238,9 @@ impl Group {
     pub fn lose(&mut self) {
         self.losses += 1;
         self.dissolve_known();
+        // That writer may have made a counter.
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.asked.has_no_counter = false);
     }
 
     /// Whether the group's draft may or may not stand in the ledger.
@@ -256,7 +261,7 @@ impl Plan {
     /// Whether it may be sent, or answered: its terms are fresh, and somebody waits for each of
     /// its claims.
     pub fn holds(&self, now: Instant) -> bool {
-        is_fresh(self.as_of) && self.claims().all(|claim| now < claim.deadline)
+        is_fresh(self.basis.as_of) && self.claims().all(|claim| now < claim.deadline)
     }
 
     /// Every claim that it decides.
@@ -284,7 +289,24 @@ impl Plan {
     /// The account's last line once the draft stands.
     pub fn last_line(&self) -> Option<&Line> {
         let appended = self.draft.as_ref().and_then(|draft| draft.entries.last());
-        appended.map(|entry| &entry.line).or(self.after.as_ref())
+        appended
+            .map(|entry| &entry.line)
+            .or(self.basis.after.as_ref())
+    }
+
+    /// Whether its account goes without a counter: none exists that would lag behind, and the next
+    /// claim could not be denied anyway. Where Redis may come to decide alone, every account has
+    /// one.
+    pub fn needs_no_counter(&self) -> bool {
+        let is_plain = |claim: &Pending| {
+            matches!(claim.work.task, Task::Claim(_))
+                && claim.asked.has_no_counter
+                && !claim.work.policy.rule.may_be_counted()
+        };
+        let has_room = |line: &Line| line.totals.iter().all(|total| total.remaining() > 0);
+        !self.others.iter().any(|(_, outcome)| outcome.is_denied())
+            && self.claims().all(is_plain)
+            && self.last_line().is_some_and(has_room)
     }
 
     /// Everybody's answer: the draft, if there is one, stands in the ledger, and no other one
@@ -370,8 +392,13 @@ mod tests {
     /// Decides the group's claim at an instant. Returns the entry that is to be appended.
     fn decide(group: &mut Group, micros: i64) -> Entry {
         let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
+        let basis = Basis {
+            after: None,
+            epoch: Epoch::default(),
+            as_of: Instant::now(),
+        };
         group
-            .decide(&benefit(), None, &Known::default(), now, Instant::now())
+            .decide(&benefit(), basis, &Known::default(), now)
             .unwrap();
         group.draft().unwrap().entries[0].clone()
     }
@@ -416,8 +443,8 @@ mod tests {
             claim.deadline += left;
             let mut group = Group::new(claim);
             decide(&mut group, 10);
-            group.plan.as_mut().unwrap().as_of -= age;
-            assert_eq!(group.take_back(Instant::now()), is_late);
+            group.plan.as_mut().unwrap().basis.as_of -= age;
+            assert_eq!(group.take_back(Instant::now(), Epoch::default()), is_late);
             assert_eq!(group.plan.is_none(), is_late);
             assert_eq!(group.claims.len(), usize::from(is_late));
         }

@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::domain::account::Refusal;
-use crate::domain::grant::{Entry, Line};
+use crate::domain::grant::Entry;
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::domain::work::Work;
 use crate::engine::Failure;
-use crate::engine::instance::{DrainSignal, Place};
+use crate::engine::instance::{DrainSignal, KnownLine, Place};
 use crate::ledger::LedgerError;
 
 /// How long a claim waits before it looks again whether older grants still wait.
@@ -121,37 +121,17 @@ pub struct Pending {
 /// A claim or correction, and its answer.
 pub type Answer = (Pending, Result<Outcome, Undecided>);
 
-/// What the counter said of a claim's account.
+/// What is known of a claim's account before the ledger is looked at.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// The number that the counter bore; `None` without a counter.
+    /// The number that the counter had; `None` without a counter.
     pub seen: Option<u64>,
-    /// What the last line most likely is, if the claim would be granted after it. It saves a
-    /// look at the ledger, whose guard checks it.
-    pub hint: Option<Hint>,
+    /// Whether the account is known to have no counter.
+    pub has_no_counter: bool,
+    /// The last line, if this instance knows it and the claim would be granted after it.
+    pub known: Option<KnownLine>,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,
-}
-
-/// A guess at an account's last line.
-#[derive(Debug, Clone)]
-pub enum Hint {
-    /// There is no counter: the account has no entries yet.
-    NoEntries,
-    /// The counter's line.
-    Line(Line),
-    /// The line that this instance appended lately.
-    Own(Line),
-}
-
-impl Hint {
-    /// The last line, if it is right.
-    pub fn last_line(&self) -> Option<&Line> {
-        match self {
-            Self::NoEntries => None,
-            Self::Line(line) | Self::Own(line) => Some(line),
-        }
-    }
 }
 
 impl Pending {

@@ -93,7 +93,8 @@ impl SettleQueue {
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
     fn job(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
         let line = plan.last_line().filter(|_| self.0.is_some())?;
-        if plan.draft.is_none() && !plan.others.iter().any(|(_, outcome)| outcome.is_denied()) {
+        let is_denied = plan.others.iter().any(|(_, outcome)| outcome.is_denied());
+        if plan.draft.is_none() && !is_denied || plan.needs_no_counter() {
             return None;
         }
         let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
@@ -105,12 +106,12 @@ impl SettleQueue {
             line: line.clone(),
             confirmed_at: now,
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
-            keys: SettledKeys::since(plan.after.as_ref(), keys),
+            keys: SettledKeys::since(plan.basis.after.as_ref(), keys),
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
         Some(Job {
             settlement,
-            wants_keys: wants_keys && plan.after.is_some(),
+            wants_keys: wants_keys && plan.basis.after.is_some(),
             now,
             answers: Vec::new(),
         })

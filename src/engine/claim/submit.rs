@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::begin::{ClaimFailure, outcome_of};
-use super::pending::{Asked, Hint, Outcome, Pending, Undecided, send};
+use super::pending::{Asked, Outcome, Pending, Undecided, send};
 use crate::domain::work::Work;
 use crate::engine::Engine;
-use crate::engine::instance::Place;
+use crate::engine::instance::{KnownLine, Place};
 use crate::faults::reach;
 
 /// What a claim or correction needs to be taken on: a place among those under way, and the
@@ -67,7 +67,7 @@ impl Engine {
         admission: Admission,
         work: Work,
         may_be_counted: bool,
-        hint: Option<Hint>,
+        known: Option<KnownLine>,
         first: &Sender<Pending>,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
@@ -93,7 +93,8 @@ impl Engine {
             sent: Vec::new(),
             counted: None,
             asked: Asked {
-                hint,
+                has_no_counter: known.as_ref().is_some_and(|known| !known.may_have_counter),
+                known,
                 ..Asked::default()
             },
             answer,

@@ -76,6 +76,7 @@ pub struct Metrics {
     stage_failures: Family<ByStage, Counter>,
     batch_items: Family<ByStage, Histogram>,
     conflicts: Counter,
+    bursts_fallen_back: Counter,
     recorded: Family<ByStanding, Counter>,
     claims_under_way: Gauge,
     waiting: Family<ByStage, Gauge>,
@@ -101,6 +102,7 @@ impl Default for Metrics {
             stage_failures: Family::default(),
             batch_items: Family::new_with_constructor(items),
             conflicts: Counter::default(),
+            bursts_fallen_back: Counter::default(),
             recorded: Family::default(),
             claims_under_way: Gauge::default(),
             waiting: Family::default(),
@@ -164,6 +166,12 @@ impl Metrics {
             "conflicts",
             "Accounts at which another instance was quicker, in a batch",
             self.conflicts.clone(),
+        );
+        registry.register(
+            "bursts_fallen_back",
+            "Batches that met another writer, or a ledger that went back in time, and were appended \
+             under guard",
+            self.bursts_fallen_back.clone(),
         );
         registry.register(
             "recorded",
@@ -269,6 +277,11 @@ impl Metrics {
     /// Notes accounts at which another instance was quicker.
     pub fn conflicts(&self, accounts: usize) {
         self.conflicts.inc_by(accounts as u64);
+    }
+
+    /// Notes a batch that is appended under guard after its burst was refused.
+    pub fn burst_fell_back(&self) {
+        self.bursts_fallen_back.inc();
     }
 
     /// Notes a grant of Redis' that the ledger took.

@@ -7,10 +7,10 @@
 mod access;
 mod drain_signal;
 mod health;
+mod memory;
 mod metrics;
 mod places;
 mod policies;
-mod recent;
 mod unknown;
 mod wrong_keys;
 
@@ -19,9 +19,9 @@ pub use access::{
 };
 pub use drain_signal::DrainSignal;
 pub use health::{Health, Trouble, Watch, Watcher};
+pub use memory::{Epoch, KnownLine, Memory};
 pub use metrics::{Metrics, Stage};
 pub use places::{Place, Places};
 pub use policies::{Policies, is_fresh};
-pub use recent::Recent;
 pub use unknown::READ_AGAIN_AFTER;
 pub use wrong_keys::{WrongKeyAnswer, WrongKeys};

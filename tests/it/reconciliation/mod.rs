@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use uuid::Uuid;
 
-use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::servers;
 
@@ -100,11 +100,21 @@ impl Scene {
         Self { ground, app, books }
     }
 
-    /// Lets a member take units, one claim each, until its counter bears the last line.
+    /// Lets a member take units, one claim each, until its counter has the last line. A claim that
+    /// is denied gives it a counter: an account with room may have none.
     async fn grants(&self, subject: &str, count: usize) {
         for _ in 0..count {
             let answer = self.app.claim(subject, None).await;
             assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        }
+        let too_much = json!({ "subject": subject, "units": 5 });
+        let answer = self.app.claim_body(too_much, None).await;
+        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
+        if self.ground.redis_url.is_some() {
+            eventually("it has a counter", || async {
+                matches!(self.reading(subject).await, Reading::Present { .. })
+            })
+            .await;
         }
         self.books.counters_follow().await;
     }

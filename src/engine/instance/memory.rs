@@ -1,0 +1,355 @@
+//! The last lines that this instance knows, since it appended them, and the keys that it saw.
+//! A known line saves the question to the counter and the look at the ledger, and its account can
+//! go into a burst.
+//!
+//! Every line is known under the fence of the server that told it. Where a server does not show
+//! that fence, the ledger may have gone back in time: then every line is forgotten, and another
+//! epoch begins. A line of an older epoch goes into no burst.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::domain::grant::{Entry, Line, Total};
+use crate::domain::identity::{AccountId, KeyId};
+use crate::ledger::Fence;
+
+/// After this, another instance may have appended to the account. A line that it replaced would
+/// make the whole burst fail.
+const YOUNG: Duration = Duration::from_secs(3);
+/// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
+/// limit, each with a key.
+const BYTES_MOST: usize = 16 << 20;
+
+/// Counts how often everything was forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Epoch(u64);
+
+/// An account's last line, as this instance knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownLine {
+    /// The line.
+    pub line: Line,
+    /// The epoch in which it became known.
+    pub epoch: Epoch,
+    /// Whether the account may have a counter.
+    pub may_have_counter: bool,
+}
+
+/// The accounts that this instance appended to.
+#[derive(Default)]
+pub struct Memory(Mutex<Remembered>);
+
+/// The older generation is forgotten when the younger one is full.
+#[derive(Default)]
+struct Remembered {
+    epoch: Epoch,
+    fence: Option<Fence>,
+    younger: Generation,
+    older: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    accounts: HashMap<AccountId, Account>,
+    keys: HashSet<KeyId>,
+    bytes: usize,
+}
+
+struct Account {
+    since: Instant,
+    may_have_counter: bool,
+    /// `None` where another writer appends too, or where the counters are to deny the next claims.
+    line: Option<Line>,
+}
+
+impl Memory {
+    /// An account's last line, if it is known and no retry of `key` is likely.
+    pub fn line(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Option<KnownLine> {
+        let remembered = self.lock();
+        let known = remembered.account(account, now)?;
+        if key.is_some_and(|key| remembered.knows_key(key)) {
+            return None;
+        }
+        Some(KnownLine {
+            line: known.line.clone()?,
+            epoch: remembered.epoch,
+            may_have_counter: known.may_have_counter,
+        })
+    }
+
+    /// Remembers entries that were appended to an account after a line of an epoch.
+    pub fn learn(
+        &self,
+        account: AccountId,
+        entries: &[Entry],
+        epoch: Epoch,
+        may_have_counter: bool,
+        now: Instant,
+    ) {
+        let mut remembered = self.lock();
+        for key in entries.iter().filter_map(|entry| entry.key) {
+            remembered.remember_key(key);
+        }
+        let is_distrusted = remembered
+            .account(account, now)
+            .is_some_and(|known| known.line.is_none());
+        if let Some(last) = entries.last()
+            && epoch == remembered.epoch
+            && !is_distrusted
+        {
+            let known = Account {
+                since: now,
+                may_have_counter,
+                line: Some(last.line.clone()),
+            };
+            remembered.remember(account, known);
+        }
+    }
+
+    /// Remembers a key that an entry of the ledger has.
+    pub fn learn_key(&self, key: KeyId) {
+        self.lock().remember_key(key);
+    }
+
+    /// Knows no line of an account for a while: another writer appends to it too, or the counters
+    /// are to deny its next claims.
+    pub fn distrust(&self, account: AccountId, now: Instant) {
+        let known = Account {
+            since: now,
+            may_have_counter: true,
+            line: None,
+        };
+        self.lock().remember(account, known);
+    }
+
+    /// Distrusts an account whose last line in the ledger is another one than the known one.
+    pub fn compare(&self, account: AccountId, last: Option<&Line>, now: Instant) {
+        let known = self.line(account, None, now);
+        if known.is_some_and(|known| Some(known.line.number) != last.map(|line| line.number)) {
+            self.distrust(account, now);
+        }
+    }
+
+    /// The server that told lines shows this fence. Returns the epoch of those lines.
+    pub fn show(&self, shown: Option<Fence>) -> Epoch {
+        let mut remembered = self.lock();
+        match (&mut remembered.fence, shown) {
+            (Some(fence), Some(shown)) if fence.start == shown.start => fence.advance(shown),
+            (None, None) => {}
+            (_, shown) => {
+                remembered.forget();
+                remembered.fence = shown;
+            }
+        }
+        remembered.epoch
+    }
+
+    /// The present epoch, and the fence that its lines rest on.
+    pub fn fence(&self) -> (Epoch, Option<Fence>) {
+        let remembered = self.lock();
+        (remembered.epoch, remembered.fence)
+    }
+
+    /// The ledger's server does not show the fence: nothing is known any more.
+    pub fn forget(&self) {
+        self.lock().forget();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Remembered {
+    fn account(&self, account: AccountId, now: Instant) -> Option<&Account> {
+        let known = self.younger.accounts.get(&account);
+        let known = known.or_else(|| self.older.accounts.get(&account))?;
+        (now.duration_since(known.since) < YOUNG).then_some(known)
+    }
+
+    fn knows_key(&self, key: KeyId) -> bool {
+        self.younger.keys.contains(&key) || self.older.keys.contains(&key)
+    }
+
+    fn remember(&mut self, account: AccountId, known: Account) {
+        let totals = known.line.as_ref().map_or(0, |line| line.totals.len());
+        let bytes = size_of::<(AccountId, Account)>() + totals * size_of::<Total>();
+        let generation = self.with_room();
+        if generation.accounts.insert(account, known).is_none() {
+            generation.bytes += bytes;
+        }
+    }
+
+    fn remember_key(&mut self, key: KeyId) {
+        let generation = self.with_room();
+        if generation.keys.insert(key) {
+            generation.bytes += size_of::<KeyId>();
+        }
+    }
+
+    fn with_room(&mut self) -> &mut Generation {
+        if self.younger.bytes >= BYTES_MOST {
+            // The maps keep their memory: to let them grow again costs more than all else here.
+            std::mem::swap(&mut self.younger, &mut self.older);
+            self.younger.clear();
+        }
+        &mut self.younger
+    }
+
+    fn forget(&mut self) {
+        self.epoch.0 += 1;
+        self.fence = None;
+        self.younger.clear();
+        self.older.clear();
+    }
+}
+
+impl Generation {
+    fn clear(&mut self) {
+        self.accounts.clear();
+        self.keys.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::claim::Units;
+    use crate::domain::grant::EntryKind;
+    use crate::domain::identity::EntryId;
+    use crate::ledger::ServerStart;
+    use chrono::{DateTime, TimeDelta};
+    use uuid::Uuid;
+
+    fn account(number: u128) -> AccountId {
+        AccountId(Uuid::from_u128(number))
+    }
+
+    fn key(number: u128) -> KeyId {
+        KeyId(Uuid::from_u128(number))
+    }
+
+    fn entry(number: u64, key: Option<KeyId>) -> Entry {
+        Entry {
+            account: account(1),
+            id: EntryId(Uuid::from_u128(number.into())),
+            kind: EntryKind::Grant { held_until: None },
+            units: Units::ONE,
+            key,
+            metadata: None,
+            provisional: None,
+            would_deny: false,
+            note: None,
+            line: Line {
+                number,
+                at: DateTime::UNIX_EPOCH,
+                policy_version: 1,
+                lapses_at: None,
+                totals: Arc::default(),
+            },
+        }
+    }
+
+    fn fence(start: i64, horizon: i64) -> Option<Fence> {
+        let start = DateTime::UNIX_EPOCH + TimeDelta::seconds(start);
+        let start = ServerStart(start);
+        Some(Fence { start, horizon })
+    }
+
+    fn learn(memory: &Memory, number: u128, entries: &[Entry], now: Instant) {
+        memory.learn(account(number), entries, memory.fence().0, false, now);
+    }
+
+    fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
+        let known = memory.line(account(1), key, now);
+        known.map(|known| known.line.number)
+    }
+
+    #[test]
+    fn the_newest_line_is_known_for_a_while() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        assert_eq!(number(&memory, None, now), None);
+        learn(&memory, 1, &[entry(1, None), entry(2, None)], now);
+        learn(&memory, 1, &[entry(3, None)], now);
+        assert_eq!(number(&memory, None, now), Some(3));
+        assert_eq!(memory.line(account(2), None, now), None);
+        assert_eq!(number(&memory, None, now + YOUNG), None);
+    }
+
+    #[test]
+    fn no_line_is_known_for_a_retry() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        learn(&memory, 1, &[entry(1, Some(key(1)))], now);
+        learn(&memory, 1, &[entry(2, None), entry(3, Some(key(3)))], now);
+        memory.learn_key(key(4));
+        for (asked, known) in [(1, None), (3, None), (4, None), (2, Some(3))] {
+            assert_eq!(number(&memory, Some(key(asked)), now), known, "{asked}");
+        }
+    }
+
+    #[test]
+    fn an_account_with_other_writers_is_left_alone_for_a_while() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        learn(&memory, 1, &[entry(1, None)], now);
+        memory.compare(account(1), Some(&entry(1, None).line), now);
+        assert_eq!(number(&memory, None, now), Some(1));
+        memory.compare(account(1), Some(&entry(2, None).line), now);
+        learn(&memory, 1, &[entry(3, None)], now);
+        assert_eq!(number(&memory, None, now), None);
+        let now = now + YOUNG;
+        learn(&memory, 1, &[entry(4, None)], now);
+        assert_eq!(number(&memory, None, now), Some(4));
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_server_that_is_behind() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        let epoch = memory.show(fence(1, 10));
+        learn(&memory, 1, &[entry(1, None)], now);
+        assert_eq!(memory.show(fence(1, 30)), epoch);
+        assert_eq!(memory.show(fence(1, 20)), epoch);
+        assert_eq!(memory.fence(), (epoch, fence(1, 30)));
+        assert_eq!(number(&memory, None, now), Some(1));
+        for is_behind in [false, true] {
+            let before = memory.fence().0;
+            if is_behind {
+                memory.forget();
+            }
+            let epoch = memory.show(fence(2, 5));
+            assert_ne!(epoch, before);
+            assert_eq!(memory.fence(), (epoch, fence(2, 5)));
+            assert_eq!(number(&memory, None, now), None);
+            // What was appended after a line of an older epoch.
+            memory.learn(account(1), &[entry(2, None)], before, false, now);
+            assert_eq!(number(&memory, None, now), None);
+            memory.learn(account(1), &[entry(2, None)], epoch, false, now);
+            assert_eq!(number(&memory, None, now), Some(2));
+        }
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        learn(&memory, 1, &[entry(1, None)], now);
+        let each = size_of::<(AccountId, Account)>();
+        let accounts = (BYTES_MOST / each) as u128;
+        for other in 2..accounts {
+            learn(&memory, other, &[entry(1, None)], now);
+        }
+        assert_eq!(number(&memory, None, now), Some(1));
+        for other in accounts..=2 * accounts + 4 {
+            learn(&memory, other, &[entry(1, None)], now);
+        }
+        assert_eq!(number(&memory, None, now), None);
+        let remembered = memory.lock();
+        let [younger, older] = [&remembered.younger, &remembered.older];
+        assert!(younger.bytes + older.bytes <= 2 * (BYTES_MOST + each));
+        assert!(younger.accounts.len() + older.accounts.len() >= accounts as usize);
+    }
+}
