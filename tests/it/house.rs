@@ -1,4 +1,6 @@
-//! The rules of the house that a machine can see: layers, twins, names and sizes.
+//! The rules of the house that a machine can see: layers, circles, twins, names and sizes.
+
+mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,39 +63,43 @@ fn layer(file: &Path) -> String {
     first.to_str().expect("a text").to_owned()
 }
 
-/// The words that follow `crate::` in a text: one, or each of those in braces.
-fn imported(text: &str) -> BTreeSet<String> {
-    let mut layers = BTreeSet::new();
-    let word = |text: &str| -> String {
-        text.chars()
-            .take_while(|character| character.is_ascii_alphanumeric() || *character == '_')
-            .collect()
+/// The paths that a text begins with: the words of one path, or those of each branch in braces.
+/// Also what comes after them.
+fn paths(text: &str) -> (Vec<Vec<String>>, &str) {
+    let is_of_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let end = text.find(|character| !is_of_word(character));
+    let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+    if !word.is_empty() {
+        let (mut branches, rest) = match rest.strip_prefix("::") {
+            Some(below) => paths(below),
+            None => (vec![Vec::new()], rest),
+        };
+        for branch in &mut branches {
+            branch.insert(0, word.to_owned());
+        }
+        return (branches, rest);
+    }
+    let Some(mut list) = text.strip_prefix('{') else {
+        return (vec![Vec::new()], text);
     };
-    for rest in text.split("crate::").skip(1) {
-        match rest.strip_prefix('{') {
-            None => {
-                layers.insert(word(rest));
-            }
-            Some(list) => {
-                let mut depth = 0;
-                let mut begins = true;
-                for (index, character) in list.char_indices() {
-                    match character {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => begins = true,
-                        _ if begins && !character.is_whitespace() => {
-                            layers.insert(word(&list[index..]));
-                            begins = false;
-                        }
-                        _ => {}
-                    }
-                }
-            }
+    let mut branches = Vec::new();
+    loop {
+        let (found, rest) = paths(list.trim_start());
+        branches.extend(found);
+        let rest = rest.trim_start_matches(|character| !",}".contains(character));
+        match rest.strip_prefix(',').map(str::trim_start) {
+            Some(next) if !next.starts_with('}') => list = next,
+            Some(last) => return (branches, &last[1..]),
+            None => return (branches, rest.get(1..).unwrap_or_default()),
         }
     }
-    layers
+}
+
+/// The words that follow `crate::` in a text: one, or each of those in braces.
+fn imported(text: &str) -> BTreeSet<String> {
+    let after = text.split("crate::").skip(1);
+    let named = after.flat_map(|rest| paths(rest).0);
+    named.filter_map(|path| path.into_iter().next()).collect()
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Siblings in a folder do not import from each other in a circle, where one of them is a folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use super::{code, paths, sources};
+
+/// Where it is not so yet.
+const NOT_YET: [&str; 1] = ["http"];
+
+/// What each sibling imports from, and a file of it that does.
+type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
+
+/// A file's module, from the root of the crate.
+fn module(file: &Path) -> Vec<String> {
+    let path = match file.ends_with("mod.rs") {
+        true => file.parent().expect("a folder").to_owned(),
+        false => file.with_extension(""),
+    };
+    let part = |part: Component| part.as_os_str().to_str().expect("a text").to_owned();
+    path.components().map(part).collect()
+}
+
+/// The paths that a module's text names by `crate::` and `super::`, from the root of the crate.
+fn named(module: &[String], text: &str) -> Vec<Vec<String>> {
+    let after = text.split("crate::").skip(1);
+    let mut named: Vec<Vec<String>> = after.flat_map(|rest| paths(rest).0).collect();
+    let mut ups = 0;
+    for rest in text.split("super::").skip(1) {
+        ups += 1;
+        // Between the words of `super::super::x` there is nothing.
+        if !rest.is_empty() {
+            let above = &module[..module.len().saturating_sub(ups)];
+            let below = paths(rest).0.into_iter();
+            named.extend(below.map(|path| [above, &path].concat()));
+            ups = 0;
+        }
+    }
+    named
+}
+
+/// The imports between what is in a folder. A name that the folder's `mod.rs` hands on is its
+/// owner's; what `mod.rs` itself imports does not count.
+fn imports(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Imports {
+    let parent = folder.join("mod.rs");
+    let above = module(&parent);
+    let inside = sources.iter().filter(|(file, _)| file.starts_with(folder));
+    let inside: Vec<_> = inside.filter(|(file, _)| **file != parent).collect();
+    let own = |file: &Path| module(file)[above.len()].clone();
+    let siblings: BTreeSet<String> = inside.iter().map(|(file, _)| own(file)).collect();
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    let handed_on = code(&sources[&parent]);
+    for path in handed_on.split("use ").flat_map(|rest| paths(rest).0) {
+        if let [owner, .., name] = &path[..]
+            && siblings.contains(owner)
+        {
+            owners.insert(name.clone(), owner.clone());
+        }
+    }
+    let mut imports = Imports::new();
+    for (file, text) in inside {
+        for path in named(&module(file), &code(text)) {
+            let Some([name, ..]) = path.strip_prefix(&above[..]) else {
+                continue;
+            };
+            let other = siblings.get(name).or_else(|| owners.get(name));
+            if let Some(other) = other.filter(|other| **other != own(file)) {
+                let of_own = imports.entry(own(file)).or_default();
+                of_own.insert(other.clone(), file.clone());
+            }
+        }
+    }
+    imports
+}
+
+/// A circle through one of the folders in a folder: who imports from whom, and where.
+fn circle(sources: &BTreeMap<PathBuf, String>, folder: &Path) -> Option<String> {
+    let imports = imports(sources, folder);
+    let is_folder = |name: &&String| {
+        let inside = folder.join(name);
+        sources.keys().any(|file| file.starts_with(&inside))
+    };
+    imports.keys().filter(is_folder).find_map(|start| {
+        let mut ways = vec![(start, String::new())];
+        let mut seen = BTreeSet::new();
+        while let Some((last, way)) = ways.pop() {
+            for (next, file) in imports.get(last).into_iter().flatten() {
+                let way = format!("{way}{last} ({}) -> ", file.display());
+                if next == start {
+                    return Some(format!("{way}{next}"));
+                }
+                if seen.insert(next) {
+                    ways.push((next, way));
+                }
+            }
+        }
+        None
+    })
+}
+
+#[test]
+fn folders_form_no_circle() {
+    let sources = sources();
+    let parents = sources.keys().filter(|file| file.ends_with("mod.rs"));
+    let folders: Vec<&Path> = parents.filter_map(|file| file.parent()).collect();
+    assert!(folders.contains(&Path::new("engine")));
+    for folder in folders {
+        let found = circle(&sources, folder);
+        let is_expected = NOT_YET.iter().any(|name| folder == Path::new(name));
+        assert_eq!(found.is_some(), is_expected, "{folder:?}: {found:?}");
+    }
+}
+
+#[test]
+fn circles_are_found() {
+    let sound = [
+        ("engine/mod.rs", "pub use claim::{Outcome, way::Way};"),
+        ("engine/cursor.rs", "use super::Engine;"),
+        (
+            "engine/claim/ask.rs",
+            "use super::way::Way; use crate::engine::{Engine, cursor};",
+        ),
+        (
+            "engine/claim/way.rs",
+            "use super::ask::Ask; use crate::domain::counted;",
+        ),
+        (
+            "engine/counted/mod.rs",
+            "use super::{cursor::{self, cut}, claim::Way};",
+        ),
+        (
+            "engine/counted/drain.rs",
+            "// use crate::engine::counted::drain;",
+        ),
+    ];
+    let circle_with = |file: &str, text: &str| {
+        let texts = sound.iter().copied().chain([(file, text)]);
+        let sources = texts.map(|(file, text)| (PathBuf::from(file), text.to_owned()));
+        circle(&sources.collect(), Path::new("engine"))
+    };
+    assert_eq!(circle_with("engine/claim/send.rs", ""), None);
+    let by_folders = "claim (engine/claim/send.rs) -> counted (engine/counted/mod.rs) -> claim";
+    let by_a_file = "claim (engine/claim/ask.rs) -> cursor (engine/cursor.rs) -> claim";
+    for (file, text, expected) in [
+        (
+            "claim/send.rs",
+            "use crate::engine::{Engine, counted::Signal};",
+            by_folders,
+        ),
+        (
+            "claim/send.rs",
+            "fn f() { super::super::counted::wake(); }",
+            by_folders,
+        ),
+        // By a name that the parent hands on.
+        ("cursor.rs", "use crate::engine::Outcome;", by_a_file),
+    ] {
+        let found = circle_with(&format!("engine/{file}"), text);
+        assert_eq!(found.as_deref(), Some(expected), "{text}");
+    }
+}
