@@ -195,7 +195,7 @@ struct PolicyPutArgs {
 
     /// A limit, such as "3 per day"; may be repeated
     #[arg(long = "limit", required = true, value_parser = client::parse_limit)]
-    limits: Vec<client::Limit>,
+    limits: Vec<client::LimitArg>,
 
     /// An IANA name or a fixed offset, such as Asia/Shanghai or GMT+8
     #[arg(long)]

@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::client::{all_items, describe, request, segment, send, text};
-use super::difference::{Difference, differences, words};
+use super::difference::{FieldDifference, differences, words};
 use super::{ServerArgs, yaml};
 use crate::domain::policy::PolicyName;
 
@@ -312,7 +312,7 @@ impl Step {
     }
 
     /// What differs; of a new one, what the file says.
-    fn differences(&self) -> Vec<Difference<'_>> {
+    fn differences(&self) -> Vec<FieldDifference<'_>> {
         let (before, after) = (self.before.as_ref(), self.after.as_ref());
         let differences = differences(before, after);
         match (before, after) {

@@ -27,7 +27,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 
 /// `max` units `per` window.
 #[derive(Debug, Clone, Serialize)]
-pub struct Limit {
+pub struct LimitArg {
     max: u64,
     per: String,
 }
@@ -36,10 +36,10 @@ pub struct Limit {
 ///
 /// # Errors
 /// What to write instead.
-pub fn parse_limit(text: &str) -> Result<Limit, String> {
+pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
     let wrong = || "write it like \"3 per day\"".to_owned();
     let (max, per) = text.split_once(" per ").ok_or_else(wrong)?;
-    Ok(Limit {
+    Ok(LimitArg {
         max: max.trim().parse().map_err(|_| wrong())?,
         per: per.trim().to_owned(),
     })

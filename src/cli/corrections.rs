@@ -88,7 +88,7 @@ pub struct EntriesArgs {
 /// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct AdjustmentLine {
     subject: String,
     units: i64,
     #[serde(default)]
@@ -185,7 +185,7 @@ async fn adjust_from_file(
 }
 
 /// Every row with its line, once all of them can be read.
-fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, Row)>> {
+fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, AdjustmentLine)>> {
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(file)?;
@@ -195,7 +195,7 @@ fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, Row)>> {
     for record in reader.records() {
         let record = record?;
         let line = record.position().map_or(0, |position| position.line());
-        let row: Row = record.deserialize(Some(&headers)).with_context(|| {
+        let row: AdjustmentLine = record.deserialize(Some(&headers)).with_context(|| {
             format!(
                 "line {line}: the columns are subject and units, a whole number, and perhaps at"
             )
@@ -210,7 +210,7 @@ fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, Row)>> {
     Ok(rows)
 }
 
-impl Row {
+impl AdjustmentLine {
     /// What makes it safe to run the file again, in whatever order.
     fn key(&self, name: &str) -> String {
         let at = self.at.as_deref().unwrap_or_default();

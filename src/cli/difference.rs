@@ -20,13 +20,13 @@ const ABOUT_A_VERSION: [&str; 11] = [
 ];
 
 /// A field that differs: its name, and what it was and became.
-pub type Difference<'a> = (&'a str, String, String);
+pub type FieldDifference<'a> = (&'a str, String, String);
 
 /// The fields that differ between two versions of a thing, one of which may not be there.
 pub fn differences<'a>(
     before: Option<&'a Value>,
     after: Option<&'a Value>,
-) -> impl Iterator<Item = Difference<'a>> {
+) -> impl Iterator<Item = FieldDifference<'a>> {
     let value = |version: Option<&Value>, field: &str| match version {
         Some(version) => words(&version[field]),
         None => words(&Value::Null),

@@ -7,7 +7,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{Limit, all_items, call, describe_limits, parse_limit, request, segment};
+use super::client::{LimitArg, all_items, call, describe_limits, parse_limit, request, segment};
 
 /// What to do with overrides.
 #[derive(Debug, Subcommand)]
@@ -32,7 +32,7 @@ pub struct PutArgs {
 
     /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks; may be repeated
     #[arg(long = "limit", required = true, value_parser = parse_limit)]
-    limits: Vec<Limit>,
+    limits: Vec<LimitArg>,
 
     /// From this instant on the policy's own limits hold again, such as 2026-12-01T00:00:00Z
     #[arg(long)]

@@ -71,12 +71,12 @@ pub struct Connected {
     pub since: Instant,
 }
 
-enum Trouble {
+enum ConnectTrouble {
     Redis(RedisError),
     Unfit(CounterError),
 }
 
-impl From<RedisError> for Trouble {
+impl From<RedisError> for ConnectTrouble {
     fn from(error: RedisError) -> Self {
         Self::Redis(error)
     }
@@ -101,8 +101,8 @@ impl Breaker {
         });
         match breaker.connect().await {
             Ok(connected) => breaker.connected.store(Some(Arc::new(connected))),
-            Err(Trouble::Unfit(error)) => return Err(error),
-            Err(Trouble::Redis(error)) => breaker.begin_to_retry(&error),
+            Err(ConnectTrouble::Unfit(error)) => return Err(error),
+            Err(ConnectTrouble::Redis(error)) => breaker.begin_to_retry(&error),
         }
         if matches!(breaker.address, Address::Sentinel(_)) {
             breaker.begin_to_look_for_primary();
@@ -142,8 +142,8 @@ impl Breaker {
                         breaker.connected.store(Some(Arc::new(connected)));
                         return;
                     }
-                    Err(Trouble::Unfit(error)) => tracing::error!("{error}"),
-                    Err(Trouble::Redis(error)) => {
+                    Err(ConnectTrouble::Unfit(error)) => tracing::error!("{error}"),
+                    Err(ConnectTrouble::Redis(error)) => {
                         tracing::debug!(%error, "Redis does not serve yet")
                     }
                 }
@@ -173,20 +173,23 @@ impl Breaker {
     }
 
     /// Connects and sees that Redis is fit: a primary that takes writes and never evicts.
-    async fn connect(&self) -> Result<Connected, Trouble> {
+    async fn connect(&self) -> Result<Connected, ConnectTrouble> {
         let (link, place) = self.address.connect(self.timeout).await?;
         let mut info = cmd("INFO");
         info.arg("memory");
         for memory in link.ask_primaries::<InfoDict>(info).await? {
             let policy: Option<String> = memory.get("maxmemory_policy");
             if let Some(policy) = policy.filter(|policy| policy != "noeviction") {
-                return Err(Trouble::Unfit(CounterError::Evicts { place, policy }));
+                return Err(ConnectTrouble::Unfit(CounterError::Evicts {
+                    place,
+                    policy,
+                }));
             }
         }
         // A replica, a full memory, a full disk and a shard that is gone all refuse a write.
         let answers = link.send(self.probes(&link)).await;
         match first_failure(&answers, |_| false) {
-            Some(error) => Err(Trouble::Redis(error.clone())),
+            Some(error) => Err(ConnectTrouble::Redis(error.clone())),
             None => Ok(Connected {
                 link,
                 place,

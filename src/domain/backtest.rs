@@ -69,12 +69,12 @@ pub struct BacktestDay {
     /// Its local date.
     pub local_date: NaiveDate,
     /// The ledger's grants, and those of them that the draft would have denied.
-    pub tally: Tally,
+    pub tally: BacktestTally,
 }
 
 /// Grants, and those of them that would have been denied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct BacktestTally {
     /// How many grants the ledger holds.
     pub grants: u64,
     /// Their units.
@@ -102,7 +102,7 @@ pub struct BacktestReport {
     /// Each local day of the range.
     pub days: Vec<BacktestDay>,
     /// All days together.
-    pub total: Tally,
+    pub total: BacktestTally,
     /// How many accounts would have been denied something.
     pub denied_accounts: u64,
     /// Those that would have been denied first, in that order, [`FIRST_MOST`] at most.
@@ -139,7 +139,7 @@ struct Replaying {
     used: HashMap<AccountId, u64>,
 }
 
-impl Tally {
+impl BacktestTally {
     fn add(&mut self, units: Units, is_denied: bool) {
         self.grants += 1;
         self.units = self.units.saturating_add(units.get());
@@ -180,7 +180,7 @@ impl Backtest {
         let days = days.map(|window| BacktestDay {
             window,
             local_date: calendar.local_date(Per::Day, window),
-            tally: Tally::default(),
+            tally: BacktestTally::default(),
         });
         let days = days.collect();
         let starts = rule.limits.iter();
@@ -304,7 +304,7 @@ impl Backtest {
 
     /// What came out.
     pub fn report(self) -> BacktestReport {
-        let mut total = Tally::default();
+        let mut total = BacktestTally::default();
         for BacktestDay { tally, .. } in &self.days {
             total.grants += tally.grants;
             total.units = total.units.saturating_add(tally.units);
@@ -417,7 +417,7 @@ mod tests {
         backtest.meet(&grant(1, day, 2, 2));
         backtest.meet(&grant(1, day, 1, 3));
         let report = backtest.report();
-        let tally = Tally {
+        let tally = BacktestTally {
             grants: 2,
             units: 3,
             denied_grants: 1,
@@ -545,7 +545,7 @@ mod tests {
             let (begin, end) = backtest.span();
             let mut met: Vec<Replayed> = Vec::new();
             let mut refused: Vec<EntryId> = Vec::new();
-            let mut by_day: HashMap<NaiveDate, Tally> = HashMap::new();
+            let mut by_day: HashMap<NaiveDate, BacktestTally> = HashMap::new();
             let mut denied: Vec<DeniedAccount> = Vec::new();
             let entries = history(steps, begin.at());
             for entry in entries.iter().take_while(|entry| entry.id < end) {

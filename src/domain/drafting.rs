@@ -44,8 +44,8 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What a writer needs to know. Its draft takes so many lapses that it stays within a
-    /// statement's time. One random number does for all of them.
+    /// What a writer knows at first. Its draft takes a bounded number of lapses, so that it stays
+    /// within a statement's time. They share one random number.
     pub fn to_append(nonce: u64) -> Self {
         Self {
             lapses_most: LAPSES_MOST,

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::claim::{
-    Appender, Asker, KeysInProgress, Pending, SettleQueue, append_all, ask_all, end_all_denied,
+    Appender, Asker, InFlight, KeysInProgress, SettleQueue, append_all, ask_all, end_all_denied,
     settle_all,
 };
 use super::counted::{Counting, Drainer, count_all};
@@ -66,7 +66,7 @@ impl Engine {
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
         let memory = Arc::new(Memory::default());
-        let parts = Parts {
+        let parts = WorkerParts {
             ledger: &ledger,
             counters: counters.as_ref(),
             clock: &clock,
@@ -129,7 +129,7 @@ async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters
 }
 
 /// What the workers are made of.
-struct Parts<'a> {
+struct WorkerParts<'a> {
     ledger: &'a Ledger,
     counters: Option<&'a Counters>,
     clock: &'a Clock,
@@ -141,7 +141,7 @@ struct Parts<'a> {
     clocks_differ: TimeDelta,
 }
 
-impl Parts<'_> {
+impl WorkerParts<'_> {
     fn start_reconciling(
         &self,
         every: Option<Duration>,
@@ -238,9 +238,9 @@ impl Parts<'_> {
 
     fn start_appending(
         &self,
-        to_append: mpsc::Receiver<Pending>,
+        to_append: mpsc::Receiver<InFlight>,
         settle: &SettleQueue,
-        count: mpsc::WeakSender<Pending>,
+        count: mpsc::WeakSender<InFlight>,
     ) {
         let appender = Appender {
             ledger: self.ledger.clone(),

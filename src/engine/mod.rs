@@ -41,7 +41,7 @@ pub use instance::{
 };
 pub use reconcile::ReconcileFailure;
 
-use claim::{KeysInProgress, Pending, SettleQueue};
+use claim::{InFlight, KeysInProgress, SettleQueue};
 use counted::Counting;
 use instance::{Access, Memory, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
@@ -142,11 +142,11 @@ pub enum Share {
 /// Where claims wait.
 struct Queues {
     /// For the counters' word; without counters, as `append`.
-    ask: mpsc::Sender<Pending>,
+    ask: mpsc::Sender<InFlight>,
     /// For Redis to decide.
-    count: mpsc::Sender<Pending>,
+    count: mpsc::Sender<InFlight>,
     /// For the ledger.
-    append: mpsc::Sender<Pending>,
+    append: mpsc::Sender<InFlight>,
     /// What goes into the counters afterwards.
     settle: SettleQueue,
 }

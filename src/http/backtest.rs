@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::extract::{Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::PolicyBody;
-use crate::domain::backtest::{BacktestDay, DayRange, DeniedAccount, Tally};
+use crate::domain::backtest::{BacktestDay, BacktestTally, DayRange, DeniedAccount};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::{PolicyName, Rule};
 use crate::engine::Backtested;
@@ -129,7 +129,7 @@ impl BacktestBody {
 
 impl From<BacktestDay> for BacktestDayAnswer {
     fn from(day: BacktestDay) -> Self {
-        let Tally {
+        let BacktestTally {
             grants,
             units,
             denied_grants,
@@ -153,7 +153,7 @@ impl BacktestAnswer {
             report,
             mut subjects,
         } = tried;
-        let Tally {
+        let BacktestTally {
             grants,
             units,
             denied_grants,

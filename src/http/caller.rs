@@ -61,7 +61,7 @@ impl Wanted for Anyone {
 }
 
 /// How a route keeps a confined key to its policies.
-pub trait Place {
+pub trait Confinement {
     /// # Errors
     /// [`Forbidden`] for a confined key that may not.
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden>;
@@ -78,7 +78,7 @@ pub struct InQuery;
 /// policies it is about.
 pub struct ByHandler;
 
-impl Place for InPath {
+impl Confinement for InPath {
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
         match request.match_info().get("policy") {
             None if principal.policies.is_some() => Err(Forbidden::AllPolicies),
@@ -88,7 +88,7 @@ impl Place for InPath {
     }
 }
 
-impl Place for InQuery {
+impl Confinement for InQuery {
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
         if principal.policies.is_none() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Place for InQuery {
     }
 }
 
-impl Place for ByHandler {
+impl Confinement for ByHandler {
     fn check(_: &Principal, _: &HttpRequest) -> Result<(), Forbidden> {
         Ok(())
     }
@@ -177,7 +177,7 @@ impl<W, P> Caller<W, P> {
     }
 }
 
-impl<W: Wanted, P: Place> FromRequest for Caller<W, P> {
+impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
     type Error = ApiError;
     type Future = Ready<Result<Self, ApiError>>;
 
@@ -189,7 +189,7 @@ impl<W: Wanted, P: Place> FromRequest for Caller<W, P> {
     }
 }
 
-fn authorise<W: Wanted, P: Place>(request: &HttpRequest) -> Result<Principal, ApiError> {
+fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Principal, ApiError> {
     let principal = authenticate(request)?;
     if !W::ROLES.contains(&principal.role) {
         let (role, wanted) = (principal.role, W::ROLES);

@@ -6,7 +6,7 @@ use utoipa::openapi::{OpenApi, RefOr, link::Link};
 
 /// An operation, its answer's status, the operation that it leads to, and where each of that
 /// one's parameters comes from (OpenAPI 3.1, "Runtime Expressions").
-type Row = (
+type LinkRow = (
     &'static str,
     &'static str,
     &'static str,
@@ -25,7 +25,7 @@ const ACCOUNT: &[(&str, &str)] = &[
     ("subject", "$response.body#/grant/subject"),
 ];
 
-const LINKS: &[Row] = &[
+const LINKS: &[LinkRow] = &[
     ("put_policy", "201", "get_policy", POLICY),
     ("put_policy", "201", "archive_policy", POLICY),
     ("put_policy", "201", "list_policy_versions", POLICY),

@@ -97,7 +97,7 @@ impl Look {
 
 /// What a [`Look`] found, all of it committed. An account without entries has no line.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct LedgerView {
     /// The last lines. They were read before the entries: an entry that one of them counts
     /// is among the entries.
     pub lines: HashMap<AccountId, Line>,
@@ -273,7 +273,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
-    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+    pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         store!(self, store => store.look(look).await)
     }
 

@@ -326,6 +326,42 @@ fn names_say_what_is_inside() {
     }
 }
 
+/// The type that a line of code begins to define.
+fn defined(line: &str) -> Option<&str> {
+    let words: Vec<&str> = line
+        .split(|character: char| !character.is_alphanumeric() && character != '_')
+        .filter(|word| !matches!(*word, "" | "pub" | "crate" | "super" | "in" | "engine"))
+        .collect();
+    match words[..] {
+        ["struct" | "enum" | "trait" | "union", name, ..] => Some(name),
+        // One in a block belongs to a trait.
+        ["type", name, ..] if !line.starts_with(' ') => Some(name),
+        _ => None,
+    }
+}
+
+/// The stores are twins: each has names of its own.
+#[test]
+fn a_types_name_is_used_once() {
+    let mut owners: BTreeMap<(Option<PathBuf>, String), PathBuf> = BTreeMap::new();
+    for (file, text) in sources() {
+        let is_twin = |store: &&str| file.starts_with(store);
+        let twin = ["ledger/postgres", "ledger/sqlite"]
+            .into_iter()
+            .find(is_twin);
+        let text = code(&text);
+        let text = text
+            .split("#[cfg(test)]\nmod tests")
+            .next()
+            .unwrap_or_default();
+        for name in text.lines().filter_map(defined) {
+            let owner = owners.insert((twin.map(PathBuf::from), name.to_owned()), file.clone());
+            assert_eq!(owner, None, "{name}: also in {}", file.display());
+        }
+    }
+    assert!(owners.len() > 300, "{}", owners.len());
+}
+
 #[test]
 fn files_are_short_enough_to_read() {
     for (file, text) in sources() {

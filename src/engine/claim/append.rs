@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, Receiver, UnboundedSender, WeakSender};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::group::{Basis, Group};
-use super::pending::{Pending, Undecided, send};
+use super::in_flight::{InFlight, Undecided, send};
 use super::settle::SettleQueue;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -49,7 +49,7 @@ pub struct Appender {
     /// Whether the ledger answers.
     pub watch: Arc<Watch>,
     /// Where claims go that Redis decides while the ledger cannot.
-    pub count: WeakSender<Pending>,
+    pub count: WeakSender<InFlight>,
     /// What is measured.
     pub metrics: Metrics,
 }
@@ -89,7 +89,7 @@ impl Drop for Lane {
 /// Takes claims off the queue and appends them, in at most `lanes` batches at once. What comes
 /// while a batch is under way goes together in the next one, as long as that ends soon: few wide
 /// transactions cost the ledger far less than many narrow ones.
-pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<Pending>, lanes: usize) {
+pub async fn append_all(appender: Arc<Appender>, mut queue: Receiver<InFlight>, lanes: usize) {
     let (done, mut ended) = mpsc::unbounded_channel();
     let mut waiting = Waiting::default();
     let mut under_way = 0;
@@ -583,7 +583,7 @@ pub async fn turn_at(ledger: &Ledger, accounts: &[AccountId]) -> Option<Turn> {
 }
 
 /// The grant that a claim's answer depends on, if it is a correction.
-fn corrected(claim: &Pending) -> Option<EntryId> {
+fn corrected(claim: &InFlight) -> Option<EntryId> {
     match &claim.work.task {
         Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
         Task::Claim(_) | Task::Adjust(..) => None,

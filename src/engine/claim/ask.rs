@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::denied::Denied;
-use super::pending::{Asked, Pending, send};
+use super::in_flight::{CounterView, InFlight, send};
 use crate::clock::Clock;
 use crate::counter::{Ask, Counter, Counters, Unavailable};
 use crate::domain::account::{Refusal, Verdict};
@@ -32,11 +32,11 @@ pub struct Asker {
     /// Where claims go that the counters deny.
     pub deny: Sender<Denied>,
     /// Where claims go that the counters do not deny.
-    pub append: Sender<Pending>,
+    pub append: Sender<InFlight>,
     /// Where claims go that Redis decides.
-    pub count: Sender<Pending>,
+    pub count: Sender<InFlight>,
     /// This queue again.
-    pub again: WeakSender<Pending>,
+    pub again: WeakSender<InFlight>,
     /// Who brings into the ledger what waits.
     pub drain: DrainSignal,
     /// What is measured.
@@ -44,7 +44,7 @@ pub struct Asker {
 }
 
 /// Takes claims off the queue, ends those that a counter denies, and sends the others on.
-pub async fn ask_all(asker: Arc<Asker>, queue: Receiver<Pending>) {
+pub async fn ask_all(asker: Arc<Asker>, queue: Receiver<InFlight>) {
     in_batches(queue, LANES, BATCH_MOST, move |claims| {
         let asker = asker.clone();
         async move { asker.ask(claims).await }
@@ -53,7 +53,7 @@ pub async fn ask_all(asker: Arc<Asker>, queue: Receiver<Pending>) {
 }
 
 impl Asker {
-    async fn ask(&self, claims: Vec<Pending>) {
+    async fn ask(&self, claims: Vec<InFlight>) {
         let asks: Vec<Ask> = claims
             .iter()
             .map(|claim| Ask {
@@ -81,21 +81,21 @@ impl Asker {
     }
 
     /// Sends a claim on: to be denied, or to the ledger.
-    fn judge(&self, mut claim: Pending, counter: Option<Counter>) {
+    fn judge(&self, mut claim: InFlight, counter: Option<Counter>) {
         let Some(counter) = counter else {
-            claim.asked = Asked {
+            claim.asked = CounterView {
                 has_no_counter: true,
                 wants_keys: claim.work.key.is_some(),
-                ..Asked::default()
+                ..CounterView::default()
             };
             return self.send_on(claim);
         };
         let (now, as_of) = (self.clock.now(), self.policies.as_of());
         let verdict = self.policies.decide_on(&counter.line, &mut claim.work, now);
-        claim.asked = Asked {
+        claim.asked = CounterView {
             seen: Some(counter.line.number),
             wants_keys: claim.work.key.is_some() && !counter.holds_all_keys,
-            ..Asked::default()
+            ..CounterView::default()
         };
         // The ledger has the last word on everything but a denial.
         let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
@@ -118,7 +118,7 @@ impl Asker {
 
     /// Grants of the account that Redis decided are on their way into the ledger: the claim
     /// comes after them. If that takes too long, Redis decides this one too, if it can.
-    fn wait_for_ledger(&self, claim: Pending) {
+    fn wait_for_ledger(&self, claim: InFlight) {
         let now = Instant::now();
         if claim.may_be_counted && (claim.count_from..claim.deadline).contains(&now) {
             return send(&self.count, claim);
@@ -126,13 +126,13 @@ impl Asker {
         claim.wait_for_drain(&self.drain, self.again.clone());
     }
 
-    fn send_on(&self, claim: Pending) {
+    fn send_on(&self, claim: InFlight) {
         send(&self.append, claim);
     }
 
     /// Whether a counter may deny. A claim with a key that it knows, or might have to know, is
     /// more likely a retry: then the ledger is asked at once.
-    fn may_deny(&self, claim: &Pending, counter: &Counter, now: DateTime<Utc>) -> bool {
+    fn may_deny(&self, claim: &InFlight, counter: &Counter, now: DateTime<Utc>) -> bool {
         let confirmed = (now - counter.confirmed_at).abs() <= CONFIRMED;
         let is_hardly_a_retry = claim.work.key.is_none()
             || counter.holds_all_keys

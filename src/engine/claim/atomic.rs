@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::append::{LOSSES_BEFORE_TURN, turn_at};
 use super::begin::{ClaimFailure, outcome_of};
-use super::pending::{Outcome, Undecided};
+use super::in_flight::{Outcome, Undecided};
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
 use crate::domain::drafting::{Decided, Drafted, Known, draft};
@@ -19,7 +19,7 @@ use crate::domain::work::Work;
 use crate::engine::Engine;
 use crate::engine::instance::is_fresh;
 use crate::faults::reach;
-use crate::ledger::{Draft, LedgerError, Look, Seen, Turn};
+use crate::ledger::{Draft, LedgerError, LedgerView, Look, Turn};
 
 /// How long it waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -41,14 +41,14 @@ struct Batch {
 
 /// What is to become of a batch.
 struct Decision {
-    members: Vec<Made>,
+    members: Vec<MemberOutcome>,
     drafts: Vec<Draft>,
     /// Every change of a policy that was made before this instant was known to it.
     as_of: Instant,
 }
 
 /// What is to become of a claim.
-enum Made {
+enum MemberOutcome {
     /// This entry of this draft.
     Entry(usize, usize),
     /// What does not depend on the batch.
@@ -252,22 +252,25 @@ impl Batch {
 
     /// Decides every claim on what the ledger says, those of an account one after the other.
     /// `None` where an account's lapses had to go first.
-    async fn decide(&self, seen: &Seen) -> Result<Option<Decision>, LedgerError> {
+    async fn decide(&self, seen: &LedgerView) -> Result<Option<Decision>, LedgerError> {
         let as_of = self.engine.policies.as_of();
-        let mut members: BTreeMap<usize, Made> = BTreeMap::new();
+        let mut members: BTreeMap<usize, MemberOutcome> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, claim) in self.claims.iter().enumerate() {
             let work = match claim {
                 Ok(work) => work,
                 Err(failure) => {
-                    members.insert(index, Made::Ended(Err(failure.clone())));
+                    members.insert(index, MemberOutcome::Ended(Err(failure.clone())));
                     continue;
                 }
             };
             let mut entries = seen.entries.iter();
             match entries.find(|entry| work.key.is_some() && entry.key == work.key) {
                 Some(entry) => {
-                    members.insert(index, Made::Ended(Ok(Outcome::of_key(work, entry.clone()))));
+                    members.insert(
+                        index,
+                        MemberOutcome::Ended(Ok(Outcome::of_key(work, entry.clone()))),
+                    );
                 }
                 None => accounts
                     .entry(work.account)
@@ -286,11 +289,11 @@ impl Batch {
             for ((index, _), decided) in claims.iter().zip(decided) {
                 let made = match decided {
                     Decided::Entry(entry) | Decided::Repeated(entry) => {
-                        Made::Entry(drafts.len(), entry)
+                        MemberOutcome::Entry(drafts.len(), entry)
                     }
-                    Decided::Stands(entry) => Made::Ended(Ok(Outcome::Repeated(*entry))),
+                    Decided::Stands(entry) => MemberOutcome::Ended(Ok(Outcome::Repeated(*entry))),
                     Decided::Refused(refusal) => {
-                        Made::Ended(Ok(Outcome::Refused(policy.clone(), refusal)))
+                        MemberOutcome::Ended(Ok(Outcome::Refused(policy.clone(), refusal)))
                     }
                 };
                 members.insert(*index, made);
@@ -355,11 +358,11 @@ impl Batch {
             members, drafts, ..
         } = decision;
         let member = |made| match made {
-            Made::Entry(draft, entry) => {
+            MemberOutcome::Entry(draft, entry) => {
                 let entry: Entry = drafts[draft].entries[entry].clone();
                 Some(Ok(Outcome::Entered(entry)))
             }
-            Made::Ended(result) => Some(result),
+            MemberOutcome::Ended(result) => Some(result),
         };
         Attempt::Ended(members.into_iter().map(member).collect())
     }
@@ -372,30 +375,31 @@ impl Decision {
 
     /// Whether something stands in the way.
     fn is_refused(&self) -> bool {
-        let is_refused = |made: &Made| match made {
-            Made::Entry(..) | Made::Ended(Ok(Outcome::Entered(_) | Outcome::Repeated(_))) => false,
-            Made::Ended(Ok(Outcome::KeyReused | Outcome::Refused(..)) | Err(_)) => true,
+        let is_refused = |made: &MemberOutcome| match made {
+            MemberOutcome::Entry(..)
+            | MemberOutcome::Ended(Ok(Outcome::Entered(_) | Outcome::Repeated(_))) => false,
+            MemberOutcome::Ended(Ok(Outcome::KeyReused | Outcome::Refused(..)) | Err(_)) => true,
         };
         self.members.iter().any(is_refused)
     }
 
     fn refuse(self) -> Vec<Member> {
         let member = |made| match made {
-            Made::Entry(..) => None,
-            Made::Ended(result) => Some(result),
+            MemberOutcome::Entry(..) => None,
+            MemberOutcome::Ended(result) => Some(result),
         };
         self.members.into_iter().map(member).collect()
     }
 
     /// Whether its transaction was committed.
-    fn stands(&self, seen: &Seen) -> bool {
+    fn stands(&self, seen: &LedgerView) -> bool {
         let stands = |entry: &Entry| seen.entries.iter().any(|seen| seen.id == entry.id);
         self.entries().any(stands)
     }
 
     /// Whether its transaction may yet be committed: every account still has the last line that
     /// was assumed, and no key is taken.
-    fn may_stand(&self, seen: &Seen) -> bool {
+    fn may_stand(&self, seen: &LedgerView) -> bool {
         let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
         let is_free = |entry: &Entry| {
             entry.key.is_none() || seen.entries.iter().all(|seen| seen.key != entry.key)

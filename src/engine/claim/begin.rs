@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Outcome, Undecided};
+use super::in_flight::{Outcome, Undecided};
 use super::submit::Admission;
 use crate::domain::account::{Refusal, Verdict, refuse};
 use crate::domain::claim::Claim;

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::Instant;
 
 use super::batch::in_batches;
-use super::pending::{Outcome, Pending, send};
+use super::in_flight::{InFlight, Outcome, send};
 use crate::domain::account::Refusal;
 use crate::engine::instance::is_fresh;
 use crate::ledger::{Ledger, Look};
@@ -15,7 +15,7 @@ const BATCH_MOST: usize = 256;
 /// A claim that its counter denies.
 pub struct Denied {
     /// It.
-    pub claim: Pending,
+    pub claim: InFlight,
     /// How.
     pub refusal: Refusal,
     /// Every change of a policy that was made before this instant was known to it.
@@ -30,7 +30,7 @@ impl Denied {
     }
 }
 
-impl From<Denied> for Pending {
+impl From<Denied> for InFlight {
     fn from(denied: Denied) -> Self {
         denied.claim
     }
@@ -38,7 +38,7 @@ impl From<Denied> for Pending {
 
 /// Takes denied claims off their queue and ends them; sends those on about which the ledger did
 /// not answer. A queue of their own makes wide batches of them, and holds no other claim up.
-pub async fn end_all_denied(ledger: Ledger, append: Sender<Pending>, queue: Receiver<Denied>) {
+pub async fn end_all_denied(ledger: Ledger, append: Sender<InFlight>, queue: Receiver<Denied>) {
     in_batches(queue, LANES, BATCH_MOST, move |denied| {
         let (ledger, append) = (ledger.clone(), append.clone());
         async move {
@@ -53,7 +53,7 @@ pub async fn end_all_denied(ledger: Ledger, append: Sender<Pending>, queue: Rece
 /// with it, which no counter can tell: after its line there may have been room again. Returns
 /// the claims about which the ledger did not answer, or so late that their terms are not fresh any
 /// more.
-pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
+pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<InFlight> {
     let (keyed, others): (Vec<_>, Vec<_>) = denied
         .into_iter()
         .partition(|denied| denied.claim.work.key.is_some());
@@ -67,7 +67,7 @@ pub async fn end_denied(ledger: &Ledger, denied: Vec<Denied>) -> Vec<Pending> {
         ..Look::default()
     };
     let Ok(seen) = ledger.look(&look).await else {
-        return keyed.into_iter().map(Pending::from).collect();
+        return keyed.into_iter().map(InFlight::from).collect();
     };
     let mut unsure = Vec::new();
     for denied in keyed {

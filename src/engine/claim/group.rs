@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::pending::{Answer, Outcome, Pending, Undecided};
+use super::in_flight::{AnsweredClaim, InFlight, Outcome, Undecided};
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{Decided, Known, draft};
 use crate::domain::grant::Line;
@@ -13,22 +13,22 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
 use crate::domain::work::Task;
 use crate::engine::instance::{Epoch, KnownLine, is_fresh};
-use crate::ledger::{Draft, Seen};
+use crate::ledger::{Draft, LedgerView};
 
 /// Claims of one account, under one version of its policy.
 pub struct Group {
     /// The account.
     pub account: AccountId,
     /// Those not decided yet.
-    pub claims: Vec<Pending>,
+    pub claims: Vec<InFlight>,
     /// Those decided, on their way into the ledger.
-    pub plan: Option<Plan>,
+    pub plan: Option<GroupOutcome>,
     /// How often in a row another writer was there first.
     pub losses: u32,
 }
 
 /// What is to become of a group's claims once its draft stands in the ledger.
-pub struct Plan {
+pub struct GroupOutcome {
     /// What it rests on.
     pub basis: Basis,
     /// The entries to append; `None` when there are none.
@@ -37,7 +37,7 @@ pub struct Plan {
     pub entered: Vec<Entered>,
     /// The others, with their answers, which hold because of the line before or of those
     /// entries.
-    pub others: Vec<(Pending, Outcome)>,
+    pub others: Vec<(InFlight, Outcome)>,
     /// Whether the draft was sent and its outcome is not known. It is sent again as it is while
     /// its terms are fresh. After that its claims are decided again, and keep the ids by which
     /// it is found.
@@ -58,7 +58,7 @@ pub struct Basis {
 /// A claim or correction that an entry of a draft answers.
 pub struct Entered {
     /// It.
-    pub claim: Pending,
+    pub claim: InFlight,
     /// The entry's place in the draft.
     pub entry: usize,
     /// Whether the entry is another's, who did the same before.
@@ -67,7 +67,7 @@ pub struct Entered {
 
 impl Group {
     /// A group of one claim.
-    pub fn new(claim: Pending) -> Self {
+    pub fn new(claim: InFlight) -> Self {
         Self {
             account: claim.work.account,
             claims: vec![claim],
@@ -78,7 +78,7 @@ impl Group {
 
     /// The account's last line, if it is known and none of the claims needs the ledger's own word.
     pub fn known_line(&self) -> Option<&KnownLine> {
-        let was_sent = |claim: &Pending| !claim.sent.is_empty();
+        let was_sent = |claim: &InFlight| !claim.sent.is_empty();
         if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
             return None;
         }
@@ -105,8 +105,8 @@ impl Group {
     }
 
     /// Those not decided yet, and those of its plan.
-    pub fn every_claim(&self) -> impl Iterator<Item = &Pending> {
-        let planned = self.plan.iter().flat_map(Plan::claims);
+    pub fn every_claim(&self) -> impl Iterator<Item = &InFlight> {
+        let planned = self.plan.iter().flat_map(GroupOutcome::claims);
         self.claims.iter().chain(planned)
     }
 
@@ -125,7 +125,7 @@ impl Group {
         let drafted = draft(self.account, policy, basis.after.clone(), works, known, now)?;
         // Where lapses go first, the claims wait for the next draft.
         let decided = drafted.decided.unwrap_or_default();
-        let mut plan = Plan {
+        let mut plan = GroupOutcome {
             basis,
             draft: None,
             entered: Vec::new(),
@@ -167,8 +167,8 @@ impl Group {
     }
 
     /// Ends the claims that stand in the ledger already, and those whose keys do.
-    pub fn answer_repeated(&mut self, seen: &Seen) {
-        let own = |claim: &Pending| {
+    pub fn answer_repeated(&mut self, seen: &LedgerView) {
+        let own = |claim: &InFlight| {
             let mut entries = seen.entries.iter();
             entries.find(|entry| claim.sent.contains(&entry.id))
         };
@@ -178,7 +178,7 @@ impl Group {
                 claim.end(Ok(Outcome::Entered(entry)));
             }
         }
-        let of_key = |claim: &Pending| {
+        let of_key = |claim: &InFlight| {
             let key = claim.work.key?;
             seen.entries.iter().find(|entry| entry.key == Some(key))
         };
@@ -209,7 +209,7 @@ impl Group {
     /// Takes the plan back if it may not be sent or answered any more: its terms are not fresh, or
     /// its line was forgotten. Returns whether it did.
     pub fn take_back(&mut self, now: Instant, epoch: Epoch) -> bool {
-        let may_be_sent = |plan: &Plan| plan.holds(now) && plan.basis.epoch == epoch;
+        let may_be_sent = |plan: &GroupOutcome| plan.holds(now) && plan.basis.epoch == epoch;
         let is_late = self.plan.as_ref().is_some_and(|plan| !may_be_sent(plan));
         if is_late {
             self.dissolve();
@@ -218,8 +218,8 @@ impl Group {
     }
 
     /// Takes the claims that Redis is to decide, if it is to decide this group's.
-    pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<Pending> {
-        let is_for_redis = |claim: &Pending| claim.is_for_redis(ledger_is_silent);
+    pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<InFlight> {
+        let is_for_redis = |claim: &InFlight| claim.is_for_redis(ledger_is_silent);
         if !self.every_claim().all(is_for_redis) {
             return Vec::new();
         }
@@ -257,7 +257,7 @@ impl Group {
     }
 }
 
-impl Plan {
+impl GroupOutcome {
     /// Whether it may be sent, or answered: its terms are fresh, and somebody waits for each of
     /// its claims.
     pub fn holds(&self, now: Instant) -> bool {
@@ -265,7 +265,7 @@ impl Plan {
     }
 
     /// Every claim that it decides.
-    pub fn claims(&self) -> impl Iterator<Item = &Pending> {
+    pub fn claims(&self) -> impl Iterator<Item = &InFlight> {
         let others = self.others.iter().map(|(claim, _)| claim);
         self.entered
             .iter()
@@ -298,7 +298,7 @@ impl Plan {
     /// claim could not be denied anyway. Where Redis may come to decide alone, every account has
     /// one.
     pub fn needs_no_counter(&self) -> bool {
-        let is_plain = |claim: &Pending| {
+        let is_plain = |claim: &InFlight| {
             matches!(claim.work.task, Task::Claim(_))
                 && claim.asked.has_no_counter
                 && !claim.work.policy.rule.may_be_counted()
@@ -311,7 +311,7 @@ impl Plan {
 
     /// Everybody's answer: the draft, if there is one, stands in the ledger, and no other one
     /// after the same line can.
-    pub fn answers(self) -> impl Iterator<Item = Answer> {
+    pub fn answers(self) -> impl Iterator<Item = AnsweredClaim> {
         let is_certain = self.draft.is_some();
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
         let entered = self.entered.into_iter().map(move |entered| {
@@ -350,7 +350,7 @@ mod tests {
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
     use crate::domain::work::{Task, Work};
-    use crate::engine::claim::pending::Asked;
+    use crate::engine::claim::in_flight::CounterView;
     use crate::engine::instance::Places;
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
@@ -360,10 +360,10 @@ mod tests {
     }
 
     /// A claim without a key: only the ids of its entries tell whether it stands.
-    fn claim() -> (Pending, Answered) {
+    fn claim() -> (InFlight, Answered) {
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now();
-        let claim = Pending {
+        let claim = InFlight {
             work: Work {
                 task: Task::Claim(None),
                 policy: benefit(),
@@ -381,7 +381,7 @@ mod tests {
             may_wait: false,
             sent: Vec::new(),
             counted: None,
-            asked: Asked::default(),
+            asked: CounterView::default(),
             answer,
             turn: None,
             _place: Places::new(1).try_take(&"shop".into()).unwrap(),
@@ -419,9 +419,9 @@ mod tests {
                 entry
             });
             assert_ne!(entries[0].id, entries[1].id);
-            group.answer_repeated(&Seen {
+            group.answer_repeated(&LedgerView {
                 entries: vec![entries[standing].clone()],
-                ..Seen::default()
+                ..LedgerView::default()
             });
             assert!(group.claims.is_empty());
             match answered.try_recv().unwrap().unwrap() {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::begin::ClaimFailure;
-use super::pending::{Outcome, Undecided};
+use super::in_flight::{Outcome, Undecided};
 use super::submit::Admission;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Refusal, Verdict, instant_after, refuse};

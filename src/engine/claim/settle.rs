@@ -7,8 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
-use super::group::Plan;
-use super::pending::Answer;
+use super::group::GroupOutcome;
+use super::in_flight::AnsweredClaim;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
@@ -32,7 +32,7 @@ pub struct Job {
     wants_keys: bool,
     now: DateTime<Utc>,
     /// The corrections that it settles.
-    answers: Vec<Answer>,
+    answers: Vec<AnsweredClaim>,
 }
 
 /// Where settlements wait; without counters, nowhere.
@@ -54,7 +54,7 @@ impl SettleQueue {
     /// Answers everybody of a plan that stands, and queues what it makes of its account's
     /// counter. A correction is answered after that was tried, so that what it gives back can be
     /// claimed at once.
-    pub fn answer(&self, plan: Plan, account: AccountId, now: DateTime<Utc>) {
+    pub fn answer(&self, plan: GroupOutcome, account: AccountId, now: DateTime<Utc>) {
         let job = self.job(&plan, account, now);
         let (corrections, claims): (Vec<_>, Vec<_>) = plan
             .answers()
@@ -91,7 +91,7 @@ impl SettleQueue {
     }
 
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
-    fn job(&self, plan: &Plan, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
+    fn job(&self, plan: &GroupOutcome, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
         let line = plan.last_line().filter(|_| self.0.is_some())?;
         let is_denied = plan.others.iter().any(|(_, outcome)| outcome.is_denied());
         if plan.draft.is_none() && !is_denied || plan.needs_no_counter() {
@@ -153,7 +153,7 @@ impl SettleQueue {
     }
 }
 
-fn end_all(answers: Vec<Answer>) {
+fn end_all(answers: Vec<AnsweredClaim>) {
     for (claim, answer) in answers {
         claim.end(answer);
     }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::begin::{ClaimFailure, outcome_of};
-use super::pending::{Asked, Outcome, Pending, Undecided, send};
+use super::in_flight::{CounterView, InFlight, Outcome, Undecided, send};
 use crate::domain::work::Work;
 use crate::engine::Engine;
 use crate::engine::instance::{KnownLine, Place};
@@ -68,7 +68,7 @@ impl Engine {
         work: Work,
         may_be_counted: bool,
         known: Option<KnownLine>,
-        first: &Sender<Pending>,
+        first: &Sender<InFlight>,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
@@ -84,7 +84,7 @@ impl Engine {
         };
         let (answer, answered) = oneshot::channel();
         let may_wait = self.counting.is_some() && work.policy.rule.may_be_counted();
-        let pending = Pending {
+        let pending = InFlight {
             work,
             deadline,
             count_from: deadline - self.claim_deadline / 2,
@@ -92,10 +92,10 @@ impl Engine {
             may_wait,
             sent: Vec::new(),
             counted: None,
-            asked: Asked {
+            asked: CounterView {
                 has_no_counter: known.as_ref().is_some_and(|known| !known.may_have_counter),
                 known,
-                ..Asked::default()
+                ..CounterView::default()
             },
             answer,
             turn,

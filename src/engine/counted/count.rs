@@ -17,12 +17,12 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy};
 use crate::domain::totals::{are_over, with_used};
 use crate::engine::claim::{
-    CONFIRMED, Denied, Outcome, Pending, SettleQueue, Undecided, end_denied, in_batches, last_line,
-    send, totals,
+    CONFIRMED, Denied, InFlight, Outcome, SettleQueue, Undecided, end_denied, in_batches,
+    last_line, send, totals,
 };
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch, is_fresh};
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError, Look, Seen};
+use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
@@ -44,9 +44,9 @@ pub struct Counting {
     /// Whether the ledger answers.
     pub watch: Arc<Watch>,
     /// This queue again.
-    pub again: WeakSender<Pending>,
+    pub again: WeakSender<InFlight>,
     /// Where a claim goes that Redis cannot decide.
-    pub append: WeakSender<Pending>,
+    pub append: WeakSender<InFlight>,
     /// Where last lines go that the ledger told.
     pub settle: SettleQueue,
     /// Who is told that grants wait.
@@ -58,7 +58,7 @@ pub struct Counting {
 }
 
 /// Takes claims off the queue, and lets Redis decide them.
-pub async fn count_all(counting: Arc<Counting>, queue: Receiver<Pending>) {
+pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
     in_batches(queue, LANES, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move { counting.decide(claims).await }
@@ -67,7 +67,7 @@ pub async fn count_all(counting: Arc<Counting>, queue: Receiver<Pending>) {
 }
 
 /// What the ledger told of a claim's account.
-enum Told {
+enum LedgerAnswer {
     /// The claim's key stands there already.
     Repeated(Entry),
     /// The totals as of the account's last line.
@@ -75,7 +75,7 @@ enum Told {
 }
 
 impl Counting {
-    async fn decide(&self, mut claims: Vec<Pending>) {
+    async fn decide(&self, mut claims: Vec<InFlight>) {
         let (now, as_of) = (self.clock.now(), self.policies.as_of());
         let word = self.first_word();
         // By what holds now, also for a claim that waited.
@@ -86,7 +86,7 @@ impl Counting {
         }
         // Only the ledger can tell whether what must be refused was granted before.
         let refused =
-            |claim: &mut Pending| refuse(&claim.work.policy, claim.work.units, now).is_some();
+            |claim: &mut InFlight| refuse(&claim.work.policy, claim.work.units, now).is_some();
         claims
             .extract_if(.., refused)
             .for_each(|claim| self.give_up(claim));
@@ -138,7 +138,7 @@ impl Counting {
 
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
     /// several times where grants come into the ledger meanwhile.
-    async fn decide_with_ledger(&self, mut claims: Vec<Pending>) {
+    async fn decide_with_ledger(&self, mut claims: Vec<InFlight>) {
         for _ in 0..ASKS_MOST {
             if claims.is_empty() {
                 return;
@@ -153,19 +153,19 @@ impl Counting {
     }
 
     /// Returns the claims whose accounts went on meanwhile.
-    async fn decide_on_its_word(&self, mut claims: Vec<Pending>) -> Vec<Pending> {
+    async fn decide_on_its_word(&self, mut claims: Vec<InFlight>) -> Vec<InFlight> {
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
         let told = self.ask_ledger(&mut claims, now).await;
         for (mut claim, told) in claims.into_iter().zip(told) {
             let count = match told {
-                Ok(Told::Repeated(entry)) => {
+                Ok(LedgerAnswer::Repeated(entry)) => {
                     let outcome = Outcome::of_key(&claim.work, entry);
                     claim.end(Ok(outcome));
                     continue;
                 }
-                Ok(Told::Totals(word, totals)) => count_of(&mut claim, totals, word, now),
+                Ok(LedgerAnswer::Totals(word, totals)) => count_of(&mut claim, totals, word, now),
                 Err(_) => {
                     let totals = totals_unknown(&claim.work.policy, now);
                     count_of(&mut claim, totals, LedgerWord::Silent, now)
@@ -193,7 +193,7 @@ impl Counting {
         unsure
     }
 
-    async fn look_at_ledger(&self, look: &Look) -> Result<Seen, LedgerError> {
+    async fn look_at_ledger(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let seen = self.ledger.look(look).await?;
         // After it: it may have taken its time.
         self.policies.freshen(&self.ledger, || false).await?;
@@ -204,9 +204,9 @@ impl Counting {
     /// learns it too.
     async fn ask_ledger(
         &self,
-        claims: &mut [Pending],
+        claims: &mut [InFlight],
         now: DateTime<Utc>,
-    ) -> Vec<Result<Told, Arc<LedgerError>>> {
+    ) -> Vec<Result<LedgerAnswer, Arc<LedgerError>>> {
         let look = Look {
             accounts: claims.iter().map(|claim| claim.work.account).collect(),
             keys: claims.iter().filter_map(|claim| claim.work.key).collect(),
@@ -234,7 +234,7 @@ impl Counting {
                 }
             }
             told.push(match seen.entries.iter().find(is_repeated) {
-                Some(entry) => Ok(Told::Repeated(entry.clone())),
+                Some(entry) => Ok(LedgerAnswer::Repeated(entry.clone())),
                 None => {
                     if let Some(line) = last {
                         let seen = claim.asked.seen;
@@ -245,7 +245,7 @@ impl Counting {
                     let word = word_of(last.as_ref());
                     let told = totals(&self.ledger, policy, claim.work.account, last, now).await;
                     match told {
-                        Ok(totals) => Ok(Told::Totals(word, totals)),
+                        Ok(totals) => Ok(LedgerAnswer::Totals(word, totals)),
                         Err(error) => Err(Arc::new(error)),
                     }
                 }
@@ -255,7 +255,7 @@ impl Counting {
     }
 
     /// Ends a claim by what Redis answered to a count.
-    fn end(&self, mut claim: Pending, count: Count, answer: Option<Counted>) {
+    fn end(&self, mut claim: InFlight, count: Count, answer: Option<Counted>) {
         match (answer, count.grant) {
             (Some(Counted::Granted(used)), Some(grant)) => {
                 self.drain.grants_wait(claim.work.account);
@@ -290,7 +290,7 @@ impl Counting {
 
     /// Redis gave no answer, and may have counted a claim that was sent to it. One with a key is
     /// known by it, whoever decides; another one must not be decided a second time.
-    fn leave_unanswered(&self, claim: Pending, is_sent: bool) {
+    fn leave_unanswered(&self, claim: InFlight, is_sent: bool) {
         match is_sent && claim.work.key.is_none() {
             true => claim.end(Err(Undecided::Unseen)),
             false => self.give_up(claim),
@@ -298,7 +298,7 @@ impl Counting {
     }
 
     /// Leaves a claim to the ledger.
-    fn give_up(&self, mut claim: Pending) {
+    fn give_up(&self, mut claim: InFlight) {
         claim.may_be_counted = false;
         match self.append.upgrade() {
             Some(append) => send(&append, claim),
@@ -401,7 +401,7 @@ impl Counting {
 
 /// Whether a claim may wait for grants that are on their way into the ledger. If those that come
 /// after them never let it know for sure, it is denied on what is known.
-fn may_wait(claim: &Pending) -> bool {
+fn may_wait(claim: &InFlight) -> bool {
     Instant::now() < claim.count_from
 }
 
@@ -430,7 +430,7 @@ fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
 }
 
 fn count_of(
-    claim: &mut Pending,
+    claim: &mut InFlight,
     totals: Vec<Total>,
     ledger: LedgerWord,
     now: DateTime<Utc>,
@@ -447,7 +447,7 @@ fn count_of(
     }
 }
 
-fn grant_of(claim: &mut Pending, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
+fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
     // An id bears the grant's instant, and that lies in the windows that are counted in.
     let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
     // Under the newest id that the ledger may know it by; else the one that Redis may know it by.

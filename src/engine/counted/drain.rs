@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::engine::claim::useful_for;
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Draft, Ledger, LedgerError, Look, Seen};
+use crate::ledger::{Draft, Ledger, LedgerError, LedgerView, Look};
 
 /// How often every queue is looked at, also those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl From<Unavailable> for Stuck {
 }
 
 /// What one account's queued grants become.
-struct Batch {
+struct Recording {
     account: AccountId,
     subject: Option<Subject>,
     /// The line that the entries go on from.
@@ -249,7 +249,7 @@ impl Drainer {
         for queued in accounts {
             batches.push(self.batch(queued, &seen, &mut taken).await?);
         }
-        let drafts: Vec<Draft> = batches.iter().filter_map(Batch::draft).collect();
+        let drafts: Vec<Draft> = batches.iter().filter_map(Recording::draft).collect();
         let appended = match drafts.is_empty() {
             true => HashSet::new(),
             false => match self.append(&drafts).await {
@@ -259,7 +259,8 @@ impl Drainer {
         };
         reach("drain.appended");
         let now = self.clock.now();
-        let stands = |batch: &Batch| batch.entries.is_empty() || appended.contains(&batch.account);
+        let stands =
+            |batch: &Recording| batch.entries.is_empty() || appended.contains(&batch.account);
         let recorded: Vec<RecordedGrants> = batches
             .iter()
             .filter(|batch| stands(batch))
@@ -296,13 +297,13 @@ impl Drainer {
     async fn batch(
         &self,
         queued: &[QueuedGrant],
-        seen: &Seen,
+        seen: &LedgerView,
         taken: &mut HashSet<KeyId>,
-    ) -> Result<Batch, LedgerError> {
+    ) -> Result<Recording, LedgerError> {
         let first = &queued[0].grant;
         let last = seen.lines.get(&first.account);
         let lapses = self.lapses(&queued[0], last).await?;
-        let mut batch = Batch {
+        let mut batch = Recording {
             account: first.account,
             subject: first.subject.clone(),
             after: last.cloned(),
@@ -437,7 +438,7 @@ impl Drainer {
 }
 
 /// The entry that bears a queued grant's id, or else its key.
-fn standing<'a>(grant: &CountedGrant, seen: &'a Seen) -> Option<&'a Entry> {
+fn standing<'a>(grant: &CountedGrant, seen: &'a LedgerView) -> Option<&'a Entry> {
     let by_id = seen.entries.iter().find(|entry| entry.id == grant.entry);
     by_id.or_else(|| {
         let mut entries = seen.entries.iter();
@@ -452,7 +453,7 @@ fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
         && entry.kind == EntryKind::Grant { held_until: None }
 }
 
-impl Batch {
+impl Recording {
     fn draft(&self) -> Option<Draft> {
         let draft = Draft {
             account: self.account,

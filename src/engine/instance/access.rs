@@ -111,13 +111,13 @@ pub enum Recognition {
 /// nothing of a secret through its time: who guesses a secret cannot choose its hash.
 pub struct Access {
     of_settings: Option<AdminKey>,
-    known: ArcSwap<HashMap<blake3::Hash, Arc<Known>>>,
+    known: ArcSwap<HashMap<blake3::Hash, Arc<KnownKey>>>,
     /// All changes up to this one are known.
     revision: AtomicU64,
 }
 
 /// A key's newest known version.
-struct Known {
+struct KnownKey {
     key: Key,
     principal: Principal,
 }
@@ -208,9 +208,9 @@ impl Access {
 
     /// Takes over versions that are newer than the known ones.
     fn learn(&self, versions: Vec<(Key, SecretHash)>) {
-        let versions: Vec<(blake3::Hash, Arc<Known>)> = versions
+        let versions: Vec<(blake3::Hash, Arc<KnownKey>)> = versions
             .into_iter()
-            .map(|(key, hash)| (blake3::Hash::from_bytes(hash), Arc::new(Known::new(key))))
+            .map(|(key, hash)| (blake3::Hash::from_bytes(hash), Arc::new(KnownKey::new(key))))
             .collect();
         if versions.is_empty() {
             return;
@@ -230,7 +230,7 @@ impl Access {
     }
 }
 
-impl Known {
+impl KnownKey {
     fn new(key: Key) -> Self {
         let principal = Principal {
             key: key.id.to_string().into(),

@@ -53,12 +53,12 @@ struct Remembered {
 
 #[derive(Default)]
 struct Generation {
-    accounts: HashMap<AccountId, Account>,
+    accounts: HashMap<AccountId, KnownAccount>,
     keys: HashSet<KeyId>,
     bytes: usize,
 }
 
-struct Account {
+struct KnownAccount {
     since: Instant,
     may_have_counter: bool,
     /// `None` where another writer appends too, or where the counters are to deny the next claims.
@@ -100,7 +100,7 @@ impl Memory {
             && epoch == remembered.epoch
             && !is_distrusted
         {
-            let known = Account {
+            let known = KnownAccount {
                 since: now,
                 may_have_counter,
                 line: Some(last.line.clone()),
@@ -117,7 +117,7 @@ impl Memory {
     /// Knows no line of an account for a while: another writer appends to it too, or the counters
     /// are to deny its next claims.
     pub fn distrust(&self, account: AccountId, now: Instant) {
-        let known = Account {
+        let known = KnownAccount {
             since: now,
             may_have_counter: true,
             line: None,
@@ -164,7 +164,7 @@ impl Memory {
 }
 
 impl Remembered {
-    fn account(&self, account: AccountId, now: Instant) -> Option<&Account> {
+    fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
         let known = self.younger.accounts.get(&account);
         let known = known.or_else(|| self.older.accounts.get(&account))?;
         (now.duration_since(known.since) < YOUNG).then_some(known)
@@ -174,9 +174,9 @@ impl Remembered {
         self.younger.keys.contains(&key) || self.older.keys.contains(&key)
     }
 
-    fn remember(&mut self, account: AccountId, known: Account) {
+    fn remember(&mut self, account: AccountId, known: KnownAccount) {
         let totals = known.line.as_ref().map_or(0, |line| line.totals.len());
-        let bytes = size_of::<(AccountId, Account)>() + totals * size_of::<Total>();
+        let bytes = size_of::<(AccountId, KnownAccount)>() + totals * size_of::<Total>();
         let generation = self.with_room();
         if generation.accounts.insert(account, known).is_none() {
             generation.bytes += bytes;
@@ -337,7 +337,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let (memory, now) = (Memory::default(), Instant::now());
         learn(&memory, 1, &[entry(1, None)], now);
-        let each = size_of::<(AccountId, Account)>();
+        let each = size_of::<(AccountId, KnownAccount)>();
         let accounts = (BYTES_MOST / each) as u128;
         for other in 2..accounts {
             learn(&memory, other, &[entry(1, None)], now);

@@ -35,14 +35,14 @@ pub fn is_fresh(as_of: Instant) -> bool {
 pub struct Policies {
     /// The keys are learned by the same poll.
     access: Arc<Access>,
-    known: ArcSwap<Known>,
+    known: ArcSwap<KnownPolicies>,
     overrides: RwLock<Overrides>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct KnownPolicies {
     ids: HashMap<PolicyName, PolicyId>,
     versions: HashMap<PolicyId, Versions>,
 }
@@ -304,7 +304,7 @@ impl Policies {
     pub fn learn(&self, policies: Vec<Policy>) {
         let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
         self.known.rcu(|known| {
-            let mut next = Known::clone(known);
+            let mut next = KnownPolicies::clone(known);
             for policy in &policies {
                 next.ids.insert(policy.name.clone(), policy.id);
                 let versions = next.versions.entry(policy.id).or_default();

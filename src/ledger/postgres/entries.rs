@@ -16,7 +16,7 @@ use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
 };
 use crate::ledger::row::row;
-use crate::ledger::{LedgerError, Look, Seen};
+use crate::ledger::{LedgerError, LedgerView, Look};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
@@ -154,7 +154,7 @@ const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
-    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+    pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let ((fence, lines), entries) = self
             .in_time(async |connection| {
                 let lines = match look.accounts.as_slice() {
@@ -169,9 +169,9 @@ impl Store {
                 Ok((lines, entries))
             })
             .await?;
-        let mut seen = Seen {
+        let mut seen = LedgerView {
             fence,
-            ..Seen::default()
+            ..LedgerView::default()
         };
         for row in lines {
             seen.lines.insert(AccountId(row.account), row.decode()?);

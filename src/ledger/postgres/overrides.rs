@@ -53,7 +53,7 @@ impl OverrideRow {
 
 row! {
     /// A row of a list of changes.
-    struct ListedRow {
+    struct ListedOverrideRow {
         ..version: OverrideRow,
         listed: i64,
         name: String,
@@ -126,7 +126,7 @@ impl Store {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
-        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+        let rows: Vec<ListedOverrideRow> = sqlx::query_as(HISTORY)
             .bind(signed(filter.below))
             .bind(filter.from)
             .bind(filter.to)
@@ -134,7 +134,7 @@ impl Store {
             .bind(filter.policy.map(|policy| policy.0))
             .fetch_all(&self.reads)
             .await?;
-        let decode = |row: ListedRow| {
+        let decode = |row: ListedOverrideRow| {
             let version = (decode_name(&row.name)?, row.version.decode()?);
             Ok((unsigned(row.listed)?, version))
         };

@@ -42,7 +42,7 @@ impl PolicyRow {
 
 row! {
     /// A row of a list of changes.
-    struct ListedRow {
+    struct ListedPolicyRow {
         ..version: PolicyRow,
         listed: i64,
     }
@@ -125,7 +125,7 @@ impl Store {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Policy>>, LedgerError> {
-        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+        let rows: Vec<ListedPolicyRow> = sqlx::query_as(HISTORY)
             .bind(signed(filter.below))
             .bind(filter.from)
             .bind(filter.to)
@@ -133,7 +133,7 @@ impl Store {
             .bind(filter.policy.map(|policy| policy.0))
             .fetch_all(&self.reads)
             .await?;
-        let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
+        let decode = |row: ListedPolicyRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
     }
 

@@ -19,7 +19,7 @@ use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
 };
 use crate::ledger::row::row;
-use crate::ledger::{LedgerError, Look, Seen};
+use crate::ledger::{LedgerError, LedgerView, Look};
 
 row! {
     pub struct LineRow {
@@ -121,7 +121,7 @@ const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
 impl Store {
     /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
     /// commit keeps up to date; those of the readers it empties.
-    pub async fn look(&self, look: &Look) -> Result<Seen, LedgerError> {
+    pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let (lines, entries) = self
             .writer
             .run(async |connection| {
@@ -130,7 +130,7 @@ impl Store {
                 Ok::<_, sqlx::Error>((lines, entries))
             })
             .await?;
-        let mut seen = Seen::default();
+        let mut seen = LedgerView::default();
         for row in lines {
             seen.lines.insert(AccountId(row.account), row.decode()?);
         }

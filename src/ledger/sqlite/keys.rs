@@ -51,7 +51,7 @@ impl KeyRow {
 
 row! {
     /// A row of a list of changes.
-    struct ListedRow {
+    struct ListedKeyRow {
         ..version: KeyRow,
         listed: i64,
     }
@@ -203,14 +203,14 @@ impl Store {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Key>>, LedgerError> {
-        let rows: Vec<ListedRow> = sqlx::query_as(HISTORY)
+        let rows: Vec<ListedKeyRow> = sqlx::query_as(HISTORY)
             .bind(signed(filter.below))
             .bind(filter.from.map(|at| at.timestamp_micros()))
             .bind(filter.to.map(|at| at.timestamp_micros()))
             .bind(i64::from(limit))
             .fetch_all(&self.reads)
             .await?;
-        let decode = |row: ListedRow| Ok((unsigned(row.listed)?, row.version.decode()?));
+        let decode = |row: ListedKeyRow| Ok((unsigned(row.listed)?, row.version.decode()?));
         pair(rows.into_iter().map(decode))
     }
 

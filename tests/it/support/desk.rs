@@ -6,7 +6,7 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
-use perdiem::ledger::{Change, Draft, Ledger, LedgerError, Look, Seen, Standing};
+use perdiem::ledger::{Change, Draft, Ledger, LedgerError, LedgerView, Look, Standing};
 use uuid::Uuid;
 
 use super::app::{Ground, NOON, Stack, instant};
@@ -138,7 +138,7 @@ impl Desk {
         self.look(&[subject], &[]).await.lines.remove(&account)
     }
 
-    pub async fn look(&self, subjects: &[&str], keys: &[&str]) -> Seen {
+    pub async fn look(&self, subjects: &[&str], keys: &[&str]) -> LedgerView {
         let look = Look {
             accounts: subjects.iter().map(|text| self.account(text)).collect(),
             keys: keys.iter().map(|text| self.key(text)).collect(),

@@ -92,7 +92,7 @@ impl From<Failure> for Undecided {
 }
 
 /// A claim or correction under way, and who waits for its answer.
-pub struct Pending {
+pub struct InFlight {
     /// What is to be done.
     pub work: Work,
     /// After this nobody waits any more.
@@ -109,7 +109,7 @@ pub struct Pending {
     /// The id under which Redis was last asked to count it. That may still be done, late.
     pub counted: Option<EntryId>,
     /// What the account's counter said.
-    pub asked: Asked,
+    pub asked: CounterView,
     /// Where the answer goes.
     pub answer: oneshot::Sender<Result<Outcome, Undecided>>,
     /// Keeps others with the same key out until this claim has ended.
@@ -119,11 +119,11 @@ pub struct Pending {
 }
 
 /// A claim or correction, and its answer.
-pub type Answer = (Pending, Result<Outcome, Undecided>);
+pub type AnsweredClaim = (InFlight, Result<Outcome, Undecided>);
 
 /// What is known of a claim's account before the ledger is looked at.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct CounterView {
     /// The number that the counter had; `None` without a counter.
     pub seen: Option<u64>,
     /// Whether the account is known to have no counter.
@@ -134,7 +134,7 @@ pub struct Asked {
     pub wants_keys: bool,
 }
 
-impl Pending {
+impl InFlight {
     /// Ends the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
         // The turn ends first: whoever has the answer may use the key again at once.
@@ -175,7 +175,7 @@ impl Pending {
 
 /// Sends a claim on, perhaps with what was found out about it. A queue has room for every claim
 /// under way; it is closed only when the instance is ending.
-pub fn send<T: Into<Pending>>(queue: &Sender<T>, claim: T) {
+pub fn send<T: Into<InFlight>>(queue: &Sender<T>, claim: T) {
     if let Err(error) = queue.try_send(claim) {
         error.into_inner().into().end(Err(Undecided::Ending));
     }
