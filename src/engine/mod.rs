@@ -1,9 +1,9 @@
-//! The use cases, in five rooms; every one is a method of [`Engine`]. It alone decides the order of
+//! The use cases, in five rooms; every one is a method of `Engine`. It alone decides the order of
 //! writes.
 //!
-//! A room imports from those above it: `instance`, what an instance knows; `claim`, a claim's way;
-//! `counted`, what Redis decides alone; `reconcile`; `admin`, what admins change and auditors read.
-//! `build` opens the stores and starts the workers of all rooms.
+//! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
+//! claim's way; `counted`, what Redis decides alone; `reconcile`; `admin`, what admins change and
+//! auditors read. `build` opens the stores and starts the workers of all rooms.
 
 mod admin;
 mod build;

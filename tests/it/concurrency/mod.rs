@@ -1,12 +1,13 @@
 //! Many clients at once, through HTTP: never over, nothing twice, nothing lost.
 
+mod behind;
 mod changes;
 mod corrections;
 mod cuts;
 mod exact;
-mod guesses;
 mod histories;
 mod keys;
+mod known_lines;
 mod mixed;
 mod newcomers;
 mod overrides;

@@ -146,7 +146,7 @@ async fn the_ledger_fails_over() {
     primary.kill();
     trial.mark("the primary dies");
     trial.pause(0, 1000).await;
-    standby.execute("postgres", "SELECT pg_promote()");
+    standby.promote();
     proxy.lead_to(standby.port());
     trial.mark("the standby is the primary");
     trial.everybody_grants(40).await;

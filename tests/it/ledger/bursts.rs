@@ -5,9 +5,10 @@ use perdiem::domain::grant::{EntryKind, Line};
 use perdiem::ledger::{Burst, Draft, Fence, Ledger, ServerStart};
 use tokio::task::JoinSet;
 
-use crate::support::app::Stack;
+use crate::support::app::{Ground, Stack};
 use crate::support::books::Books;
 use crate::support::desk::{Desk, another_ledger};
+use crate::support::servers::Postgres;
 
 /// What the server shows now.
 async fn fence(desk: &Desk) -> Fence {
@@ -127,6 +128,37 @@ async fn a_burst_needs_the_server_that_told_the_lines() {
     assert_eq!(desk.entries("a").await, 0);
     commit(&desk, &[desk.draft("a", None, 1)], &ahead).await;
     assert_eq!(desk.entries("a").await, 1);
+}
+
+/// A standby that had missed a commit is promoted: so is a copy restored from before that commit.
+/// Number 3 is free there, and so is number 2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
+    let mut primary = Postgres::start();
+    let database_url = primary.create_database();
+    let name = database_url.rsplit('/').next().expect("a name").to_owned();
+    let desk = Desk::on(Ground::of_database(database_url)).await;
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    let standby = primary.start_standby();
+    standby.cut_off().await;
+    let second = desk.draft("a", Some(&first), 1);
+    let known = fence(&desk).await;
+    let known = commit(&desk, std::slice::from_ref(&second), &known).await;
+    let third = [desk.draft("a", last(&second), 1)];
+    primary.kill();
+    standby.promote();
+    let ledger = another_ledger(&Ground::of_database(standby.url(&name))).await;
+    let copy = Desk { ledger, ..desk };
+    assert_eq!(burst(&copy, &third, &known).await, Burst::Behind);
+    assert_eq!(
+        copy.ledger.append(&third).await.expect("an answer"),
+        [].into()
+    );
+    assert_eq!(copy.last("a").await, Some(first.clone()));
+    // Nothing but the fence keeps the gap out.
+    let own = fence(&copy).await;
+    commit(&copy, &third, &own).await;
+    assert_eq!(copy.last("a").await.map(|line| line.number), Some(3));
 }
 
 /// Some managed servers keep the functions of the fence to themselves.

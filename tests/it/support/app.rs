@@ -91,6 +91,15 @@ impl Ground {
         }
     }
 
+    /// A ledger in a database, without counters.
+    pub fn of_database(database_url: String) -> Self {
+        Self {
+            database_url,
+            redis_url: None,
+            _folder: Arc::new(tempfile::tempdir().expect("a temporary folder")),
+        }
+    }
+
     /// What an engine on this ground is built from, with the machine's clock and defaults.
     pub fn options(&self) -> EngineOptions {
         EngineOptions {

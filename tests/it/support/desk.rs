@@ -45,7 +45,10 @@ pub struct Desk {
 
 impl Desk {
     pub async fn open(stack: Stack) -> Self {
-        let ground = Ground::new(stack);
+        Self::on(Ground::new(stack)).await
+    }
+
+    pub async fn on(ground: Ground) -> Self {
         let ledger = another_ledger(&ground).await;
         let rule = rule("GMT+8", &[(1000, "day"), (100_000, "month")]);
         let policy = put(&ledger, "benefit", rule).await;

@@ -30,6 +30,7 @@ use std::{
 
 use redis::{FromRedisValue, RedisResult, aio::MultiplexedConnection};
 
+use super::app::eventually;
 use super::guardian::Guardian;
 
 /// How long a server may take until it answers.
@@ -114,6 +115,25 @@ impl Postgres {
             self.port()
         );
         Postgres::make(None, "pg_basebackup", &words, &[])
+    }
+
+    /// Cuts a standby off its primary. Returns when it receives nothing more.
+    pub async fn cut_off(&self) {
+        for sql in [
+            "ALTER SYSTEM SET primary_conninfo = ''",
+            "SELECT pg_reload_conf()",
+        ] {
+            self.execute("postgres", sql);
+        }
+        eventually("the standby receives nothing", || async {
+            self.execute("postgres", "SELECT count(*) FROM pg_stat_wal_receiver") == "0"
+        })
+        .await;
+    }
+
+    /// Makes a standby the primary. Returns when it takes writes.
+    pub fn promote(&self) {
+        self.execute("postgres", "SELECT pg_promote()");
     }
 
     /// Makes the data with a program of PostgreSQL's and its words, and starts on them.

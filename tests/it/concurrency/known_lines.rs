@@ -1,4 +1,4 @@
-//! An instance guesses that an account's last line is the one that it appended itself.
+//! An instance knows the last line of an account that it appended to itself.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use crate::support::books::Books;
 
 on_every_stack!(
     a_claim_after_ones_own_asks_nobody,
-    a_wrong_guess_is_found_out,
+    an_old_line_is_found_out,
     a_retry_is_no_new_claim,
 );
 
@@ -51,7 +51,7 @@ async fn a_claim_after_ones_own_asks_nobody(stack: Stack) {
     .await;
 }
 
-async fn a_wrong_guess_is_found_out(stack: Stack) {
+async fn an_old_line_is_found_out(stack: Stack) {
     let ground = Ground::new(stack);
     let one = App::start(&ground).await;
     one.benefit(5, "UTC").await;
