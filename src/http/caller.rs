@@ -12,8 +12,8 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use super::credentials::Authenticated;
 use super::error::ApiError;
-use super::extract::decoded;
 use super::query;
+use super::route::segment;
 use super::server::ServeOptions;
 use crate::domain::key::Role;
 use crate::domain::policy::PolicyName;
@@ -80,10 +80,10 @@ pub struct ByHandler;
 
 impl Confinement for InPath {
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
-        match request.match_info().get("policy") {
+        match segment(request, "policy") {
             None if principal.policies.is_some() => Err(Forbidden::AllPolicies),
             None => Ok(()),
-            Some(_) => check_policy(principal, &decoded(request, "policy")),
+            Some(policy) => check_policy(principal, &policy),
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::LazyLock;
 
 use actix_web::http::header::{self, ContentEncoding};
-use actix_web::web::{Bytes, Path};
-use actix_web::{HttpResponse, HttpResponseBuilder};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
 use super::caller::Public;
 use super::error::ApiError;
 use super::openapi::specification_yaml;
+use super::route::segment;
 
 static YAML: LazyLock<Bytes> = LazyLock::new(|| specification_yaml().into());
 
@@ -68,11 +69,12 @@ pub async fn problems(_caller: Public) -> HttpResponse {
 }
 
 /// What the page is made of. Every browser takes gzip, so nothing else is offered.
-pub async fn file(_caller: Public, name: Path<String>) -> Result<HttpResponse, ApiError> {
-    if *name == "start.js" {
+pub async fn file(_caller: Public, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let name = segment(&request, "file").unwrap_or_default();
+    if name == "start.js" {
         return Ok(answer(SCRIPT).body(START));
     }
-    let known = FILES.iter().find(|(known, _)| known == name.as_ref());
+    let known = FILES.iter().find(|(known, _)| *known == name);
     let found = known.and_then(|(name, content_type)| {
         let packed = archive::find(SWAGGER_UI_VENDORED, &format!("/dist/{name}"))?;
         Some((answer(content_type), packed))

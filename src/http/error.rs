@@ -65,7 +65,7 @@ pub enum ApiError {
     NotFound(&'static str),
     /// Another method is wanted: one of these.
     #[error("this path knows the methods {0}")]
-    MethodNotAllowed(&'static str),
+    MethodNotAllowed(String),
     /// The same key is being decided.
     #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
     ClaimInProgress,
@@ -333,7 +333,9 @@ impl ResponseError for ApiError {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             Self::MethodNotAllowed(allowed) => {
-                headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
+                if let Ok(allowed) = HeaderValue::from_str(allowed) {
+                    headers.insert(header::ALLOW, allowed);
+                }
             }
             Self::PreconditionFailed(Some(version)) => {
                 if let Ok(etag) = HeaderValue::from_str(&etag(*version)) {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::http::header;
-use actix_web::web::{Bytes, Data};
+use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
+use futures_util::StreamExt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use super::error::{ApiError, InvalidPart};
 use super::query::describe_unknown;
+use super::route::{body_max_bytes, segment};
 use super::server::ServeOptions;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::{PolicyName, check_reason};
@@ -29,9 +31,6 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
-
-/// The largest body of a route that takes a larger one, in bytes.
-pub struct BodyLimit(pub usize);
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -69,26 +68,43 @@ fn read_body(
     request: &HttpRequest,
     payload: &mut Payload,
 ) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
-    let bytes = Bytes::from_request(request, payload);
+    let most = body_max_bytes(request);
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let bytes = collect(payload.take(), length, most);
     let options = request.app_data::<Data<ServeOptions>>().cloned();
     let time = request
         .app_data::<EngineData>()
         .map(|data| data.running_time());
-    let limit = request.app_data::<BodyLimit>();
-    let most = limit.map_or(BODY_MAX_BYTES, |limit| limit.0);
     async move {
-        let bytes = match options.zip(time) {
+        match options.zip(time) {
             Some((options, time)) => time
                 .timeout(options.request_time, bytes)
                 .await
                 .ok_or(ApiError::SlowRequest)?,
             None => bytes.await,
-        };
-        bytes.map_err(|error| match error.as_response_error().status_code() {
-            actix_web::http::StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(most),
-            _ => ApiError::Malformed("the body broke off, or is not encoded as it says".to_owned()),
-        })
+        }
     }
+}
+
+async fn collect(
+    mut payload: Payload,
+    length: Option<usize>,
+    most: usize,
+) -> Result<Bytes, ApiError> {
+    if length.is_some_and(|length| length > most) {
+        return Err(ApiError::TooLarge(most));
+    }
+    let broken = "the body broke off, or is not encoded as it says";
+    let mut body = BytesMut::new();
+    while let Some(piece) = payload.next().await {
+        let piece = piece.map_err(|_| ApiError::Malformed(broken.to_owned()))?;
+        if body.len() + piece.len() > most {
+            return Err(ApiError::TooLarge(most));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
 }
 
 /// A JSON object.
@@ -202,7 +218,7 @@ impl FromRequest for PolicyPath {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let name = PolicyName::new(&decoded(request, "policy"));
+        let name = PolicyName::new(&segment(request, "policy").unwrap_or_default());
         let name = name.map_err(|error| ApiError::invalid("policy", error));
         ready(name.map(PolicyPath))
     }
@@ -216,13 +232,13 @@ impl FromRequest for SubjectPath {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        // The router puts U+FFFD for what is no UTF-8, which would be another subject.
+        // actix puts U+FFFD for what is no UTF-8, which would be another subject.
         let path = percent_encoding::percent_decode_str(request.uri().path());
         if path.decode_utf8().is_err() {
             let error = ApiError::invalid("subject", "write it as percent-encoded UTF-8");
             return ready(Err(error));
         }
-        let subject = Subject::new(&decoded(request, "subject"));
+        let subject = Subject::new(&segment(request, "subject").unwrap_or_default());
         let subject = subject.map_err(|error| ApiError::invalid("subject", error));
         ready(subject.map(SubjectPath))
     }
@@ -233,17 +249,8 @@ impl FromRequest for SubjectPath {
 /// # Errors
 /// [`ApiError::Invalid`].
 pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
-    let id = Uuid::parse_str(&decoded(request, "id"));
+    let id = Uuid::parse_str(&segment(request, "id").unwrap_or_default());
     id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
-}
-
-/// A segment of the path, with the escapes undone that the router leaves (`%2F`, `%25`,
-/// `%2B`).
-pub fn decoded(request: &HttpRequest, segment: &str) -> String {
-    let text = request.match_info().query(segment);
-    percent_encoding::percent_decode_str(text)
-        .decode_utf8_lossy()
-        .into_owned()
 }
 
 /// An id in the path.

@@ -16,6 +16,7 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
 
 use super::error::ApiError;
 use super::openapi::specification;
+use super::route::pattern;
 
 /// The longest part of an unknown name that is repeated to the client, in characters.
 const NAME_SHOWN: usize = 64;
@@ -71,7 +72,7 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
         Method::HEAD => &Method::GET,
         ref method => method,
     };
-    let pattern = request.match_pattern().unwrap_or_default();
+    let pattern = pattern(request).unwrap_or_default();
     let known = KNOWN.get(&format!("{method} {pattern}"));
     let known: Vec<&str> = known.into_iter().flatten().map(String::as_str).collect();
     let mut seen = HashSet::new();

@@ -2,20 +2,19 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_http::{HttpService, KeepAlive};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
 use actix_web::dev::{AppConfig, Server, fn_service};
-use actix_web::middleware::from_fn;
-use actix_web::web::{Data, PayloadConfig};
+use actix_web::web::Data;
 use actix_web::{App, Error};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::Instant;
 
-use super::super::extract::BODY_MAX_BYTES;
-use super::super::{credentials, routes};
+use super::super::routes;
 use super::connection::{Bounds, Connection};
 use super::every;
 use crate::engine::{BuildError, Engine, EngineOptions};
@@ -137,13 +136,13 @@ impl Application {
             .shutdown_timeout(self.options.drain_time.as_secs());
         let ending = builder.graceful_shutdown_signal();
         let service = move || {
+            let routes = Rc::new(routes());
             let app = App::new()
                 .app_data(data.clone())
                 .app_data(options.clone())
-                .app_data(PayloadConfig::new(BODY_MAX_BYTES))
-                .wrap(from_fn(credentials::oversee))
-                .wrap(from_fn(every::oversee))
-                .configure(routes);
+                .default_service(fn_service(move |request| {
+                    every::answer(routes.clone(), request)
+                }));
             let app = app
                 .into_factory()
                 .map_err(|error: Error| error.error_response());

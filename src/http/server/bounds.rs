@@ -4,18 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::body::{EitherBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::body::MessageBody;
 use actix_web::http::Method;
-use actix_web::middleware::Next;
 use actix_web::web::Data;
-use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::credentials::Authenticated;
 use super::super::error::ApiError;
 use super::every::Kept;
-use crate::engine::{Engine, Place, Share};
+use crate::engine::{Engine, Share};
 
 /// Which bounds hold for a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,48 +58,33 @@ impl Bounded {
 /// be done though its answer says that it took too long.
 pub async fn keep(
     bounded: Bounded,
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let engine = request.app_data::<Data<Engine>>().cloned();
-    let time = engine
-        .as_ref()
-        .and_then(|engine| bounded.time(engine.answer_time()));
+    request: &HttpRequest,
+    answer: impl Future<Output = HttpResponse>,
+) -> HttpResponse {
+    let engine = request.app_data::<Data<Engine>>();
+    let time = engine.and_then(|engine| bounded.time(engine.answer_time()));
     // Without a valid key nobody is let in.
-    let (Some(engine), Some(time), Some(caller)) = (engine, time, caller(&request)) else {
-        return Ok(answered(next.call(request).await?, None));
+    let (Some(engine), Some(time), Some(caller)) = (engine, time, caller(request)) else {
+        return answer.await;
     };
     let deadline = Instant::now() + time;
-    let handled = request.request().clone();
     let place = match bounded.share(request.method()) {
         None => None,
         Some(share) => match engine.place(share, &caller, deadline).await {
             Some(place) => Some(place),
-            None => return Ok(refused(handled, &ApiError::TooManyAtOnce)),
+            None => return ApiError::TooManyAtOnce.error_response(),
         },
     };
-    match timeout_at(deadline, next.call(request)).await {
-        Ok(response) => Ok(answered(response?, place)),
-        Err(_) => Ok(refused(handled, &ApiError::TooSlow)),
+    match timeout_at(deadline, answer).await {
+        // The answer keeps its place until it is written.
+        Ok(answer) => answer.map_body(|_, body| Kept::with(body, place).boxed()),
+        Err(_) => ApiError::TooSlow.error_response(),
     }
 }
 
-/// The answer keeps its place until it is written.
-fn answered<B: MessageBody>(
-    response: ServiceResponse<B>,
-    place: Option<Place>,
-) -> ServiceResponse<EitherBody<Kept<B, Option<Place>>>> {
-    let response = response.map_body(|_, body| Kept::with(body, place));
-    response.map_into_left_body()
-}
-
-fn caller(request: &ServiceRequest) -> Option<Arc<str>> {
+fn caller(request: &HttpRequest) -> Option<Arc<str>> {
     match request.extensions().get::<Authenticated>() {
         Some(Authenticated(Ok(Some(principal)))) => Some(principal.key.clone()),
         _ => None,
     }
-}
-
-fn refused<B>(request: HttpRequest, error: &ApiError) -> ServiceResponse<EitherBody<B>> {
-    ServiceResponse::new(request, error.error_response()).map_into_right_body()
 }

@@ -6,4 +6,4 @@ mod connection;
 mod every;
 
 pub use application::{Application, ServeError, ServeOptions};
-pub use bounds::{Bounded, keep};
+pub use bounds::Bounded;
