@@ -6,6 +6,7 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::sleep;
 
 use super::error::ApiError;
+use super::server::RequestId;
 use crate::engine::{Engine, Failure, Principal, WrongKeyAnswer};
 
 /// Whose key a request carries: `None` for a wrong one. A request without a key has no such
@@ -17,6 +18,7 @@ pub struct Authenticated(pub Result<Option<Principal>, Failure>);
 /// and again. Both wait here, where no other part of the request can overtake them.
 pub async fn oversee(
     request: &HttpRequest,
+    id: &RequestId,
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
     let Some(engine) = request.app_data::<Data<Engine>>() else {
@@ -31,7 +33,8 @@ pub async fn oversee(
     let error = error.and_then(|error| error.as_error::<ApiError>());
     if let Some(ApiError::WrongKey) = error {
         let address = request.peer_addr();
-        match engine.wrong_key(address.map(|address| address.ip())) {
+        let note = || engine.wrong_key(address.map(|address| address.ip()));
+        match id.span().in_scope(note) {
             WrongKeyAnswer::Now => {}
             WrongKeyAnswer::After(wait, _place) => sleep(wait).await,
             WrongKeyAnswer::TooMany(wait) => {

@@ -39,11 +39,11 @@ use server::Bounded;
 
 /// Every URL, with the methods that it knows.
 fn routes() -> Routes {
-    use Bounded::{Asked, Claims, Long, Open};
+    use Bounded::{Asked, Batch, Claim, Long, Open};
     let at = Route::at;
     // Paths are tried in this order: first the one that is asked for most.
     let routes = vec![
-        at("/v1/policies/{policy}/claims", Claims).post(claims::post),
+        at("/v1/policies/{policy}/claims", Claim).post(claims::post),
         at("/v1/policies", Asked).get(policies::list),
         at("/v1/policies/{policy}", Asked)
             .get(policies::get)
@@ -61,17 +61,17 @@ fn routes() -> Routes {
         at("/v1/policies/{policy}/subjects/{subject}/entries", Asked).get(entries::list),
         at(
             "/v1/policies/{policy}/subjects/{subject}/adjustments",
-            Claims,
+            Claim,
         )
         .post(entries::adjust),
-        at("/v1/claims", Claims)
+        at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
             .post(batches::post),
         at("/v1/grants", Asked).get(grants::list),
         at("/v1/grants/export", Long).get(exports::export),
         at("/v1/grants/{id}", Asked).get(grants::get),
-        at("/v1/grants/{id}/reversal", Claims).post(corrections::reverse),
-        at("/v1/grants/{id}/confirmation", Claims).post(corrections::confirm),
+        at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
+        at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
         at("/v1/changes", Asked).get(changes::list),
         at("/v1/reconciliations", Asked)
             .get(reconciliations::list)

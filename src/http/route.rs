@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn paths_are_found_by_their_segments() {
-        let claims = Route::at("/v1/policies/{policy}/claims", Bounded::Claims);
+        let claims = Route::at("/v1/policies/{policy}/claims", Bounded::Claim);
         let usage = Route::at("/v1/policies/{policy}/subjects/{subject}", Bounded::Asked);
         let livez = Route::at("/livez", Bounded::Open);
         for (route, path, segments) in [

@@ -846,6 +846,11 @@ async fn logs_are_json_with_request_ids_and_without_secrets() {
         send(post.clone(), claims, "id-of-the-claim", claim.clone()).await,
         503
     );
+    let batch = json!({ "claims": [{ "policy": "benefit", "subject": SUBJECT }] });
+    assert_eq!(
+        send(post, "/v1/claims", "id-of-the-batch", batch).await,
+        200
+    );
     assert_eq!(send(get, &usage, "id-of-the-usage", Value::Null).await, 503);
     server.wait_for(|output| output.stderr.contains("id-of-the-usage").then_some(()));
     server.terminate();
@@ -874,6 +879,9 @@ async fn logs_are_json_with_request_ids_and_without_secrets() {
             "{failed}"
         );
     }
+    let of_batch = |line: &Value| line["span"]["request_id"] == "id-of-the-batch";
+    let of_batch = lines.iter().find(|line| of_batch(line)).expect("a line");
+    assert_eq!(of_batch["claims"], 1, "{of_batch}");
     for line in lines {
         assert!(
             line["timestamp"].is_string() && line["level"].is_string(),

@@ -18,9 +18,11 @@ use crate::engine::{Engine, Share};
 /// Which bounds hold for a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounded {
-    /// Claims and corrections: each has a place among those under way, and a deadline
+    /// A claim or correction: it has a place among those under way, and a deadline
     /// (`engine/claim/submit.rs`).
-    Claims,
+    Claim,
+    /// Claims of a batch: each has such a place in its turn, and they have one deadline.
+    Batch,
     /// What is read, and what is changed: each has a place, and the answer its time. The place
     /// is held until the answer is written, so that slow readers cost little memory.
     Asked,
@@ -38,7 +40,7 @@ impl Bounded {
     /// How long the answer may take to begin; `None` where other bounds hold, or none is needed.
     fn time(self, answer_time: Duration) -> Option<Duration> {
         match self {
-            Self::Claims | Self::Open => None,
+            Self::Claim | Self::Batch | Self::Open => None,
             Self::Asked => Some(answer_time),
             Self::Long => Some(answer_time * LONG_TIMES),
         }
@@ -49,7 +51,7 @@ impl Bounded {
         match self {
             Self::Asked if method.is_safe() => Some(Share::Reads),
             Self::Asked => Some(Share::Edits),
-            Self::Claims | Self::Long | Self::Open => None,
+            Self::Claim | Self::Batch | Self::Long | Self::Open => None,
         }
     }
 }

@@ -7,22 +7,21 @@ use std::task::{Context, Poll};
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::web::Bytes;
 use actix_web::{Error, HttpRequest, HttpResponse};
 use pin_project_lite::pin_project;
-use tracing::Instrument;
-use uuid::Uuid;
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument, Span};
 
 use super::super::credentials;
 use super::super::error::ApiError;
 use super::super::route::{Routes, pattern};
-use super::bounds::keep;
+use super::bounds::{Bounded, keep};
 use super::connection::{AtWork, Exchange};
+use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::chain::Chain;
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const LENGTH_MOST: usize = 64;
 const NOTHING_HERE: &str = "there is nothing at this path; see /docs";
 
 pin_project! {
@@ -60,6 +59,8 @@ impl<B: MessageBody, K> MessageBody for Kept<B, K> {
 pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<ServiceResponse, Error> {
     let (request, payload) = request.into_parts();
     let route = routes.find(&request);
+    let id = RequestId::of(&request);
+    let bounded = route.as_ref().map(|route| route.bounded);
     let handled = async {
         let Some(route) = route else {
             return HttpResponse::from_error(ApiError::NotFound(NOTHING_HERE));
@@ -67,30 +68,33 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
         let handled = route.handle(request.clone(), payload);
         keep(route.bounded, &request, handled).await
     };
-    let answer = oversee(&request, credentials::oversee(&request, handled)).await;
+    let handled = credentials::oversee(&request, &id, handled);
+    let answer = oversee(&request, &id, handled.instrument(span(&id, bounded))).await;
     Ok(ServiceResponse::new(request, answer))
 }
 
-/// Gives each request an id, the client's own if it sent a fit one, and logs how it ended.
-/// Paths are logged as patterns: they may hold subjects.
+/// The span of all that is done for a request. A claim has none, unless details are logged: what
+/// goes wrong with it is logged here.
+fn span(id: &RequestId, bounded: Option<Bounded>) -> Span {
+    let is_usual = LevelFilter::current() <= LevelFilter::INFO;
+    match bounded {
+        Some(Bounded::Claim) if is_usual => Span::none(),
+        _ => id.span().clone(),
+    }
+}
+
+/// Gives each answer its request's id, and logs how the request ended.
 async fn oversee(
     request: &HttpRequest,
+    id: &RequestId,
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
     let at_work = request.conn_data::<Rc<Exchange>>().cloned();
     let at_work = at_work.map(AtWork::begin);
-    let id = own_id(request).unwrap_or_else(|| Uuid::new_v4().to_string());
-    let span = tracing::info_span!("request", request_id = %id);
-    let answer = async {
-        let answer = answer.await;
-        log_end(request, &answer);
-        answer
-    };
-    let mut answer = answer.instrument(span).await;
+    let mut answer = answer.await;
+    log_end(request, id, &answer);
     let headers = answer.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        headers.insert(X_REQUEST_ID, value);
-    }
+    headers.insert(X_REQUEST_ID, id.value());
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
     if !headers.contains_key(CACHE_CONTROL) {
@@ -99,26 +103,26 @@ async fn oversee(
     answer.map_body(|_, body| Kept::with(body, at_work).boxed())
 }
 
-/// Logs a failure of the service with its causes. Too much work is counted, not logged.
-fn log_end(request: &HttpRequest, answer: &HttpResponse) {
-    let (method, path) = (request.method(), pattern(request).unwrap_or("-"));
+/// Logs a failure of the service with its causes. Too much work is counted, not logged. Paths are
+/// logged as patterns: they may hold subjects.
+fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
-    if status.is_server_error() && !error.is_some_and(ApiError::is_overload) {
-        let cause = error.map(|error| Chain(error).to_string());
-        tracing::error!(%method, path, status = status.as_u16(), cause, "a request failed");
-    } else {
-        tracing::debug!(%method, path, status = status.as_u16(), "a request ended");
+    let is_failure = status.is_server_error() && !error.is_some_and(ApiError::is_overload);
+    if !is_failure && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
     }
-}
-
-/// The client's id: short, and without what could confuse a log.
-fn own_id(request: &HttpRequest) -> Option<String> {
-    let id = request.headers().get(X_REQUEST_ID)?.to_str().ok()?;
-    let fits = (1..=LENGTH_MOST).contains(&id.len())
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    fits.then(|| id.to_owned())
+    let _in_span = id.span().enter();
+    let (method, path, status) = (
+        request.method(),
+        pattern(request).unwrap_or("-"),
+        status.as_u16(),
+    );
+    if is_failure {
+        let cause = error.map(|error| Chain(error).to_string());
+        tracing::error!(%method, path, status, cause, "a request failed");
+    } else {
+        tracing::debug!(%method, path, status, "a request ended");
+    }
 }

@@ -4,6 +4,8 @@ mod application;
 mod bounds;
 mod connection;
 mod every;
+mod request_id;
 
 pub use application::{Application, ServeError, ServeOptions};
 pub use bounds::Bounded;
+pub use request_id::RequestId;

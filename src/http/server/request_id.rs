@@ -1,0 +1,60 @@
+//! A request's id: the client's own, if it sent a fit one, or a new one. Every answer has it, and
+//! every line that is logged for the request.
+
+use std::cell::OnceCell;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use tracing::Span;
+use uuid::Uuid;
+
+/// The field of a request and of its answer.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const LENGTH_MOST: usize = 64;
+
+/// A request's id, and the span that shows it in the log. The span costs a tenth of a claim's time
+/// in HTTP, so it is made when it is first needed.
+pub struct RequestId {
+    value: HeaderValue,
+    span: OnceCell<Span>,
+}
+
+impl RequestId {
+    /// A request's id.
+    pub fn of(request: &HttpRequest) -> Self {
+        Self {
+            value: own(request).unwrap_or_else(new),
+            span: OnceCell::new(),
+        }
+    }
+
+    /// The id, for the answer.
+    pub fn value(&self) -> HeaderValue {
+        self.value.clone()
+    }
+
+    /// The span of what is done for the request.
+    pub fn span(&self) -> &Span {
+        let text = self.value.to_str().unwrap_or_default();
+        let make = || tracing::info_span!("request", request_id = %text);
+        self.span.get_or_init(make)
+    }
+}
+
+/// The client's id: short, and without what could confuse a log.
+fn own(request: &HttpRequest) -> Option<HeaderValue> {
+    let value = request.headers().get(X_REQUEST_ID)?;
+    let fits = (1..=LENGTH_MOST).contains(&value.len())
+        && value
+            .as_bytes()
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
+    fits.then(|| value.clone())
+}
+
+fn new() -> HeaderValue {
+    let mut buffer = Uuid::encode_buffer();
+    let text = Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
+    HeaderValue::from_str(text).expect("a UUID is visible ASCII")
+}
