@@ -80,11 +80,11 @@ pub struct ByHandler;
 
 impl Confinement for InPath {
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden> {
-        match segment(request, "policy") {
-            None if principal.policies.is_some() => Err(Forbidden::AllPolicies),
-            None => Ok(()),
-            Some(policy) => check_policy(principal, &policy),
+        if principal.policies.is_none() {
+            return Ok(());
         }
+        let policy = segment(request, "policy").ok_or(Forbidden::AllPolicies)?;
+        check_policy(principal, &policy)
     }
 }
 
@@ -110,14 +110,9 @@ impl Confinement for ByHandler {
 
 /// What is no policy's name is none that the key is confined to.
 fn check_policy(principal: &Principal, name: &str) -> Result<(), Forbidden> {
-    let is_theirs = match (&principal.policies, PolicyName::new(name)) {
-        (None, _) => true,
-        (Some(_), Ok(name)) => principal.may_use(&name),
-        (Some(_), Err(_)) => false,
-    };
-    match is_theirs {
-        true => Ok(()),
-        false => Err(Forbidden::OtherPolicy),
+    match PolicyName::new(name) {
+        Ok(name) if principal.may_use(&name) => Ok(()),
+        _ => Err(Forbidden::OtherPolicy),
     }
 }
 

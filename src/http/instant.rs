@@ -1,7 +1,11 @@
 //! Instants in answers that are given often.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike, SecondsFormat, Timelike, Utc};
 use serde::Serializer;
+use serde::ser::Error;
+
+/// What an instant takes at most, in bytes.
+const LENGTH_MOST: usize = 35;
 
 /// An instant in RFC 3339 as chrono writes it too, but in one piece: JSON's writer looks at each
 /// piece of a text for what it must escape, and chrono writes twenty.
@@ -9,7 +13,52 @@ use serde::Serializer;
 /// # Errors
 /// The serializer's.
 pub fn serialize<S: Serializer>(instant: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&instant.to_rfc3339_opts(SecondsFormat::AutoSi, true))
+    let mut text = Vec::with_capacity(LENGTH_MOST);
+    write(&mut text, *instant);
+    serializer.serialize_str(str::from_utf8(&text).map_err(S::Error::custom)?)
+}
+
+/// Writes an instant in RFC 3339 as chrono does: with no, three, six or nine digits after the
+/// second.
+pub fn write(out: &mut Vec<u8>, instant: DateTime<Utc>) {
+    let utc = instant.naive_utc();
+    let (year, nanos) = (utc.year(), utc.nanosecond());
+    let has_four_digits = (0..=9999).contains(&year);
+    let is_leap_second = nanos >= 1_000_000_000;
+    if !has_four_digits || is_leap_second {
+        let text = instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
+    let mut text = *b"0000-00-00T00:00:00";
+    for (place, number) in [
+        (0, year as u32 / 100),
+        (2, year as u32 % 100),
+        (5, utc.month()),
+        (8, utc.day()),
+        (11, utc.hour()),
+        (14, utc.minute()),
+        (17, utc.second()),
+    ] {
+        text[place] += (number / 10) as u8;
+        text[place + 1] += (number % 10) as u8;
+    }
+    out.extend_from_slice(&text);
+    if nanos > 0 {
+        let mut fraction = *b".000000000";
+        let mut rest = nanos;
+        for digit in fraction[1..].iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        let digits = match nanos {
+            _ if nanos.is_multiple_of(1_000_000) => 3,
+            _ if nanos.is_multiple_of(1000) => 6,
+            _ => 9,
+        };
+        out.extend_from_slice(&fraction[..=digits]);
+    }
+    out.push(b'Z');
 }
 
 #[cfg(test)]
@@ -22,14 +71,40 @@ mod tests {
     struct InOnePiece(#[serde(serialize_with = "serialize")] DateTime<Utc>);
 
     proptest! {
+        /// Over all the time that chrono knows, leap seconds too.
         #[test]
         fn instants_are_written_as_chrono_writes_them(
-            seconds in -62_167_219_200_i64..=253_402_300_799,
-            micros in prop_oneof![Just(0), 0..1_000_000_u32, (0..1000_u32).prop_map(|ms| ms * 1000)],
+            seconds in prop_oneof![
+                -62_167_219_200_i64..=253_402_300_799,
+                DateTime::<Utc>::MIN_UTC.timestamp()..=DateTime::<Utc>::MAX_UTC.timestamp(),
+            ],
+            nanos in prop_oneof![
+                Just(0),
+                0..2_000_000_000_u32,
+                (0..1_000_000_u32).prop_map(|micros| micros * 1000),
+                (0..1000_u32).prop_map(|millis| millis * 1_000_000),
+            ],
         ) {
-            let instant = DateTime::from_timestamp(seconds, micros * 1000).unwrap();
+            // A leap second is the last one of a minute.
+            let nanos = if seconds.rem_euclid(60) == 59 { nanos } else { nanos % 1_000_000_000 };
+            let instant = DateTime::from_timestamp(seconds, nanos).unwrap();
             let text = serde_json::to_string(&InOnePiece(instant)).unwrap();
+            prop_assert!(text.len() <= LENGTH_MOST + 2);
             prop_assert_eq!(text, serde_json::to_string(&instant).unwrap());
+        }
+    }
+
+    /// Every day of the years with four digits, and every second of one.
+    #[test]
+    fn every_day_is_written_as_chrono_writes_it() {
+        let days = (0..3_652_425).map(|day| -62_167_219_200 + day * 86_400);
+        let seconds = (0..86_400).map(|second| 1_795_219_200 + second);
+        for second in days.chain(seconds) {
+            let instant = DateTime::from_timestamp(second, 0).unwrap();
+            let mut text = Vec::new();
+            write(&mut text, instant);
+            let expected = instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
+            assert_eq!(str::from_utf8(&text).unwrap(), expected);
         }
     }
 }

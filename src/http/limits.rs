@@ -1,7 +1,5 @@
 //! Limits in answers: in bodies and in the fields of the IETF's draft.
 
-use std::fmt::Write;
-
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
@@ -10,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{instant, words};
 use crate::domain::grant::Total;
+use crate::domain::window::Per;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
@@ -59,20 +58,32 @@ impl From<&Total> for LimitUsage {
 /// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10): one item
 /// a limit, named by its `per`; quotas in units, times in seconds.
 pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
-    let (mut policies, mut limits) = (String::new(), String::new());
-    for (index, total) in totals.iter().enumerate() {
-        let separator = if index == 0 { "" } else { ", " };
-        let per = total.per.as_str();
+    let (mut policies, mut limits) = (String::with_capacity(32), String::with_capacity(32));
+    for total in totals {
         let quota = total.max.min(FIELD_INTEGER_MAX);
         let window = (total.window.end - total.window.start).num_seconds();
+        push_item(&mut policies, total.per, (";q=", quota), (";w=", window));
         let remaining = total.remaining().min(FIELD_INTEGER_MAX);
         let seconds = seconds_until(total.window.end, now);
-        let written = write!(policies, "{separator}\"{per}\";q={quota};w={window}")
-            .and_then(|()| write!(limits, "{separator}\"{per}\";r={remaining};t={seconds}"));
-        written.expect("a String takes every text");
+        push_item(&mut limits, total.per, (";r=", remaining), (";t=", seconds));
     }
     response.insert_header((RATELIMIT_POLICY, policies));
     response.insert_header((RATELIMIT, limits));
+}
+
+/// Adds an item to the list in a field.
+fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, i64)) {
+    let mut digits = itoa::Buffer::new();
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    list.push('"');
+    list.push_str(per.as_str());
+    list.push('"');
+    list.push_str(units.0);
+    list.push_str(digits.format(units.1));
+    list.push_str(seconds.0);
+    list.push_str(digits.format(seconds.1));
 }
 
 /// Whole seconds from `now` until an instant, rounded up, so that whoever waits so long does
