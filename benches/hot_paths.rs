@@ -331,7 +331,7 @@ fn grant(limits: usize) -> &'static Grant {
 fn render(grant: &'static Grant) -> HttpResponse {
     let mut response = HttpResponse::Created();
     insert_fields(&mut response, &grant.entry.line.totals, NOW);
-    response.json(ClaimAnswer::of(grant, NOW))
+    ClaimAnswer::of(grant, NOW).respond(response)
 }
 
 #[library_benchmark(setup = grant)]

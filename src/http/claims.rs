@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use actix_web::HttpResponse;
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,12 +20,16 @@ use super::limits::{self, LimitUsage};
 use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IdempotencyKeyField, SubjectInPath,
 };
+use super::plain::write_plain;
 use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
 use crate::domain::policy::PolicyName;
 use crate::engine::{Outcome, Rehearsal};
+
+const JSON: (HeaderName, HeaderValue) =
+    (CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -59,21 +64,21 @@ pub struct ClaimBody {
 pub struct ClaimAnswer {
     /// `granted`, or in a dry run `denied`.
     #[schema(value_type = words::ClaimOutcome, example = "granted")]
-    outcome: &'static str,
+    pub outcome: &'static str,
     /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
     /// afterwards. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
-    provisional: bool,
+    pub provisional: bool,
     /// `true` where the policy only observes, and would have denied it. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
-    would_deny: bool,
+    pub would_deny: bool,
     /// The grant. A dry run makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    grant: Option<GrantBody>,
+    pub grant: Option<GrantBody>,
     /// The policy's limits as they were at the grant, in the policy's order.
-    limits: Vec<LimitUsage>,
+    pub limits: Vec<LimitUsage>,
 }
 
 /// A subject's limits as they are now.
@@ -206,6 +211,14 @@ impl ClaimAnswer {
             limits: entry.line.totals.iter().map(LimitUsage::from).collect(),
         }
     }
+
+    /// The answer with this body.
+    pub fn respond(self, mut response: HttpResponseBuilder) -> HttpResponse {
+        match write_plain(&self) {
+            Some(json) => response.insert_header(JSON).body(json),
+            None => response.json(self),
+        }
+    }
 }
 
 /// Claim units of a policy for a subject.
@@ -269,7 +282,7 @@ pub async fn post(
         response.insert_header(("Idempotent-Replayed", "true"));
     }
     limits::insert_fields(&mut response, &granted.totals, data.now());
-    Ok(response.json(granted.answer))
+    Ok(granted.answer.respond(response))
 }
 
 fn rehearsed(

@@ -59,7 +59,7 @@ pub struct GrantBody {
     pub held_until: Option<DateTime<Utc>>,
     /// The confirmation of a hold. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
-    confirmation: Option<ConfirmationBody>,
+    pub confirmation: Option<ConfirmationBody>,
     /// The reversal, if there is one. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reversal: Option<ReversalBody>,

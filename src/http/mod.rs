@@ -22,6 +22,7 @@ pub mod limits;
 mod links;
 mod openapi;
 mod overrides;
+mod plain;
 mod policies;
 mod problems;
 mod query;
