@@ -1,9 +1,10 @@
 //! What handlers take from a request, parsed once, here.
 
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::marker::PhantomData;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use actix_web::dev::Payload;
 use actix_web::http::header;
@@ -77,6 +78,10 @@ fn read_body(
         .app_data::<EngineData>()
         .map(|data| data.running_time());
     async move {
+        let mut bytes = pin!(bytes);
+        if let Some(bytes) = at_once(bytes.as_mut()).await {
+            return bytes;
+        }
         match options.zip(time) {
             Some((options, time)) => time
                 .timeout(options.request_time, bytes)
@@ -85,6 +90,22 @@ fn read_body(
             None => bytes.await,
         }
     }
+}
+
+/// What a future returns when it is polled, or polled once more: actix hands a request over before
+/// it looks at the body that came with the head. A body that is here needs no timer.
+async fn at_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut is_second = false;
+    let polled_twice = poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if is_second => Poll::Ready(None),
+        Poll::Pending => {
+            is_second = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    polled_twice.await
 }
 
 async fn collect(
