@@ -27,9 +27,10 @@ use perdiem::domain::schedule::Versions;
 use perdiem::domain::totals::{decode_totals, encode_totals};
 use perdiem::domain::window::{Calendar, Per, Window};
 use perdiem::domain::zones::Zones;
+use perdiem::http::body::parse_json;
 use perdiem::http::claims::{ClaimAnswer, ClaimBody};
 use perdiem::http::denial::{Asked, Denial};
-use perdiem::http::extract::{KeyHeader, parse_json};
+use perdiem::http::extract::KeyHeader;
 use perdiem::http::limits::insert_fields;
 
 /// 2026-11-21T03:04:05.678901Z.

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body::{Body, Object};
 use super::caller::{Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{Body, EngineData, Faults, Object, PolicyPath, Then, engine, parse_date};
+use super::extract::{EngineData, Faults, PolicyPath, Then, engine, parse_date};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::PolicyBody;
 use crate::domain::backtest::{BacktestDay, BacktestTally, DayRange, DeniedAccount};

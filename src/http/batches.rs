@@ -11,11 +11,12 @@ use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::body::{Body, Object};
 use super::caller::{ByHandler, Caller, Claimer};
 use super::claims::{ClaimAnswer, ClaimBody, Claimed, GrantedClaim};
 use super::denial::DenialBody;
 use super::error::{ApiError, InvalidPart, Problem};
-use super::extract::{Body, EngineData, KeyHeader, Object, WholeNumber, engine};
+use super::extract::{EngineData, KeyHeader, WholeNumber, engine};
 use super::grants::GrantBody;
 use super::limits::LimitUsage;
 use super::openapi::{Faults4xx, Faults5xx, FaultsBody};

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::body::Body;
 use super::caller::{Anyone, Caller, Claimer};
 use super::denial::Asked;
 use super::error::ApiError;
 use super::extract::{
-    Body, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
+    EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
 };
 use super::grants::GrantBody;
 use super::limits::{self, LimitUsage};

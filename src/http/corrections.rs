@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout_at;
 use utoipa::ToSchema;
 
+use super::body::{Body, OptionalBody};
 use super::caller::{ByHandler, Caller, Claimer};
 use super::denial::Asked;
 use super::error::{ApiError, Problem};
-use super::extract::{Body, EngineData, Faults, OptionalBody, engine, path_id};
+use super::extract::{EngineData, Faults, engine, path_id};
 use super::grants::GrantBody;
 use super::limits::LimitUsage;
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};

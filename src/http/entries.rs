@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body::Body;
 use super::caller::{Admin, Auditor, Caller};
 use super::denial::Asked;
 use super::error::{ApiError, InvalidPart, Problem};
 use super::extract::{
-    Body, EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
+    EngineData, Faults, KeyHeader, PolicyPath, SubjectPath, Then, WholeNumber, engine,
     parse_instant,
 };
 use super::limits::LimitUsage;

@@ -1,194 +1,29 @@
 //! What handlers take from a request, parsed once, here.
 
-use std::future::{Ready, poll_fn, ready};
-use std::marker::PhantomData;
-use std::pin::{Pin, pin};
+use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use actix_web::dev::Payload;
 use actix_web::http::header;
-use actix_web::web::{Bytes, BytesMut, Data};
+use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
-use futures_util::StreamExt;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{Error as _, Visitor};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::error::{ApiError, InvalidPart};
-use super::query::describe_unknown;
-use super::route::{body_max_bytes, segment};
-use super::server::ServeOptions;
+use super::route::segment;
 use crate::domain::claim::{IdempotencyKey, Subject};
 use crate::domain::policy::{PolicyName, check_reason};
 use crate::engine::{Engine, Precondition};
 
-/// The largest body, in bytes.
-pub const BODY_MAX_BYTES: usize = 64 * 1024;
 /// The longest page of a list.
 pub const PAGE_MAX: u32 = 1000;
 /// The page of a list when none is asked for.
 pub const PAGE_DEFAULT: u32 = 100;
-
-/// A JSON body.
-pub struct Body<T>(pub T);
-
-impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
-    type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
-    }
-}
-
-/// A JSON body that may be left out.
-pub struct OptionalBody<T>(pub Option<T>);
-
-impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
-    type Error = ApiError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = read_body(request, payload);
-        Box::pin(async move {
-            let bytes = bytes.await?;
-            match bytes.is_empty() {
-                true => Ok(Self(None)),
-                false => parse_json(&bytes).map(Some).map(Self),
-            }
-        })
-    }
-}
-
-fn read_body(
-    request: &HttpRequest,
-    payload: &mut Payload,
-) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
-    let most = body_max_bytes(request);
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let bytes = collect(payload.take(), length, most);
-    let options = request.app_data::<Data<ServeOptions>>().cloned();
-    let time = request
-        .app_data::<EngineData>()
-        .map(|data| data.running_time());
-    async move {
-        let mut bytes = pin!(bytes);
-        if let Some(bytes) = at_once(bytes.as_mut()).await {
-            return bytes;
-        }
-        match options.zip(time) {
-            Some((options, time)) => time
-                .timeout(options.request_time, bytes)
-                .await
-                .ok_or(ApiError::SlowRequest)?,
-            None => bytes.await,
-        }
-    }
-}
-
-/// What a future returns when it is polled, or polled once more: actix hands a request over before
-/// it looks at the body that came with the head. A body that is here needs no timer.
-async fn at_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    let mut is_second = false;
-    let polled_twice = poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if is_second => Poll::Ready(None),
-        Poll::Pending => {
-            is_second = true;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    });
-    polled_twice.await
-}
-
-async fn collect(
-    mut payload: Payload,
-    length: Option<usize>,
-    most: usize,
-) -> Result<Bytes, ApiError> {
-    if length.is_some_and(|length| length > most) {
-        return Err(ApiError::TooLarge(most));
-    }
-    let broken = "the body broke off, or is not encoded as it says";
-    let mut body = BytesMut::new();
-    while let Some(piece) = payload.next().await {
-        let piece = piece.map_err(|_| ApiError::Malformed(broken.to_owned()))?;
-        if body.len() + piece.len() > most {
-            return Err(ApiError::TooLarge(most));
-        }
-        body.extend_from_slice(&piece);
-    }
-    Ok(body.freeze())
-}
-
-/// A JSON object.
-///
-/// # Errors
-/// [`ApiError::Malformed`].
-pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // To follow the path costs, so only where there is something to tell.
-    if let Ok(value) = serde_json::from_slice::<Object<T>>(bytes) {
-        return Ok(value.0);
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
-    let value = value.map_err(|error| {
-        let path = error.path().to_string();
-        let error = error.into_inner();
-        match error.classify() {
-            serde_json::error::Category::Data if path != "." => {
-                ApiError::Malformed(format!("{path}: {}", describe(&error.to_string())))
-            }
-            serde_json::error::Category::Data => ApiError::Malformed(describe(&error.to_string())),
-            _ => ApiError::Malformed(format!("the body is not JSON: {error}")),
-        }
-    })?;
-    deserializer
-        .end()
-        .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
-    Ok(value.0)
-}
-
-/// What serde says of a body, with the nearest known name for an unknown one.
-fn describe(error: &str) -> String {
-    let unknown = error.strip_prefix("unknown field `");
-    let Some((field, expected)) = unknown.and_then(|rest| rest.rsplit_once("`, expected ")) else {
-        return error.to_owned();
-    };
-    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    describe_unknown("field", field, &known)
-}
-
-/// A JSON object. serde takes an array, too, for a struct: its fields in their order.
-#[derive(Debug)]
-pub struct Object<T>(pub T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
-    }
-}
-
-struct Fields<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-    type Value = T;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(fields))
-    }
-}
 
 /// Two parts of a request, of which the first one's faults are told first. The parts of a
 /// tuple race: a body that is still coming in loses to a header that is wrong.
@@ -556,38 +391,6 @@ mod tests {
         assert_eq!(parse_etags("\"3\", W/\"4\" ,\"x\"").unwrap(), [3]);
         for wrong in ["3", "", "\"3", "W/3"] {
             assert!(parse_etags(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_field_is_told_with_the_nearest() {
-        #[derive(Debug, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        #[expect(dead_code, reason = "only the names count")]
-        struct Fields {
-            subject: Option<u8>,
-            units: Option<u8>,
-        }
-        let error = parse_json::<Fields>(br#"{"unit`s": 1}"#).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unit`s: unknown field \"unit`s\": the nearest known one is units; known are subject, \
-             units"
-        );
-    }
-
-    #[test]
-    fn a_body_is_one_object() {
-        #[derive(Debug, PartialEq, Deserialize)]
-        struct Named {
-            name: u8,
-        }
-        assert_eq!(
-            parse_json::<Named>(b" {\"name\": 1} ").unwrap(),
-            Named { name: 1 }
-        );
-        for wrong in ["", "1", "[1]", "{\"name\":1} 2", "{\"name\":1}{}"] {
-            assert!(parse_json::<Named>(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 }

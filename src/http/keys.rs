@@ -7,9 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body::Body;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, InvalidPart, etag};
-use super::extract::{Body, EngineData, Faults, IdPath, ReasonQuery, Then, engine, parse_instant};
+use super::extract::{EngineData, Faults, IdPath, ReasonQuery, Then, engine, parse_instant};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch};
 use super::policies::{PageQuery, page_limit};
 use super::query::Query;

@@ -3,6 +3,7 @@
 mod archive;
 mod backtest;
 mod batches;
+pub mod body;
 mod caller;
 mod changes;
 pub mod claims;

@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::body::{Body, Object};
 use super::caller::{Admin, Auditor, Caller};
 use super::error::{ApiError, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, ReasonQuery, SubjectPath, Then, WholeNumber,
-    engine, parse_instant,
+    EngineData, Faults, PolicyPath, ReasonQuery, SubjectPath, Then, WholeNumber, engine,
+    parse_instant,
 };
 use super::openapi::{
     Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch, SubjectInPath,

@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::body::{Body, Object};
 use super::caller::{Admin, Auditor, ByHandler, Caller};
 use super::error::{ApiError, InvalidPart, etag};
 use super::extract::{
-    Body, EngineData, Faults, Object, PolicyPath, ReasonQuery, Then, WholeNumber, engine,
-    parse_instant, parse_true,
+    EngineData, Faults, PolicyPath, ReasonQuery, Then, WholeNumber, engine, parse_instant,
+    parse_true,
 };
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody, IfMatch, IfNoneMatch};
 use super::query::Query;

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body::Body;
 use super::caller::{Admin, Auditor, Caller};
 use super::error::ApiError;
-use super::extract::{Body, EngineData, engine, path_id};
+use super::extract::{EngineData, engine, path_id};
 use super::openapi::{Faults4xx, Faults5xx, Faults404, FaultsBody};
 use super::policies::{PageQuery, page_limit};
 use super::query::Query;

@@ -8,8 +8,8 @@ use actix_web::{FromRequest, Handler, HttpMessage, HttpRequest, HttpResponse, Re
 use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
 
+use super::body::BODY_MAX_BYTES;
 use super::error::ApiError;
-use super::extract::BODY_MAX_BYTES;
 use super::server::Bounded;
 
 type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;

@@ -8,7 +8,7 @@
 //! - An answer of which the client takes nothing for [`Bounds::stall_time`] is given up with its
 //!   connection, and so is all that it holds.
 //!
-//! The body that a handler reads has its bound where it is read (`extract.rs`).
+//! The body that a handler reads has its bound where it is read (`body.rs`).
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
