@@ -5,7 +5,11 @@
 //! lines: number N is free there, and so is N − 1. So each burst carries a fence, and the ledger
 //! checks it in the same transaction.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
+
+use crate::domain::identity::AccountId;
 
 /// When the ledger's server was started. A restored copy and a standby have another start than
 /// the server that they are copies of.
@@ -28,6 +32,15 @@ impl Fence {
         debug_assert_eq!(self.start, newer.start);
         self.horizon = self.horizon.max(newer.horizon);
     }
+}
+
+/// What became of drafts.
+#[derive(Debug)]
+pub struct Appended {
+    /// The accounts whose entries are committed.
+    pub accounts: HashSet<AccountId>,
+    /// What became of their burst; `None` where the ledger took none.
+    pub burst: Option<Burst>,
 }
 
 /// What became of a burst.

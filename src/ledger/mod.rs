@@ -40,7 +40,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
-pub use fence::{Burst, Fence, ServerStart};
+pub use fence::{Appended, Burst, Fence, ServerStart};
 pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use snapshot::Snapshot;
@@ -322,10 +322,30 @@ impl Ledger {
         Ok(Holds::at(at, found, lapsed_most, ahead_most))
     }
 
-    /// Appends drafts in one transaction, all of them or none: the quick way, for drafts whose
-    /// line before is known to be committed, since this process appended it or read it from
-    /// the ledger, and the fence is no older than that. Only PostgreSQL takes bursts, and only a
-    /// server that shows a fence.
+    /// Appends drafts in a burst, if there is a fence for it, and else or after that as
+    /// [`Ledger::append`]. The line before each draft is known to be committed, since this process
+    /// appended it or read it from the ledger, and the fence is no older than that.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`].
+    pub async fn append_in_burst(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+        fence: Option<&Fence>,
+    ) -> Result<Appended, LedgerError> {
+        let burst = match fence {
+            Some(fence) => Some(self.burst(drafts, fence).await?),
+            None => None,
+        };
+        let accounts = match burst {
+            Some(Burst::Committed(_)) => drafts.iter().map(|it| it.borrow().account).collect(),
+            Some(Burst::Conflict | Burst::Behind) | None => self.append(drafts).await?,
+        };
+        Ok(Appended { accounts, burst })
+    }
+
+    /// Appends drafts in one transaction, all of them or none, as [`Ledger::append_in_burst`] tells.
+    /// Only PostgreSQL takes bursts, and only a server that shows a fence.
     ///
     /// # Errors
     /// As [`Ledger::append`], but for [`LedgerError::Conflict`].

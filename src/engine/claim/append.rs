@@ -20,7 +20,7 @@ use crate::domain::work::Task;
 use crate::engine::Engine;
 use crate::engine::instance::{Epoch, Memory, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Burst, Draft, Fence, Ledger, LedgerError, Look, Turn};
+use crate::ledger::{Appended, Burst, Draft, Fence, Ledger, LedgerError, Look, Turn};
 
 /// An account that lost so often waits for its turn at it.
 pub const LOSSES_BEFORE_TURN: u32 = 2;
@@ -160,52 +160,33 @@ impl Appender {
         self.decide_on_known_lines(groups);
         self.decide_on_ledger(groups).await?;
         let (epoch, fence) = self.memory.fence();
-        if self.append_decided(groups, epoch, fence.as_ref()).await? {
-            return Ok(());
-        }
-        // Every line is looked at, and the guarded statement lets those through who met nobody.
-        groups.iter_mut().for_each(Group::dissolve_known);
-        self.decide_on_ledger(groups).await?;
-        let (epoch, _) = self.memory.fence();
-        self.append_decided(groups, epoch, None).await?;
-        Ok(())
-    }
-
-    /// Appends what the groups' plans grant: in a burst, if there is a fence for it. Leaves those
-    /// that lost, and those whose plans are late or rest on a line that was forgotten. False when
-    /// the burst fell back: then all that were sent are left.
-    async fn append_decided(
-        &self,
-        groups: &mut Vec<Group>,
-        epoch: Epoch,
-        fence: Option<&Fence>,
-    ) -> Result<bool, LedgerError> {
-        // The ledger may have taken its time.
+        // The ledger may have taken its time. What is late is left to the next batch, and so is
+        // what rests on a line that was forgotten.
         let now = Instant::now();
         let late: Vec<Group> = groups
             .extract_if(.., |group| group.take_back(now, epoch))
             .collect();
-        // What grants nothing needs no commit.
-        self.answer(groups, |group| {
-            group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
-        });
-        let appended = match groups.iter().any(|group| group.draft().is_some()) {
-            false => Ok(true),
-            true => self.append_drafts(groups, fence).await,
-        };
+        let appended = self.append_decided(groups, fence.as_ref()).await;
         groups.extend(late);
         appended
     }
 
-    /// Sends the drafts, and answers those that went in. As [`Self::append_decided`].
-    async fn append_drafts(
+    /// Appends what the groups' plans grant. Leaves those that lost.
+    async fn append_decided(
         &self,
         groups: &mut Vec<Group>,
         fence: Option<&Fence>,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<(), LedgerError> {
+        // What grants nothing needs no commit.
+        self.answer(groups, |group| {
+            group.plan.as_ref().is_some_and(|plan| plan.draft.is_none())
+        });
+        if groups.iter().all(|group| group.draft().is_none()) {
+            return Ok(());
+        }
         reach("append.decided");
-        match self.send(groups, fence).await {
-            Ok(Some(appended)) => {
+        match self.append_drafts(groups, fence).await {
+            Ok(appended) => {
                 reach("append.committed");
                 self.answer(groups, |group| appended.contains(&group.account));
                 reach("append.answered");
@@ -214,15 +195,11 @@ impl Appender {
                     self.memory.distrust(group.account, now);
                 }
                 self.lose(groups);
-                Ok(true)
-            }
-            Ok(None) => {
-                self.metrics.burst_fell_back();
-                Ok(false)
+                Ok(())
             }
             Err(LedgerError::Conflict) => {
                 self.lose(groups);
-                Ok(true)
+                Ok(())
             }
             Err(error @ LedgerError::Unavailable(_)) => {
                 for plan in groups.iter_mut().filter_map(|group| group.plan.as_mut()) {
@@ -234,35 +211,31 @@ impl Appender {
         }
     }
 
-    /// Sends what the groups' plans hold. Returns the accounts whose drafts are committed; `None`
-    /// where the whole burst is not.
-    async fn send(
+    /// Appends what the groups' plans hold. Returns the accounts whose drafts are committed.
+    async fn append_drafts(
         &self,
         groups: &[Group],
         fence: Option<&Fence>,
-    ) -> Result<Option<HashSet<AccountId>>, LedgerError> {
+    ) -> Result<HashSet<AccountId>, LedgerError> {
         let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
-        let sending = pin!(async {
-            let Some(fence) = fence else {
-                return self.ledger.append(&drafts).await.map(Some);
-            };
-            match self.ledger.burst(&drafts, fence).await? {
-                Burst::Committed(fence) => {
-                    self.memory.show(Some(fence));
-                    Ok(Some(drafts.iter().map(|draft| draft.account).collect()))
-                }
-                Burst::Conflict => Ok(None),
-                Burst::Behind => {
-                    tracing::warn!("the ledger went back in time, or is another server's now");
-                    self.memory.forget();
-                    Ok(None)
-                }
+        let appending = pin!(self.ledger.append_in_burst(&drafts, fence));
+        let appended = self.metrics.timed(Stage::Append, entries, appending).await;
+        self.watch.note_write(&appended);
+        let Appended { accounts, burst } = appended?;
+        match burst {
+            Some(Burst::Committed(fence)) => {
+                self.memory.show(Some(fence));
             }
-        });
-        let sent = self.metrics.timed(Stage::Append, entries, sending).await;
-        self.watch.note_write(&sent);
-        sent
+            Some(Burst::Conflict) => self.metrics.burst_fell_back(),
+            Some(Burst::Behind) => {
+                tracing::warn!("the ledger's server was started again, restored or replaced");
+                self.memory.forget();
+                self.metrics.burst_fell_back();
+            }
+            None => {}
+        }
+        Ok(accounts)
     }
 
     /// Waits for the turn at the accounts that lost too often.
@@ -347,7 +320,6 @@ impl Appender {
         self.answer(groups, stand);
         for group in groups.iter_mut().filter(|group| open(group)) {
             let last = seen.lines.get(&group.account);
-            self.memory.compare(group.account, last, now);
             if let Some(plan) = &mut group.plan {
                 let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
                 let is_taken = |entry: &Entry| {

@@ -352,6 +352,7 @@ impl Batch {
     fn end(&self, decision: Decision) -> Attempt {
         let now = self.engine.clock.now();
         for draft in &decision.drafts {
+            self.engine.memory.distrust(draft.account, Instant::now());
             self.engine.queues.settle.appended(draft, now);
         }
         let Decision {

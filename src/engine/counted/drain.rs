@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::engine::claim::useful_for;
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Draft, Ledger, LedgerError, LedgerView, Look};
+use crate::ledger::{Draft, Fence, Ledger, LedgerError, LedgerView, Look};
 
 /// How often every queue is looked at, also those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -252,7 +252,7 @@ impl Drainer {
         let drafts: Vec<Draft> = batches.iter().filter_map(Recording::draft).collect();
         let appended = match drafts.is_empty() {
             true => HashSet::new(),
-            false => match self.append(&drafts).await {
+            false => match self.append(&drafts, seen.fence.as_ref()).await {
                 Err(LedgerError::Conflict) => HashSet::new(),
                 result => result?,
             },
@@ -285,12 +285,16 @@ impl Drainer {
         Ok(left)
     }
 
-    async fn append(&self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+    async fn append(
+        &self,
+        drafts: &[Draft],
+        fence: Option<&Fence>,
+    ) -> Result<HashSet<AccountId>, LedgerError> {
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
-        let appending = pin!(self.ledger.append(drafts));
+        let appending = pin!(self.ledger.append_in_burst(drafts, fence));
         let appended = self.metrics.timed(Stage::Record, entries, appending).await;
         self.watch.note_write(&appended);
-        appended
+        Ok(appended?.accounts)
     }
 
     /// What becomes of an account's queued grants. `taken` holds the keys of this round.

@@ -114,8 +114,8 @@ impl Memory {
         self.lock().remember_key(key);
     }
 
-    /// Knows no line of an account for a while: another writer appends to it too, or the counters
-    /// are to deny its next claims.
+    /// Knows no line of an account for a while: another writer appended to it, or the counters are
+    /// to deny its next claims.
     pub fn distrust(&self, account: AccountId, now: Instant) {
         let known = KnownAccount {
             since: now,
@@ -123,14 +123,6 @@ impl Memory {
             line: None,
         };
         self.lock().remember(account, known);
-    }
-
-    /// Distrusts an account whose last line in the ledger is another one than the known one.
-    pub fn compare(&self, account: AccountId, last: Option<&Line>, now: Instant) {
-        let known = self.line(account, None, now);
-        if known.is_some_and(|known| Some(known.line.number) != last.map(|line| line.number)) {
-            self.distrust(account, now);
-        }
     }
 
     /// The server that told lines shows this fence. Returns the epoch of those lines.
@@ -297,9 +289,7 @@ mod tests {
     fn an_account_with_other_writers_is_left_alone_for_a_while() {
         let (memory, now) = (Memory::default(), Instant::now());
         learn(&memory, 1, &[entry(1, None)], now);
-        memory.compare(account(1), Some(&entry(1, None).line), now);
-        assert_eq!(number(&memory, None, now), Some(1));
-        memory.compare(account(1), Some(&entry(2, None).line), now);
+        memory.distrust(account(1), now);
         learn(&memory, 1, &[entry(3, None)], now);
         assert_eq!(number(&memory, None, now), None);
         let now = now + YOUNG;
