@@ -82,7 +82,7 @@ round."""
 ## What was to be reached
 
 Each ratio is taken within a round; the median of the rounds counts. The names are contestants of
-`scripts/bench` and their connections.
+`scripts/bench` and their connections. "Wanted" is the bar, and "beyond" is worth trying for.
 
 {tables.goals(judged)}
 {findings()}

@@ -81,7 +81,8 @@ def goals(judged):
         bound = one["bound"]
         is_bytes = bound is not None and bound > 100
         wanted = "" if bound is None else f"{'at most' if one['is_most'] else 'at least'} {bound:g}"
+        beyond = "" if one["beyond"] is None else f"{one['beyond']:g}"
         met = {None: "", True: "yes", False: "**no**"}[one["is_met"]]
         of = f"`{one['of']}`"
-        rows.append([one["what"], of, wanted, spread(one, 0 if is_bytes else 2), met])
-    return table(["", "of", "wanted", "measured", "reached"], rows)
+        rows.append([one["what"], of, wanted, beyond, spread(one, 0 if is_bytes else 2), met])
+    return table(["", "of", "wanted", "beyond", "measured", "reached"], rows)
