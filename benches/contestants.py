@@ -5,7 +5,14 @@ from functools import cached_property
 
 from bare import POOL, BareInserts, BareLone, BareScript
 from claims import LIMIT, Claims
-from servers import start_flexible, start_limitador, start_perdiem, start_postgres, start_redis
+from servers import (
+    start_flexible,
+    start_limitador,
+    start_nothing,
+    start_perdiem,
+    start_postgres,
+    start_redis,
+)
 
 # What the names of another perdiem's contestants end in.
 AGAINST = "-against"
@@ -79,6 +86,10 @@ class Ground:
         return start_flexible(self.stack, self.peers_redis)
 
     @cached_property
+    def nothing(self):
+        return start_nothing(self.stack, self.programs, self.both)
+
+    @cached_property
     def bare(self):
         """A database with a table as perdiem's entries, and with one of these as an example."""
         with contextlib.ExitStack() as stack:
@@ -138,6 +149,7 @@ CONTESTANTS = [
         "limitador_each",
     ),
     claims("granted", f"{BOTH}: granted", (64, 256, 1), "both"),
+    claims("nothing", "a route that does nothing, with these bytes", (64,), "nothing"),
     ("bare-lone", (1,), bare_lone),
     claims("three-limits", f"{BOTH}: three limits", (64,), "several", policy="three"),
     claims("counted", f"{BOTH}: counted", (64,), "several", policy="counted", is_counted=True),

@@ -26,6 +26,7 @@ class Programs:
     load: str
     limitador: str
     lone: str
+    nothing: str
 
 
 def find_programs(binary=None, built_peers=None):
@@ -40,7 +41,7 @@ def find_programs(binary=None, built_peers=None):
     if missing:
         raise Trouble(f"missing: {', '.join(missing)}")
     if built_peers:
-        names = ("load", "limitador-server", "lone")
+        names = ("load", "limitador-server", "lone", "nothing-server")
         peers = {name: os.path.join(os.path.abspath(built_peers), name) for name in names}
     else:
         lacking = build_lacking_crate()
@@ -48,7 +49,12 @@ def find_programs(binary=None, built_peers=None):
     install_node_peer()
     perdiem = binary or build(ROOT, ROOT / "target")["perdiem"]
     return Programs(
-        perdiem, postgres, peers["load"], peers["limitador-server"], peers["lone"]
+        perdiem,
+        postgres,
+        peers["load"],
+        peers["limitador-server"],
+        peers["lone"],
+        peers["nothing-server"],
     )
 
 

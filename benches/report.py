@@ -156,6 +156,10 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
   from a subject's first claim on.
 - **rate-limiter-flexible** runs behind node's own HTTP server, in one process as node does. It
   records nothing, and remembers no key.
+- **A route that does nothing** (`benches/peers/src/nothing.rs`) reads the same claims, and answers
+  each with the bytes of one of perdiem's answers: actix-web with as many workers as cores, profile
+  `dist`. Perdiem's own CPU is compared with that, and not with its `/livez`: that takes no body and
+  no key, answers with less, and has perdiem's own routing in it.
 - **The bare limits** have no service before them. `redis-benchmark` calls the script by which
   perdiem decides a claim in Redis alone (`counter/lua/count.lua`); `pgbench` commits single rows
   into a table with the columns and indexes of perdiem's `entries`, by prepared statements on

@@ -81,14 +81,17 @@ class Server:
         self.request("PUT", f"/v1/policies/{name}", rule)
 
     def request(self, method, path, body=None):
+        with self.open(method, path, body) as answer:
+            return json.load(answer)
+
+    def open(self, method, path, body=None, **headers):
         request = urllib.request.Request(
             f"http://{self.address}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.secret}"},
+            headers={"Authorization": f"Bearer {self.secret}"} | headers,
         )
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
+        return urllib.request.urlopen(request)
 
 
 def zone_where_it_is_noon():
@@ -168,6 +171,18 @@ def start_peer(stack, name, command, redis=None):
 
 def start_limitador(stack, programs, redis=None, options=()):
     return start_peer(stack, "peer", [programs.limitador, *options], redis)
+
+
+def start_nothing(stack, programs, server):
+    """A route that answers every claim with the bytes that `server` answers one with."""
+    claim = {"subject": "nothing-64-1-0-000000001"}
+    key = {"Idempotency-Key": "nothing-64-1.0.000000001"}
+    with server.open("POST", "/v1/policies/benefit/claims", claim, **key) as answer:
+        fields = [(name.lower(), value) for name, value in answer.getheaders()]
+        command = [programs.nothing, f"--body={answer.read().decode()}"]
+    own = ("connection", "content-length", "date")
+    command += [f"--field={name}: {value}" for name, value in fields if name not in own]
+    return start_peer(stack, "peer", command)
 
 
 def start_flexible(stack, redis):

@@ -20,7 +20,7 @@ class Target:
 
 
 RATE, P50, P99 = "claims_per_second", "p50_ms", "p99_ms"
-SERVERS_CPU = "servers_cpu_us"
+SERVERS_CPU, SERVER_CPU = "servers_cpu_us", "server_cpu_us"
 LEDGER_BYTES = "ledger_bytes_per_grant"
 LIMITADOR = "limitador-redis@64"
 GRANTS = "durable grants, against Limitador on Redis"
@@ -126,6 +126,14 @@ TARGETS = [
         "granted@64",
     ),
     at_most(
+        1.6,
+        "perdiem's own CPU a grant, against a route that does nothing",
+        SERVER_CPU,
+        "granted@64",
+        "nothing@64",
+        beyond=1.4,
+    ),
+    at_most(
         320,
         "ledger bytes a grant, tables and indexes, 3 grants a subject and day",
         LEDGER_BYTES,
@@ -164,6 +172,8 @@ def value(one, target):
     cpu = one["cpu_us_per_claim"]
     if target.value == SERVERS_CPU:
         return sum(used for name, used in cpu.items() if name != "load generator")
+    if target.value == SERVER_CPU:
+        return cpu["perdiem"] if "perdiem" in cpu else cpu["peer"]
     return one[target.value]
 
 
