@@ -5,6 +5,7 @@ from functools import cached_property
 
 from bare import POOL, BareInserts, BareLone, BareScript
 from claims import LIMIT, Claims
+from instances import RETURNS_MOST, Returning
 from servers import (
     start_flexible,
     start_limitador,
@@ -122,6 +123,23 @@ def claims(name, title, connections, server_name, **more):
     return name, connections, make
 
 
+def returning(ground):
+    life = ground.stack.enter_context(contextlib.ExitStack())
+    binary = ground.programs.perdiem
+    server = start_perdiem(life, binary, ground.postgres, "returns", ground.redis)
+    server.put_policy("benefit", [{"max": RETURNS_MOST, "per": "day"}])
+    return Returning(
+        "returning",
+        f"{BOTH}: returning subjects",
+        (64,),
+        server=server,
+        load=ground.programs.load,
+        threads=ground.threads,
+        binary=binary,
+        life=life,
+    )
+
+
 def bare_script(ground):
     return BareScript("bare-script", "Redis: the claim script", (64,), ground.bare_redis)
 
@@ -151,6 +169,7 @@ CONTESTANTS = [
     claims("granted", f"{BOTH}: granted", (64, 256, 1), "both"),
     claims("nothing", "a route that does nothing, with these bytes", (64,), "nothing"),
     ("bare-lone", (1,), bare_lone),
+    ("returning", (64,), returning),
     claims("three-limits", f"{BOTH}: three limits", (64,), "several", policy="three"),
     claims("counted", f"{BOTH}: counted", (64,), "several", policy="counted", is_counted=True),
     claims("denied", f"{BOTH}: denied", (64,), "both", status=429),

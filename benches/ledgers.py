@@ -15,6 +15,14 @@ class PostgresLedger:
     postgres: object
     database: str
 
+    @property
+    def url(self):
+        return self.postgres.url(self.database)
+
+    @property
+    def processes(self):
+        return {"PostgreSQL": self.postgres.pid}
+
     def query(self, sql):
         return self.postgres.query(self.database, sql)
 
@@ -42,6 +50,12 @@ class SqliteLedger:
     """A ledger in a file."""
 
     path: object
+    # Perdiem's own is all that there is.
+    processes = {}
+
+    @property
+    def url(self):
+        return f"sqlite:{self.path}"
 
     def query(self, sql):
         uri = f"file:{self.path}?mode=ro"

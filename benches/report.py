@@ -10,6 +10,7 @@ from bare import POOL
 from claims import BLOCK, EXHAUSTED_SUBJECTS, LIMIT
 from contestants import BATCH, BATCH_CONNECTIONS
 from growth import DAYS, SUBJECTS_AFTER_LOSS
+from instances import RETURNING_SUBJECTS, RETURNS_MOST
 from programs import ROOT
 
 # Written by hand: what stands in the way of what was not reached, with its own heading.
@@ -134,6 +135,10 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
   that grew is paid for.
 - Granted, denied and batches share a ledger, which has one policy. Three limits and counted share
   another, which has several, on the same servers.
+- Returning subjects: {RETURNING_SUBJECTS:,} subjects have claimed once. Before each round perdiem
+  is started again, so it remembers nothing of them, and the warm-up claims of other subjects. In
+  the round each subject claims once more, with a new key; the round ends at the last subject. Their
+  policy is "{RETURNS_MOST:,} per day".
 - Batches: {BATCH} claims in a request, {BATCH_CONNECTIONS} connections; claims are counted, and a
   latency is a batch's.
 - The contestants take turns, for {arguments.rounds} rounds of {arguments.seconds:g} s each, every

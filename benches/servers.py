@@ -135,23 +135,24 @@ def start_redis(stack):
 
 def start_perdiem(stack, binary, postgres=None, database=None, redis=None):
     """A perdiem on a new database of PostgreSQL's, or on SQLite without one."""
-    place = stack.enter_context(folder())
     if postgres:
         postgres.create(database)
-        ledger, database_url = PostgresLedger(postgres, database), postgres.url(database)
+        ledger = PostgresLedger(postgres, database)
     else:
-        ledger = SqliteLedger(place / "perdiem.db")
-        database_url = f"sqlite:{place / 'perdiem.db'}"
-    secret = secrets.token_hex(24)
+        ledger = SqliteLedger(stack.enter_context(folder()) / "perdiem.db")
+    return start_instance(stack, binary, ledger, secrets.token_hex(24), redis)
+
+
+def start_instance(stack, binary, ledger, secret, redis=None):
+    """A perdiem on a ledger that may have other instances, which take the same secret."""
+    place = stack.enter_context(folder())
     environment = environment_without(["PERDIEM_", "DATABASE_URL", "REDIS_URL"])
-    environment |= {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": database_url}
+    environment |= {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": ledger.url}
     if redis:
         environment["REDIS_URL"] = redis.url
     command = [binary, "serve", "--bind", "127.0.0.1:0"]
     address, pid = start_server(stack, command, environment, place / "log")
-    processes = {"perdiem": pid}
-    if postgres:
-        processes["PostgreSQL"] = postgres.pid
+    processes = {"perdiem": pid} | ledger.processes
     if redis:
         processes["Redis"] = redis.pid
     return Server(address, secret, processes, ledger, redis)

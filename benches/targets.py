@@ -43,6 +43,13 @@ TARGETS = [
     at_most(None, f"the servers' CPU a claim, {GRANTS}", SERVERS_CPU, "granted@64"),
     at_most(1.0, f"p99 of {GRANTS}", P99, "granted@64", beyond=0.7),
     at_most(1.0, f"p99 of {GRANTS}", P99, "granted@256", "limitador-redis@256", beyond=0.7),
+    at_least(
+        1.0,
+        "durable grants of returning subjects, against Limitador on Redis",
+        RATE,
+        "returning@64",
+        beyond=1.2,
+    ),
     at_least(1.8, "denied claims, against Limitador on Redis", RATE, "denied@64", beyond=2.5),
     at_least(
         None,
