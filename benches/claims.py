@@ -50,6 +50,10 @@ class Claims:
         return "perdiem" if self.server.ledger else "peer"
 
     @property
+    def addresses(self):
+        return [self.server.address]
+
+    @property
     def is_denied(self):
         return self.status == 429
 
@@ -75,7 +79,7 @@ class Claims:
             "policy": self.policy,
             "policies": self.policies,
         } | more
-        command = [self.load, self.server.address]
+        command = [self.load, *self.addresses]
         command += [f"--{name}={value}" for name, value in options.items()]
         before = children_cpu_seconds()
         output = run(as_user() + command)

@@ -5,9 +5,10 @@ from functools import cached_property
 
 from bare import POOL, BareInserts, BareLone, BareScript
 from claims import LIMIT, Claims
-from instances import RETURNS_MOST, Returning
+from instances import RETURNS_MOST, InTurns, Returning
 from servers import (
     start_flexible,
+    start_instance,
     start_limitador,
     start_nothing,
     start_perdiem,
@@ -140,6 +141,22 @@ def returning(ground):
     )
 
 
+def in_turns(ground):
+    server = ground.perdiem(ground.postgres, "turns", ground.redis)
+    partner = start_instance(
+        ground.stack, ground.programs.perdiem, server.ledger, server.secret, server.redis
+    )
+    return InTurns(
+        "in-turns",
+        f"{BOTH}: two instances in turns",
+        (64,),
+        server=server,
+        load=ground.programs.load,
+        threads=ground.threads,
+        partner=partner,
+    )
+
+
 def bare_script(ground):
     return BareScript("bare-script", "Redis: the claim script", (64,), ground.bare_redis)
 
@@ -170,6 +187,7 @@ CONTESTANTS = [
     claims("nothing", "a route that does nothing, with these bytes", (64,), "nothing"),
     ("bare-lone", (1,), bare_lone),
     ("returning", (64,), returning),
+    ("in-turns", (64,), in_turns),
     claims("three-limits", f"{BOTH}: three limits", (64,), "several", policy="three"),
     claims("counted", f"{BOTH}: counted", (64,), "several", policy="counted", is_counted=True),
     claims("denied", f"{BOTH}: denied", (64,), "both", status=429),

@@ -1,17 +1,20 @@
-"""A contestant whose instance is started again before each round."""
+"""Contestants that need more of an instance than that it runs: one that is started again before
+each round, and two that take turns."""
 
 import contextlib
 from dataclasses import dataclass
 
 from claims import Claims
 from processes import Trouble
-from servers import start_instance
+from servers import Server, start_instance
 
 # More than a round claims of: a round that comes to the last of them ends there.
 RETURNING_SUBJECTS = 200_000
 # A subject returns once a round, and never is denied.
 RETURNS_MOST = 1000
 FIRST_CLAIMS_SECONDS = 300
+FALLEN_BACK = "perdiem_bursts_fallen_back_total"
+APPENDS = 'perdiem_stage_seconds_count{stage="append"}'
 
 
 @dataclass(kw_only=True)
@@ -58,3 +61,38 @@ class Returning(Claims):
 
     def accounts(self):
         return int(self.server.ledger.query("SELECT count(*) FROM entries WHERE number = 1"))
+
+
+@dataclass(kw_only=True)
+class InTurns(Claims):
+    """Two instances on one ledger and one Redis, to which each subject's claims go in turns."""
+
+    partner: Server
+
+    def __post_init__(self):
+        self.server.processes["partner"] = self.partner.processes["perdiem"]
+
+    @property
+    def addresses(self):
+        return [self.server.address, self.partner.address]
+
+    def measure(self, connections, seconds, label):
+        before = self.samples()
+        result = super().measure(connections, seconds, label)
+        fallen_back, *appends = (
+            after - first for after, first in zip(self.samples(), before, strict=True)
+        )
+        if min(appends) == 0:
+            raise Trouble(f"{self.title}: invalid: an instance appended nothing")
+        cpu = result["cpu_us_per_claim"]
+        cpu["perdiem"] += cpu.pop("partner")
+        # A batch whose burst fell back is appended a second time, under guard.
+        result["bursts_fallen_back"] = fallen_back / (sum(appends) - fallen_back)
+        return result
+
+    def samples(self):
+        """How many bursts fell back in both, and how often each of them appended."""
+        seen = [self.server.samples(), self.partner.samples()]
+        # An older perdiem, as --against may name, has no bursts.
+        fallen_back = sum(one.get(FALLEN_BACK, 0) for one in seen)
+        return fallen_back, *(one[APPENDS] for one in seen)

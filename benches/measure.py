@@ -14,6 +14,7 @@ COLUMNS = (
     "ledger_bytes_per_grant",
     "drain_seconds",
     "waiting_at_end",
+    "bursts_fallen_back",
 )
 
 

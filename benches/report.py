@@ -10,7 +10,7 @@ from bare import POOL
 from claims import BLOCK, EXHAUSTED_SUBJECTS, LIMIT
 from contestants import BATCH, BATCH_CONNECTIONS
 from growth import DAYS, SUBJECTS_AFTER_LOSS
-from instances import RETURNING_SUBJECTS, RETURNS_MOST
+from instances import APPENDS, FALLEN_BACK, RETURNING_SUBJECTS, RETURNS_MOST
 from programs import ROOT
 
 # Written by hand: what stands in the way of what was not reached, with its own heading.
@@ -139,6 +139,11 @@ counters in Redis; and then again, the first time after `FLUSHALL`.
   is started again, so it remembers nothing of them, and the warm-up claims of other subjects. In
   the round each subject claims once more, with a new key; the round ends at the last subject. Their
   policy is "{RETURNS_MOST:,} per day".
+- Two instances in turns: two processes of perdiem have one ledger and one Redis. The claims are
+  those of "granted", but a subject's first and third claim go to one instance, and its second one
+  to the other. Perdiem's CPU is that of both. A burst that fell back counts in
+  `{FALLEN_BACK}`. The batches are `{APPENDS}` less
+  these: a batch whose burst fell back is appended a second time.
 - Batches: {BATCH} claims in a request, {BATCH_CONNECTIONS} connections; claims are counted, and a
   latency is a batch's.
 - The contestants take turns, for {arguments.rounds} rounds of {arguments.seconds:g} s each, every

@@ -84,6 +84,13 @@ class Server:
         with self.open(method, path, body) as answer:
             return json.load(answer)
 
+    def samples(self):
+        """What /metrics tells, by the samples' names with their labels."""
+        with self.open("GET", "/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
     def open(self, method, path, body=None, **headers):
         request = urllib.request.Request(
             f"http://{self.address}{path}",

@@ -21,7 +21,7 @@ class Target:
 
 RATE, P50, P99 = "claims_per_second", "p50_ms", "p99_ms"
 SERVERS_CPU, SERVER_CPU = "servers_cpu_us", "server_cpu_us"
-LEDGER_BYTES = "ledger_bytes_per_grant"
+LEDGER_BYTES, FALLEN_BACK = "ledger_bytes_per_grant", "bursts_fallen_back"
 LIMITADOR = "limitador-redis@64"
 GRANTS = "durable grants, against Limitador on Redis"
 TUNED = f"{GRANTS}, a connection a worker"
@@ -49,6 +49,20 @@ TARGETS = [
         RATE,
         "returning@64",
         beyond=1.2,
+    ),
+    at_least(
+        None,
+        "durable grants of two instances in turns, against one instance",
+        RATE,
+        "in-turns@64",
+        "granted@64",
+    ),
+    at_most(
+        None,
+        "bursts that fell back, of the batches of two instances in turns",
+        FALLEN_BACK,
+        "in-turns@64",
+        None,
     ),
     at_least(1.8, "denied claims, against Limitador on Redis", RATE, "denied@64", beyond=2.5),
     at_least(

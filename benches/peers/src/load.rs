@@ -30,8 +30,9 @@ const STATUSES: usize = 600;
 
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// The server's address
-    address: SocketAddr,
+    /// The servers' addresses: the claims of each subject go to them in turns
+    #[arg(required = true)]
+    addresses: Vec<SocketAddr>,
     #[arg(long, default_value_t = 64)]
     connections: usize,
     #[arg(long, default_value_t = 1)]
@@ -122,14 +123,18 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Drives one thread's share of the connections to the end. Time begins when all of them stand.
+/// Drives one thread's share of the connections to the end. Time begins when all of them exist.
+/// Where there are several servers, a connection is one to each of them, and uses one at a time.
 fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::Result<Seen> {
-    let mut requests = Requests::new(&arguments.shape, arguments.address, number);
+    let addresses = &arguments.addresses;
+    let mut requests = Requests::new(&arguments.shape, addresses, number);
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
     for _ in (number..arguments.connections).step_by(arguments.threads) {
-        let place = connections.len();
-        connections.push(Connection::open(arguments.address, poll.registry(), place)?);
+        for &address in addresses {
+            let place = connections.len();
+            connections.push(Connection::open(address, poll.registry(), place)?);
+        }
     }
 
     connected.wait();
@@ -138,10 +143,10 @@ fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::
     let mut seen = Seen::new();
     let mut under_way = 0_usize;
     let mut left = arguments.requests;
-    for connection in &mut connections {
+    for to_each in connections.chunks_mut(addresses.len()) {
         if left > 0 {
             left -= 1;
-            send(connection, &mut requests, &mut seen, &mut under_way);
+            send(to_each, &mut requests, &mut seen, &mut under_way);
         }
     }
     let mut events = Events::with_capacity(connections.len().max(1));
@@ -178,7 +183,9 @@ fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::
                     }
                     if now < end && left > 0 {
                         left -= 1;
-                        send(connection, &mut requests, &mut seen, &mut under_way);
+                        let first = event.token().0 / addresses.len() * addresses.len();
+                        let to_each = &mut connections[first..][..addresses.len()];
+                        send(to_each, &mut requests, &mut seen, &mut under_way);
                     }
                 }
             }
@@ -189,12 +196,13 @@ fn drive(arguments: &Arguments, number: usize, connected: &Barrier) -> std::io::
 }
 
 fn send(
-    connection: &mut Connection,
+    to_each: &mut [Connection],
     requests: &mut Requests,
     seen: &mut Seen,
     under_way: &mut usize,
 ) {
     seen.sent += requests.claims_each();
+    let connection = &mut to_each[requests.server()];
     if connection.send(requests.next()) {
         *under_way += 1;
     } else {

@@ -58,19 +58,20 @@ pub struct Requests {
     /// Where the digits of the path's policy stand.
     policy: Option<std::ops::Range<usize>>,
     policies: u64,
+    servers: u64,
 }
 
 impl Requests {
-    /// The requests of one thread to one server.
-    pub fn new(shape: &Shape, address: SocketAddr, thread: usize) -> Self {
+    /// The requests of one thread. All of them name the first server as their host.
+    pub fn new(shape: &Shape, addresses: &[SocketAddr], thread: usize) -> Self {
         // Never alike, so that each is found where it stands.
         let key = format!("{}.{thread}.{}", shape.keys, "0".repeat(KEY_DIGITS));
         let subject = format!("{}-{thread}-{}", shape.subjects, "0".repeat(SUBJECT_DIGITS));
         let is_batch = shape.batch > 0;
         let mut head = format!(
-            "POST {} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+            "POST {} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
              Content-Type: application/json\r\n",
-            shape.path, shape.secret
+            shape.path, addresses[0], shape.secret
         );
         let body = if is_batch {
             let claim = format!(
@@ -104,7 +105,14 @@ impl Requests {
             is_batch,
             policy: policy.flatten(),
             policies: shape.policies,
+            servers: addresses.len() as u64,
         }
+    }
+
+    /// Which server the next request goes to. Each time round the subjects it is another one.
+    pub fn server(&self) -> usize {
+        let (round, subject) = (self.claimed / self.count, self.claimed % self.count);
+        ((round + subject) % self.servers) as usize
     }
 
     /// Whether a request is a batch.
