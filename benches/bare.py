@@ -29,7 +29,9 @@ def claim_script(redis):
     counter = "perdiem:{bare:00}:__rand_int__"
     keys = [counter, f"{counter}:waiting", "perdiem:{bare:00}:queue"]
     # Its ledger says that the account has no entries: so a counter need not be there.
-    claim = ["i__rand_int__", "k__rand_int__", "1", "1", "0", GRANT, f"{DAY_STARTS_AT}000000", ""]
+    claim = ["i__rand_int__", "k__rand_int__", "1", "1", "0", GRANT]
+    # The present instant, no observing, and no roll-back.
+    claim += [f"{DAY_STARTS_AT}000000", "", "0"]
     limit = ["day", "3", str(DAY_STARTS_AT), str(DAY_STARTS_AT + 86_400), "0"]
     call = ["EVALSHA", sha, "3", *keys, *claim, *limit]
     answer = redis.query(*(word.replace("__rand_int__", "0") for word in call))
