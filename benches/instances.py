@@ -86,8 +86,7 @@ class InTurns(Claims):
             raise Trouble(f"{self.title}: invalid: an instance appended nothing")
         cpu = result["cpu_us_per_claim"]
         cpu["perdiem"] += cpu.pop("partner")
-        # A batch whose burst fell back is appended a second time, under guard.
-        result["bursts_fallen_back"] = fallen_back / (sum(appends) - fallen_back)
+        result["bursts_fallen_back"] = fallen_back / sum(appends)
         return result
 
     def samples(self):

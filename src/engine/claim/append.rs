@@ -227,7 +227,10 @@ impl Appender {
             Some(Burst::Committed(fence)) => {
                 self.memory.show(Some(fence));
             }
-            Some(Burst::Conflict) => self.metrics.burst_fell_back(),
+            Some(Burst::Conflict) => {
+                self.memory.rest(Instant::now());
+                self.metrics.burst_fell_back();
+            }
             Some(Burst::Behind) => {
                 tracing::warn!("the ledger's server was started again, restored or replaced");
                 self.memory.forget();

@@ -19,6 +19,9 @@ use crate::ledger::Fence;
 /// After this, another instance may have appended to the account. A line that it replaced would
 /// make the whole burst fail.
 const YOUNG: Duration = Duration::from_secs(3);
+/// After a burst that met another writer, no known line is used for so long: where several
+/// instances serve the same accounts, most bursts after known lines would fall back.
+const REST: Duration = Duration::from_secs(1);
 /// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
 /// limit, each with a key.
 const BYTES_MOST: usize = 16 << 20;
@@ -47,6 +50,7 @@ pub struct Memory(Mutex<Remembered>);
 struct Remembered {
     epoch: Epoch,
     fence: Option<Fence>,
+    rests_until: Option<Instant>,
     younger: Generation,
     older: Generation,
 }
@@ -69,6 +73,9 @@ impl Memory {
     /// An account's last line, if it is known and no retry of `key` is likely.
     pub fn line(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Option<KnownLine> {
         let remembered = self.lock();
+        if remembered.rests_until.is_some_and(|until| now < until) {
+            return None;
+        }
         let known = remembered.account(account, now)?;
         if key.is_some_and(|key| remembered.knows_key(key)) {
             return None;
@@ -123,6 +130,11 @@ impl Memory {
             line: None,
         };
         self.lock().remember(account, known);
+    }
+
+    /// Knows no line at all for a moment: a burst met another writer.
+    pub fn rest(&self, now: Instant) {
+        self.lock().rests_until = Some(now + REST);
     }
 
     /// The server that told lines shows this fence. Returns the epoch of those lines.
@@ -295,6 +307,15 @@ mod tests {
         let now = now + YOUNG;
         learn(&memory, 1, &[entry(4, None)], now);
         assert_eq!(number(&memory, None, now), Some(4));
+    }
+
+    #[test]
+    fn no_line_is_known_while_the_memory_rests() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        memory.rest(now);
+        learn(&memory, 1, &[entry(1, None)], now);
+        assert_eq!(number(&memory, None, now), None);
+        assert_eq!(number(&memory, None, now + REST), Some(1));
     }
 
     #[test]
