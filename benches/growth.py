@@ -1,5 +1,5 @@
 """Flat growth: the same claims on a ledger of ten million rows, and with ten thousand policies,
-as on a ledger that begins empty; and the first claims after Redis was lost."""
+as on a ledger that begins empty."""
 
 import contextlib
 import re
@@ -18,7 +18,6 @@ POLICIES = 10_000
 DAYS = 100
 GRANTS_A_DAY = 3
 CONNECTIONS = 64
-SUBJECTS_AFTER_LOSS = 20_000
 # About what a B-tree of random keys comes to by itself.
 FILL_FACTOR = 70
 
@@ -105,8 +104,6 @@ def measure_growth(programs, threads, rounds, seconds, warm_up_seconds, rows, po
             memory = resident_mib(one.server.processes["perdiem"])
             results[f"{one.name}@{CONNECTIONS}"]["resident_mib"] = memory
         results[f"rows@{CONNECTIONS}"]["filled_bytes_per_row"] = filled_bytes / rows
-        for one in contestants[:2]:
-            results |= measure_loss(one, redis, rounds)
     return results
 
 
@@ -199,43 +196,3 @@ def with_fill_factor(text):
     if not re.search(r"\((account|key)\b", text):
         return text
     return re.sub(r"( WHERE .*)?$", rf" WITH (fillfactor = {FILL_FACTOR})\1", text, count=1)
-
-
-def measure_loss(contestant, redis, rounds):
-    """Claims for subjects that have an entry each: with their counters in Redis, and then the
-    first ones after Redis lost everything."""
-    known, lost = [], []
-    for number in range(1, rounds + 1):
-        subjects = f"{contestant.name}-loss-{number}"
-
-        def claim(label):
-            return contestant.measure(
-                CONNECTIONS,
-                60,
-                f"{subjects}-{label}",
-                subjects=subjects,
-                count=SUBJECTS_AFTER_LOSS // contestant.threads,
-                times=1,
-                requests=SUBJECTS_AFTER_LOSS // contestant.threads,
-            )
-
-        claim("first")
-        known.append(claim("known"))
-        redis.query("FLUSHALL")
-        lost.append(claim("lost"))
-        measure.tell(number, f"{contestant.name}-known@{CONNECTIONS}", known[-1])
-        measure.tell(number, f"{contestant.name}-lost@{CONNECTIONS}", lost[-1])
-    return {
-        f"{contestant.name}-{name}@{CONNECTIONS}": {
-            "name": f"{contestant.name}-{name}",
-            "title": f"{contestant.title}: {words}",
-            "kind": contestant.kind,
-            "connections": CONNECTIONS,
-            "rounds": results,
-        }
-        | measure.summarise(results)
-        for name, words, results in (
-            ("known", "counters in Redis", known),
-            ("lost", "first claims after Redis lost them", lost),
-        )
-    }

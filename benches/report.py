@@ -9,7 +9,7 @@ import tables
 from bare import POOL
 from claims import BLOCK, EXHAUSTED_SUBJECTS, LIMIT
 from contestants import BATCH, BATCH_CONNECTIONS
-from growth import DAYS, SUBJECTS_AFTER_LOSS
+from growth import DAYS
 from instances import APPENDS, FALLEN_BACK, RETURNING_SUBJECTS, RETURNS_MOST
 from programs import ROOT
 
@@ -109,9 +109,6 @@ manual advises, and the indexes of the large ledger are read into it first.
 {tables.rates(grown)}
 
 {tables.growth(grown)}
-
-The last rows: {SUBJECTS_AFTER_LOSS:,} subjects with one entry each claim once more, with their
-counters in Redis; and then again, the first time after `FLUSHALL`.
 
 ## The machine
 

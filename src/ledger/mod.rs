@@ -11,6 +11,7 @@ mod fence;
 mod file;
 mod history;
 mod keys;
+mod look;
 mod postgres;
 mod record;
 mod report;
@@ -28,7 +29,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::domain::account::Sums;
-use crate::domain::claim::Subject;
 use crate::domain::correction::Holds;
 use crate::domain::grant::{Entry, Followers, Grant, GrantState, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, Identity, KeyId};
@@ -43,6 +43,7 @@ pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, ServerStart};
 pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
+pub use look::{Draft, LedgerView, Look};
 pub use snapshot::Snapshot;
 
 use file::LedgerFile;
@@ -73,53 +74,6 @@ pub struct LedgerOptions {
     pub claim_timeout: Duration,
     /// The longest that a list or an edit may take. Its connection is waited for a quarter of it.
     pub query_timeout: Duration,
-}
-
-/// What a decision wants to see of the ledger.
-#[derive(Debug, Default)]
-pub struct Look {
-    /// Accounts whose last lines are wanted.
-    pub accounts: Vec<AccountId>,
-    /// Keys whose entries are wanted.
-    pub keys: Vec<KeyId>,
-    /// Entries that may or may not have been committed.
-    pub entries: Vec<EntryId>,
-    /// Grants whose confirmations, reversals and lapses are wanted.
-    pub followers_of: Vec<EntryId>,
-}
-
-impl Look {
-    /// Whether it wants last lines alone.
-    fn names_no_entries(&self) -> bool {
-        self.keys.is_empty() && self.entries.is_empty() && self.followers_of.is_empty()
-    }
-}
-
-/// What a [`Look`] found, all of it committed. An account without entries has no line.
-#[derive(Debug, Default)]
-pub struct LedgerView {
-    /// The last lines. They were read before the entries: an entry that one of them counts
-    /// is among the entries.
-    pub lines: HashMap<AccountId, Line>,
-    /// What the server shows that told the lines, where it shows anything.
-    pub fence: Option<Fence>,
-    /// The entries that bear one of the keys or ids, or follow one of the grants, in no order.
-    pub entries: Vec<Entry>,
-}
-
-/// The next entries of one account, in order, after the line that they were decided on.
-#[derive(Debug, Clone)]
-pub struct Draft {
-    /// The account.
-    pub account: AccountId,
-    /// Its policy.
-    pub policy: PolicyId,
-    /// Its subject, written beside entry 1; whoever has no entry 1 needs none.
-    pub subject: Option<Subject>,
-    /// The last line that was assumed: `None` for an account without entries.
-    pub after: Option<Line>,
-    /// The entries, numbered from the one after that line. At least one.
-    pub entries: Vec<Entry>,
 }
 
 /// Whose grants to list.
