@@ -11,16 +11,22 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::identity::AccountId;
 
-/// When the ledger's server was started. A restored copy and a standby have another start than
-/// the server that they are copies of.
+/// What tells a ledger's server, database and table from their copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ServerStart(pub DateTime<Utc>);
+pub struct Place {
+    /// When the server was started. A standby, and a server restored from a backup, have another
+    /// start than the server that they are copies of.
+    pub started_at: DateTime<Utc>,
+    /// A hash of the file that holds the entries. Another database of the same server, and a table
+    /// that was made or emptied again, have another file.
+    pub file: i64,
+}
 
 /// What a server must show before it takes a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// It was started at this instant.
-    pub start: ServerStart,
+    /// It is this one, with this table.
+    pub place: Place,
     /// It has ended every transaction with a number below this one. A server whose memory and
     /// disk were set back together has its old start, and has not.
     pub horizon: i64,
@@ -29,7 +35,7 @@ pub struct Fence {
 impl Fence {
     /// The fence after a server has shown a newer one.
     pub fn advance(&mut self, newer: Self) {
-        debug_assert_eq!(self.start, newer.start);
+        debug_assert_eq!(self.place, newer.place);
         self.horizon = self.horizon.max(newer.horizon);
     }
 }

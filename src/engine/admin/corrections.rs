@@ -71,7 +71,7 @@ impl Engine {
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(admission, work, false, None, &self.queues.append)
+        self.submit(admission, work, false, false, &self.queues.append)
             .await
     }
 
@@ -103,7 +103,7 @@ impl Engine {
             nonce: Self::nonce(),
             policy,
         };
-        self.submit(admission, work, false, None, &self.queues.append)
+        self.submit(admission, work, false, false, &self.queues.append)
             .await
     }
 

@@ -259,11 +259,21 @@ impl Appender {
     fn decide_on_known_lines(&self, groups: &mut [Group]) {
         let (now, as_of) = (self.clock.now(), self.policies.as_of());
         for group in groups {
-            let (Some(known), Some(claim)) = (group.known_line(), group.claims.first()) else {
+            if !group.may_be_known() {
+                continue;
+            }
+            // Of now: while the claims waited, the batch before may have appended to the account.
+            let known = self.memory.line(group.account, None, Instant::now());
+            let Some(known) = known else {
+                continue;
+            };
+            let claims = group.claims.iter_mut();
+            claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
+            let Some(claim) = group.claims.first() else {
                 continue;
             };
             let basis = Basis {
-                after: Some(known.line.clone()),
+                after: Some(known.line),
                 epoch: known.epoch,
                 as_of,
             };
@@ -404,11 +414,16 @@ impl Appender {
     fn answer(&self, groups: &mut Vec<Group>, are_done: impl Fn(&Group) -> bool) {
         for group in groups.iter_mut().filter(|group| are_done(group)) {
             if let Some(plan) = group.plan.take() {
-                if let Some(draft) = &plan.draft {
-                    let (now, epoch) = (Instant::now(), plan.basis.epoch);
-                    let (entries, settles) = (&draft.entries, !plan.needs_no_counter());
-                    self.memory
-                        .learn(group.account, entries, epoch, settles, now);
+                let (now, settles) = (Instant::now(), !plan.needs_no_counter());
+                match &plan.draft {
+                    Some(draft) => {
+                        let (entries, epoch) = (&draft.entries, plan.basis.epoch);
+                        self.memory
+                            .learn(group.account, entries, epoch, settles, now);
+                    }
+                    // The account has a counter from now on.
+                    None if settles => self.memory.distrust(group.account, now),
+                    None => {}
                 }
                 self.settle.answer(plan, group.account, self.clock.now());
             }

@@ -12,7 +12,6 @@ use crate::domain::claim::Claim;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
-use crate::engine::instance::KnownLine;
 
 /// Why there is no decision.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -66,26 +65,27 @@ impl Engine {
         let counting = self.counting.as_ref().filter(|_| may_be_counted);
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
-        let known = self.known_line(&mut work, now);
+        let is_known = self.is_granted_on_known_line(&mut work, now);
         let first = match counters.is_some_and(|counters| counters.is_available()) {
             _ if counts => &self.queues.count,
-            true if known.is_none() => &self.queues.ask,
+            true if !is_known => &self.queues.ask,
             true | false => &self.queues.append,
         };
-        self.submit(admission, work, may_be_counted, known, first)
+        self.submit(admission, work, may_be_counted, is_known, first)
             .await
     }
 
-    /// The account's last line, if this instance knows it and the claim is granted after it. A
+    /// Whether this instance knows the account's last line, and the claim is granted after it. A
     /// grant that Redis counted may wait before it, unseen: then no line is known.
-    fn known_line(&self, work: &mut Work, now: DateTime<Utc>) -> Option<KnownLine> {
+    fn is_granted_on_known_line(&self, work: &mut Work, now: DateTime<Utc>) -> bool {
         if work.policy.rule.may_be_counted() {
-            return None;
+            return false;
         }
-        let known = self.memory.line(work.account, work.key, Instant::now())?;
+        let Some(known) = self.memory.line(work.account, work.key, Instant::now()) else {
+            return false;
+        };
         let verdict = self.policies.decide_on(&known.line, work, now);
-        let is_granted = matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)));
-        is_granted.then_some(known)
+        matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)))
     }
 
     /// What a claim is to do, under the terms that hold now.

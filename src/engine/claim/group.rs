@@ -12,7 +12,7 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::Policy;
 use crate::domain::work::Task;
-use crate::engine::instance::{Epoch, KnownLine, is_fresh};
+use crate::engine::instance::{Epoch, is_fresh};
 use crate::ledger::{Draft, LedgerView};
 
 /// Claims of one account, under one version of its policy.
@@ -76,15 +76,10 @@ impl Group {
         }
     }
 
-    /// The account's last line, if it is known and none of the claims needs the ledger's own word.
-    pub fn known_line(&self) -> Option<&KnownLine> {
-        let was_sent = |claim: &InFlight| !claim.sent.is_empty();
-        if self.plan.is_some() || self.losses > 0 || self.claims.iter().any(was_sent) {
-            return None;
-        }
-        let known = self.claims.iter().map(|claim| claim.asked.known.as_ref());
-        let known: Option<Vec<&KnownLine>> = known.collect();
-        known?.into_iter().max_by_key(|known| known.line.number)
+    /// Whether it may be decided on a known line: none of the claims needs the ledger's own word.
+    pub fn may_be_known(&self) -> bool {
+        let came_on_known_line = |claim: &InFlight| claim.sent.is_empty() && claim.asked.is_known;
+        self.plan.is_none() && self.losses == 0 && self.claims.iter().all(came_on_known_line)
     }
 
     /// What its plan is to append.
@@ -202,7 +197,7 @@ impl Group {
             self.claims.extend(entered.chain(others));
             // The ledger is looked at next.
             let claims = self.claims.iter_mut();
-            claims.for_each(|claim| claim.asked.known = None);
+            claims.for_each(|claim| claim.asked.is_known = false);
         }
     }
 
@@ -227,8 +222,10 @@ impl Group {
         std::mem::take(&mut self.claims)
     }
 
-    /// Takes the plan back unless its draft may stand in the ledger.
+    /// Takes the plan back unless its draft may stand in the ledger. The ledger is looked at next.
     pub fn dissolve_known(&mut self) {
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.asked.is_known = false);
         if !self.has_unknown_outcome() {
             self.dissolve();
         }

@@ -14,7 +14,7 @@ use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::domain::work::Work;
 use crate::engine::Failure;
-use crate::engine::instance::{DrainSignal, KnownLine, Place};
+use crate::engine::instance::{DrainSignal, Place};
 use crate::ledger::LedgerError;
 
 /// How long a claim waits before it looks again whether older grants still wait.
@@ -128,8 +128,8 @@ pub struct CounterView {
     pub seen: Option<u64>,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
-    /// The last line, if this instance knows it and the claim would be granted after it.
-    pub known: Option<KnownLine>,
+    /// Whether this instance knew the last line, and the claim would have been granted after it.
+    pub is_known: bool,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,
 }

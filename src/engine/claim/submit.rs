@@ -10,7 +10,7 @@ use super::begin::{ClaimFailure, outcome_of};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided, send};
 use crate::domain::work::Work;
 use crate::engine::Engine;
-use crate::engine::instance::{KnownLine, Place};
+use crate::engine::instance::Place;
 use crate::faults::reach;
 
 /// What a claim or correction needs to be taken on: a place among those under way, and the
@@ -67,7 +67,7 @@ impl Engine {
         admission: Admission,
         work: Work,
         may_be_counted: bool,
-        known: Option<KnownLine>,
+        is_known: bool,
         first: &Sender<InFlight>,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
@@ -93,8 +93,7 @@ impl Engine {
             sent: Vec::new(),
             counted: None,
             asked: CounterView {
-                has_no_counter: known.as_ref().is_some_and(|known| !known.may_have_counter),
-                known,
+                is_known,
                 ..CounterView::default()
             },
             answer,

@@ -100,15 +100,18 @@ impl Memory {
         for key in entries.iter().filter_map(|entry| entry.key) {
             remembered.remember_key(key);
         }
-        let is_distrusted = remembered
-            .account(account, now)
-            .is_some_and(|known| known.line.is_none());
+        let before = remembered.account(account, now);
+        let is_distrusted = before.is_some_and(|known| known.line.is_none());
+        // Another instance may have made a counter since nobody asked for one: that is found out
+        // when the line is not young any more.
+        let asked_at = before.filter(|known| !known.may_have_counter && !may_have_counter);
+        let since = asked_at.map_or(now, |known| known.since);
         if let Some(last) = entries.last()
             && epoch == remembered.epoch
             && !is_distrusted
         {
             let known = KnownAccount {
-                since: now,
+                since,
                 may_have_counter,
                 line: Some(last.line.clone()),
             };
@@ -141,7 +144,7 @@ impl Memory {
     pub fn show(&self, shown: Option<Fence>) -> Epoch {
         let mut remembered = self.lock();
         match (&mut remembered.fence, shown) {
-            (Some(fence), Some(shown)) if fence.start == shown.start => fence.advance(shown),
+            (Some(fence), Some(shown)) if fence.place == shown.place => fence.advance(shown),
             (None, None) => {}
             (_, shown) => {
                 remembered.forget();
@@ -227,7 +230,7 @@ mod tests {
     use crate::domain::claim::Units;
     use crate::domain::grant::EntryKind;
     use crate::domain::identity::EntryId;
-    use crate::ledger::ServerStart;
+    use crate::ledger::Place;
     use chrono::{DateTime, TimeDelta};
     use uuid::Uuid;
 
@@ -261,13 +264,16 @@ mod tests {
     }
 
     fn fence(start: i64, horizon: i64) -> Option<Fence> {
-        let start = DateTime::UNIX_EPOCH + TimeDelta::seconds(start);
-        let start = ServerStart(start);
-        Some(Fence { start, horizon })
+        let started_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(start);
+        let place = Place {
+            started_at,
+            file: 1,
+        };
+        Some(Fence { place, horizon })
     }
 
     fn learn(memory: &Memory, number: u128, entries: &[Entry], now: Instant) {
-        memory.learn(account(number), entries, memory.fence().0, false, now);
+        memory.learn(account(number), entries, memory.fence().0, true, now);
     }
 
     fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
@@ -284,6 +290,18 @@ mod tests {
         assert_eq!(number(&memory, None, now), Some(3));
         assert_eq!(memory.line(account(2), None, now), None);
         assert_eq!(number(&memory, None, now + YOUNG), None);
+    }
+
+    #[test]
+    fn that_there_is_no_counter_is_not_believed_for_long() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        let half = YOUNG / 2;
+        for (step, is_known) in [(0, true), (1, true), (2, false)] {
+            let now = now + half * step;
+            assert_eq!(number(&memory, None, now).is_some(), is_known && step > 0);
+            memory.learn(account(1), &[entry(1, None)], Epoch(0), false, now);
+            assert_eq!(number(&memory, None, now), Some(1));
+        }
     }
 
     #[test]

@@ -102,12 +102,14 @@ macro_rules! rare_types {
 /// has the entries. The unique index on account and number is the guard: the line before each
 /// account's first entry is known to be committed.
 macro_rules! burst_statement {
-    ($rare_types:expr, $rare_columns:expr, $start:literal, $horizon:literal) => {
+    ($rare_types:expr, $rare_columns:expr, $start:literal, $file:literal, $horizon:literal) => {
         concat!(
             "
     WITH fence AS MATERIALIZED (
         SELECT true AS shown WHERE pg_postmaster_start_time() = ",
             $start,
+            " AND hashtextextended(pg_relation_filepath('entries'), 0) = ",
+            $file,
             " AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= ",
             $horizon,
             "
@@ -141,8 +143,8 @@ macro_rules! burst_statement {
 }
 
 /// To name no rare column takes a twentieth to a tenth off PostgreSQL's time.
-const BURST_OF_COMMON_COLUMNS: &str = burst_statement!("", "", "$12", "$13");
-const BURST: &str = burst_statement!(rare_types!(), rare_columns!(), "$20", "$21");
+const BURST_OF_COMMON_COLUMNS: &str = burst_statement!("", "", "$12", "$13", "$14");
+const BURST: &str = burst_statement!(rare_types!(), rare_columns!(), "$20", "$21", "$22");
 
 /// Appends each account's entries if its last entry is the assumed one in all that a decision
 /// reads of it. Entries that meet another writer's are left out with the rest of their account's.
@@ -314,7 +316,8 @@ async fn burst(
         false => with_common(BURST_OF_COMMON_COLUMNS, rows),
     };
     statement
-        .bind(fence.start.0)
+        .bind(fence.place.started_at)
+        .bind(fence.place.file)
         .bind(fence.horizon)
         .fetch_optional(connection)
         .await

@@ -11,7 +11,7 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::decode_totals;
 use crate::domain::window::Window;
-use crate::ledger::fence::{Fence, ServerStart};
+use crate::ledger::fence::{Fence, Place};
 use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
 };
@@ -48,6 +48,7 @@ row! {
     /// An account's last line, if it has one, and what its server shows.
     struct FencedRow {
         started_at: DateTime<Utc>,
+        file: i64,
         horizon: i64,
         account: Uuid,
         number: Option<i64>,
@@ -61,7 +62,10 @@ row! {
 impl FencedRow {
     fn fence(&self) -> Fence {
         Fence {
-            start: ServerStart(self.started_at),
+            place: Place {
+                started_at: self.started_at,
+                file: self.file,
+            },
             horizon: self.horizon,
         }
     }
@@ -289,9 +293,10 @@ async fn fenced_lines(
     let rows: Vec<FencedRow> = sqlx::query_as(
         "WITH server AS MATERIALIZED (
              SELECT pg_postmaster_start_time() AS started_at,
+                 hashtextextended(pg_relation_filepath('entries'), 0) AS file,
                  pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS horizon
          )
-         SELECT server.started_at, server.horizon, wanted.account, last.number, last.at,
+         SELECT server.started_at, server.file, server.horizon, wanted.account, last.number, last.at,
              last.policy_version, last.lapses_at, last.totals
          FROM server CROSS JOIN UNNEST($1::uuid[]) AS wanted (account)
          LEFT JOIN LATERAL (

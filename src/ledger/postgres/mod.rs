@@ -223,7 +223,8 @@ async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
 /// Whether this role may ask the server for what a fence is made of.
 async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let shown = sqlx::query(
-        "SELECT pg_postmaster_start_time(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
+        "SELECT pg_postmaster_start_time(), pg_relation_filepath('entries'),
+             pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_current_xact_id()",
     );
     match shown.execute(pool).await {
         Ok(_) => Ok(true),

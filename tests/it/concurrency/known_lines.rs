@@ -73,7 +73,6 @@ async fn an_old_line_is_found_out(stack: Stack) {
 async fn a_retry_is_no_new_claim(stack: Stack) {
     let app = App::on(stack).await;
     app.benefit(30, "UTC").await;
-    // More than an instance remembers of an account.
     let keys: Vec<String> = (0..12).map(|number| format!("key-{number}")).collect();
     let mut granted = Vec::new();
     for key in &keys {

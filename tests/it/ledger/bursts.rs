@@ -2,13 +2,13 @@
 
 use chrono::TimeDelta;
 use perdiem::domain::grant::{EntryKind, Line};
-use perdiem::ledger::{Burst, Draft, Fence, Ledger, ServerStart};
+use perdiem::ledger::{Burst, Draft, Fence, Ledger, LedgerError, Look, Place};
 use tokio::task::JoinSet;
 
 use crate::support::app::{Ground, Stack};
 use crate::support::books::Books;
 use crate::support::desk::{Desk, another_ledger};
-use crate::support::servers::Postgres;
+use crate::support::servers::{Postgres, postgres};
 
 /// What the server shows now.
 async fn fence(desk: &Desk) -> Fence {
@@ -51,7 +51,7 @@ async fn a_burst_writes_what_the_guarded_statement_writes() {
         &before,
     )
     .await;
-    assert_eq!(after.start, before.start);
+    assert_eq!(after.place, before.place);
     assert!(after.horizon > before.horizon);
     let next = desk.draft("b", last(&plain), 2);
     let newest = commit(&desk, std::slice::from_ref(&next), &after).await;
@@ -106,11 +106,17 @@ async fn a_burst_that_meets_another_writer_writes_nothing() {
 async fn a_burst_needs_the_server_that_told_the_lines() {
     let desk = Desk::open(Stack::Postgres).await;
     let shown = fence(&desk).await;
-    let ServerStart(started_at) = shown.start;
-    let elsewhere = [-1, 1].map(|micros| Fence {
-        start: ServerStart(started_at + TimeDelta::microseconds(micros)),
-        ..shown
+    let Place { started_at, file } = shown.place;
+    let other_starts = [-1, 1].map(|micros| Place {
+        started_at: started_at + TimeDelta::microseconds(micros),
+        file,
     });
+    let other_file = Place {
+        started_at,
+        file: file ^ 1,
+    };
+    let places = other_starts.into_iter().chain([other_file]);
+    let elsewhere = places.map(|place| Fence { place, ..shown });
     for fence in elsewhere {
         let draft = desk.draft("a", None, 1);
         assert_eq!(burst(&desk, &[draft], &fence).await, Burst::Behind);
@@ -159,6 +165,42 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     let own = fence(&copy).await;
     commit(&copy, &third, &own).await;
     assert_eq!(copy.last("a").await.map(|line| line.number), Some(3));
+}
+
+/// A copy of the database takes its place on the same server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_beside_the_database_takes_no_burst_after_what_it_lacks() {
+    let desk = Desk::open(Stack::Postgres).await;
+    let url = desk.ground.database_url.clone();
+    let (_, name) = url.rsplit_once('/').expect("a name");
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    let copy = format!("{name}_copy");
+    let end_all = format!(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    postgres().execute("postgres", &end_all);
+    postgres().execute(
+        "postgres",
+        &format!("CREATE DATABASE {copy} TEMPLATE {name}"),
+    );
+    let second = desk.draft("a", Some(&first), 1);
+    let known = loop {
+        let look = Look {
+            accounts: vec![second.account],
+            ..Look::default()
+        };
+        match desk.ledger.look(&look).await {
+            Ok(view) => break view.fence.expect("a fence"),
+            // Its connections were ended.
+            Err(error) => assert!(matches!(error, LedgerError::Unavailable(_)), "{error:?}"),
+        }
+    };
+    let known = commit(&desk, std::slice::from_ref(&second), &known).await;
+    let third = [desk.draft("a", last(&second), 1)];
+    let ledger = another_ledger(&Ground::of_database(postgres().url(&copy))).await;
+    let copy = Desk { ledger, ..desk };
+    assert_eq!(burst(&copy, &third, &known).await, Burst::Behind);
+    assert_eq!(copy.last("a").await, Some(first));
 }
 
 /// Some managed servers keep the functions of the fence to themselves.
