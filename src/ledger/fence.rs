@@ -13,7 +13,7 @@ use crate::domain::identity::AccountId;
 
 /// What tells a ledger's server, database and table from their copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct LedgerPlace {
     /// When the server was started. A standby, and a server restored from a backup, have another
     /// start than the server that they are copies of.
     pub started_at: DateTime<Utc>,
@@ -26,7 +26,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// It is this one, with this table.
-    pub place: Place,
+    pub place: LedgerPlace,
     /// It has ended every transaction with a number below this one. A server whose memory and
     /// disk were set back together has its old start, and has not.
     pub horizon: i64,

@@ -40,7 +40,7 @@ use crate::domain::window::Window;
 
 pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
-pub use fence::{Appended, Burst, Fence, Place};
+pub use fence::{Appended, Burst, Fence, LedgerPlace};
 pub use history::{Changed, HistoryFilter, PastChange};
 pub use keys::{KeyChange, SecretHash};
 pub use look::{Draft, LedgerView, Look};

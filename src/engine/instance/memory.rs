@@ -230,7 +230,7 @@ mod tests {
     use crate::domain::claim::Units;
     use crate::domain::grant::EntryKind;
     use crate::domain::identity::EntryId;
-    use crate::ledger::Place;
+    use crate::ledger::LedgerPlace;
     use chrono::{DateTime, TimeDelta};
     use uuid::Uuid;
 
@@ -265,7 +265,7 @@ mod tests {
 
     fn fence(start: i64, horizon: i64) -> Option<Fence> {
         let started_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(start);
-        let place = Place {
+        let place = LedgerPlace {
             started_at,
             file: 1,
         };

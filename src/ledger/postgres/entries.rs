@@ -11,7 +11,7 @@ use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::totals::decode_totals;
 use crate::domain::window::Window;
-use crate::ledger::fence::{Fence, Place};
+use crate::ledger::fence::{Fence, LedgerPlace};
 use crate::ledger::record::{
     decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
 };
@@ -62,7 +62,7 @@ row! {
 impl FencedRow {
     fn fence(&self) -> Fence {
         Fence {
-            place: Place {
+            place: LedgerPlace {
                 started_at: self.started_at,
                 file: self.file,
             },

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use perdiem::domain::grant::{EntryKind, Line};
-use perdiem::ledger::{Burst, Draft, Fence, Ledger, LedgerError, Look, Place};
+use perdiem::ledger::{Burst, Draft, Fence, Ledger, LedgerError, LedgerPlace, Look};
 use tokio::task::JoinSet;
 
 use crate::support::app::{Ground, Stack};
@@ -106,12 +106,12 @@ async fn a_burst_that_meets_another_writer_writes_nothing() {
 async fn a_burst_needs_the_server_that_told_the_lines() {
     let desk = Desk::open(Stack::Postgres).await;
     let shown = fence(&desk).await;
-    let Place { started_at, file } = shown.place;
-    let other_starts = [-1, 1].map(|micros| Place {
+    let LedgerPlace { started_at, file } = shown.place;
+    let other_starts = [-1, 1].map(|micros| LedgerPlace {
         started_at: started_at + TimeDelta::microseconds(micros),
         file,
     });
-    let other_file = Place {
+    let other_file = LedgerPlace {
         started_at,
         file: file ^ 1,
     };
