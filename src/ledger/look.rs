@@ -43,11 +43,11 @@ pub struct LedgerView {
 /// The next entries of one account, in order, after the line that they were decided on.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    /// The account.
+    /// Whose entries they are.
     pub account: AccountId,
-    /// Its policy.
+    /// The policy of the account.
     pub policy: PolicyId,
-    /// Its subject, written beside entry 1; whoever has no entry 1 needs none.
+    /// The subject's text, which is written beside entry 1. A draft without entry 1 needs none.
     pub subject: Option<Subject>,
     /// The last line that was assumed: `None` for an account without entries.
     pub after: Option<Line>,

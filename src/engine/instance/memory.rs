@@ -33,7 +33,7 @@ pub struct Epoch(u64);
 /// An account's last line, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownLine {
-    /// The line.
+    /// The last one that this instance appended.
     pub line: Line,
     /// The epoch in which it became known.
     pub epoch: Epoch,
