@@ -44,7 +44,7 @@ pub struct ApplyArgs {
 }
 
 /// One policy, of the file or of the server, and what is to be done.
-struct Step {
+struct PlanStep {
     name: String,
     action: Action,
     /// What stands.
@@ -82,7 +82,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.server.json {
-        let steps: Vec<Value> = steps.iter().map(Step::json).collect();
+        let steps: Vec<Value> = steps.iter().map(PlanStep::json).collect();
         println!("{:#}", Value::Array(steps));
     }
     Ok(match args.dry_run && has_changes {
@@ -92,7 +92,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Whoever replaces or archives a policy says why.
-fn check_reasons(steps: &[Step]) -> anyhow::Result<()> {
+fn check_reasons(steps: &[PlanStep]) -> anyhow::Result<()> {
     let without: Vec<&str> = steps
         .iter()
         .filter(|step| matches!(step.action, Action::Replace | Action::Archive))
@@ -143,7 +143,7 @@ fn policies_of(
 async fn plan(
     args: &ApplyArgs,
     policies: Vec<(String, Map<String, Value>)>,
-) -> anyhow::Result<Vec<Step>> {
+) -> anyhow::Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     let mut refusals = Vec::new();
     let standing = all_items(&args.server, "/v1/policies?limit=1000").await?;
@@ -158,7 +158,7 @@ async fn plan(
         };
         let reason = args.reason.as_deref();
         let reason = reason.map(|reason| ("reason".to_owned(), reason.into()));
-        steps.push(Step {
+        steps.push(PlanStep {
             name,
             action,
             before: Some(policy),
@@ -184,7 +184,7 @@ async fn rehearse(
     server: &ServerArgs,
     name: String,
     body: Map<String, Value>,
-) -> anyhow::Result<Result<Step, String>> {
+) -> anyhow::Result<Result<PlanStep, String>> {
     let path = format!("/v1/policies/{}", segment(&name));
     let (status, answer) = send(request(server, Method::GET, &path)?).await?;
     let before = match status {
@@ -192,7 +192,7 @@ async fn rehearse(
         StatusCode::NOT_FOUND => None,
         _ => return Ok(Err(describe(&answer))),
     };
-    let mut step = Step {
+    let mut step = PlanStep {
         name,
         action: Action::Create,
         before,
@@ -223,13 +223,13 @@ async fn rehearse(
 
 /// Does what was planned, one after the other, and stops at the first that is refused: what
 /// somebody else changed meanwhile is not overwritten.
-async fn perform(server: &ServerArgs, steps: &mut [Step]) -> anyhow::Result<()> {
+async fn perform(server: &ServerArgs, steps: &mut [PlanStep]) -> anyhow::Result<()> {
     let changes = steps.iter_mut().filter(|step| step.action.is_change());
-    let mut changes: Vec<&mut Step> = changes.collect();
+    let mut changes: Vec<&mut PlanStep> = changes.collect();
     for done in 0..changes.len() {
         let result = changes[done].perform(server).await;
         result.with_context(|| {
-            let names = |steps: &[&mut Step]| -> String {
+            let names = |steps: &[&mut PlanStep]| -> String {
                 let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
                 match names.is_empty() {
                     true => "nothing".to_owned(),
@@ -266,7 +266,7 @@ impl Action {
     }
 }
 
-impl Step {
+impl PlanStep {
     fn reason(&self) -> Option<&str> {
         let reason = self.body.get("reason").and_then(Value::as_str);
         reason.filter(|reason| !reason.trim().is_empty())
@@ -336,7 +336,7 @@ fn effect(version: &Value) -> String {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlanStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         match self.action {
@@ -359,7 +359,7 @@ impl fmt::Display for Step {
     }
 }
 
-fn summary(steps: &[Step]) -> String {
+fn summary(steps: &[PlanStep]) -> String {
     let count = |action| steps.iter().filter(|step| step.action == action).count();
     let counts = [
         (Action::Create, "new"),

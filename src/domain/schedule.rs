@@ -102,19 +102,23 @@ impl Policy {
 /// The versions of a policy that are or may come into force: the highest one that took effect
 /// without waiting, and those scheduled after it.
 #[derive(Debug, Clone, Default)]
-pub struct Versions(Vec<Arc<Policy>>);
+pub struct Versions {
+    in_order: Vec<Arc<Policy>>,
+    may_be_counted: bool,
+}
 
 impl Versions {
     /// Takes a version in, in whatever order they come.
     pub fn insert(&mut self, policy: Arc<Policy>) {
+        self.may_be_counted |= policy.rule.may_be_counted();
         let is_known = |known: &Arc<Policy>| known.version == policy.version;
-        if self.0.iter().any(is_known) {
+        if self.in_order.iter().any(is_known) {
             return;
         }
-        self.0.push(policy);
-        self.0.sort_by_key(|policy| policy.version);
-        let all = self.0.clone();
-        self.0.retain(|policy| {
+        self.in_order.push(policy);
+        self.in_order.sort_by_key(|policy| policy.version);
+        let all = self.in_order.clone();
+        self.in_order.retain(|policy| {
             let supersedes = |later: &Arc<Policy>| {
                 later.version > policy.version
                     && (!later.is_scheduled()
@@ -124,25 +128,32 @@ impl Versions {
         });
     }
 
+    /// Whether Redis decided claims under any version that was taken in, or may come to.
+    pub fn may_be_counted(&self) -> bool {
+        self.may_be_counted
+    }
+
     /// The highest version, in force or not.
     pub fn newest(&self) -> Option<&Arc<Policy>> {
-        self.0.last()
+        self.in_order.last()
     }
 
     /// The version in force at an instant: the highest one that has taken effect. In an account
     /// whose last line was decided under version `since` it is no older than that, if one is
     /// known.
     pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&Arc<Policy>> {
-        let mut newest_first = self.0.iter().rev();
+        let mut newest_first = self.in_order.iter().rev();
         let has_effect = newest_first.find(|policy| policy.has_effect(at));
-        let least = self.0.iter().find(|policy| policy.version >= since);
+        let least = self.in_order.iter().find(|policy| policy.version >= since);
         let found = [has_effect, least].into_iter().flatten();
         found.max_by_key(|policy| policy.version)
     }
 
     /// A certain version.
     pub fn get(&self, version: u32) -> Option<&Arc<Policy>> {
-        self.0.iter().find(|policy| policy.version == version)
+        self.in_order
+            .iter()
+            .find(|policy| policy.version == version)
     }
 }
 

@@ -7,19 +7,18 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use uuid::Uuid;
 
 use super::claim::{
-    Appender, Asker, InFlight, KeysInProgress, SettleQueue, append_all, ask_all, end_all_denied,
-    settle_all,
+    Dispatch, Groups, KeysInProgress, Lanes, SettleQueue, ask_all, probe_all, settle_all,
 };
 use super::counted::{Counting, Drainer, count_all};
 use super::instance::{
     Access, AdminKey, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher, WrongKeys,
 };
 use super::reconcile::Reconciler;
-use super::{BuildError, Engine, EngineOptions, Queues};
+use super::{BuildError, Engine, EngineOptions};
 use crate::clock::Clock;
 use crate::counter::Counters;
 use crate::domain::zones;
@@ -65,13 +64,11 @@ impl Engine {
         };
         watcher.begin().await;
         let mut background = vec![tokio::spawn(watcher.run()).abort_handle()];
-        let memory = Arc::new(Memory::default());
         let parts = WorkerParts {
             ledger: &ledger,
             counters: counters.as_ref(),
             clock: &clock,
             policies: &policies,
-            memory: &memory,
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
@@ -79,7 +76,7 @@ impl Engine {
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
         };
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
-        let (queues, counting) = parts.start_workers(&mut background);
+        let (dispatch, counting) = parts.start_workers(&mut background);
         let engine = Self {
             runtime: Handle::current(),
             clock,
@@ -89,14 +86,13 @@ impl Engine {
             counting,
             metrics,
             policies,
-            memory,
             access,
             wrong_keys: WrongKeys::default(),
             watch,
             background,
             reconciler,
             keys_in_progress: KeysInProgress::default(),
-            queues,
+            dispatch,
             claims_under_way: Places::new(options.claims_most),
             snapshots: Places::new(SNAPSHOTS_MOST as usize),
             reads: Places::new(READS_MOST as usize),
@@ -134,7 +130,6 @@ struct WorkerParts<'a> {
     counters: Option<&'a Counters>,
     clock: &'a Clock,
     policies: &'a Arc<Policies>,
-    memory: &'a Arc<Memory>,
     watch: &'a Arc<Watch>,
     metrics: &'a Metrics,
     claims_most: usize,
@@ -161,62 +156,50 @@ impl WorkerParts<'_> {
         reconciler
     }
 
-    /// Starts the workers of a claim's way: ask, count, append, settle, drain. They end when
-    /// their queues' senders are gone, but for those that are in the background.
-    fn start_workers(&self, background: &mut Vec<AbortHandle>) -> (Queues, Option<Arc<Counting>>) {
+    /// Starts the workers of a claim's way: ask, probe, look, append, settle, count, drain.
+    fn start_workers(
+        &self,
+        background: &mut Vec<AbortHandle>,
+    ) -> (Arc<Dispatch>, Option<Arc<Counting>>) {
         // Each claim is in one queue at most, so that none is ever full.
-        let (append, to_append) = mpsc::channel(self.claims_most);
+        let (ask, to_ask) = mpsc::channel(self.claims_most);
+        let (probe, to_probe) = mpsc::channel(self.claims_most);
         let (count, to_count) = mpsc::channel(self.claims_most);
-        let settle = self.start_settling();
-        self.start_appending(to_append, &settle, count.downgrade());
+        let dispatch = Arc::new(Dispatch {
+            clock: self.clock.clone(),
+            terms: self.policies.terms.clone(),
+            memory: Memory::default(),
+            settle: self.start_settling(),
+            drain: DrainSignal::default(),
+            ask,
+            probe,
+            count,
+            groups: Groups::default(),
+        });
+        self.start_lanes(&dispatch, background);
         let Some(counters) = self.counters else {
-            let ask = append.clone();
-            let queues = Queues {
-                ask,
-                count,
-                append,
-                settle,
-            };
-            return (queues, None);
+            return (dispatch, None);
         };
-        let drain = self.start_draining(counters, background);
+        self.start_draining(counters, &dispatch.drain, background);
         let counting = Arc::new(Counting {
             counters: counters.clone(),
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
             watch: self.watch.clone(),
-            again: count.downgrade(),
-            append: append.downgrade(),
-            settle: settle.clone(),
-            drain: drain.clone(),
+            dispatch: dispatch.clone(),
+            drain: dispatch.drain.clone(),
             clocks_differ: self.clocks_differ,
             metrics: self.metrics.clone(),
         });
-        tokio::spawn(count_all(counting.clone(), to_count));
-        let (deny, to_deny) = mpsc::channel(self.claims_most);
-        let denying = end_all_denied(self.ledger.clone(), append.clone(), to_deny);
-        tokio::spawn(denying);
-        let (ask, to_ask) = mpsc::channel(self.claims_most);
-        let asker = Asker {
-            counters: counters.clone(),
-            clock: self.clock.clone(),
-            policies: self.policies.clone(),
-            deny,
-            append: append.clone(),
-            count: count.clone(),
-            again: ask.downgrade(),
-            drain,
-            metrics: self.metrics.clone(),
-        };
-        tokio::spawn(ask_all(Arc::new(asker), to_ask));
-        let queues = Queues {
-            ask,
-            count,
-            append,
-            settle,
-        };
-        (queues, Some(counting))
+        let metrics = self.metrics.clone();
+        let asking = ask_all(dispatch.clone(), counters.clone(), metrics, to_ask);
+        let probing = probe_all(dispatch.clone(), self.ledger.clone(), to_probe);
+        let counting_all = count_all(counting.clone(), to_count);
+        background.push(tokio::spawn(asking).abort_handle());
+        background.push(tokio::spawn(probing).abort_handle());
+        background.push(tokio::spawn(counting_all).abort_handle());
+        (dispatch, Some(counting))
     }
 
     fn start_settling(&self) -> SettleQueue {
@@ -236,35 +219,32 @@ impl WorkerParts<'_> {
         }
     }
 
-    fn start_appending(
-        &self,
-        to_append: mpsc::Receiver<InFlight>,
-        settle: &SettleQueue,
-        count: mpsc::WeakSender<InFlight>,
-    ) {
-        let appender = Appender {
+    fn start_lanes(&self, dispatch: &Arc<Dispatch>, background: &mut Vec<AbortHandle>) {
+        let lanes = Lanes {
+            dispatch: dispatch.clone(),
             ledger: self.ledger.clone(),
-            clock: self.clock.clone(),
             policies: self.policies.clone(),
-            memory: self.memory.clone(),
-            settle: settle.clone(),
             watch: self.watch.clone(),
-            count,
             metrics: self.metrics.clone(),
         };
-        let lanes = match self.ledger {
+        let beside = match self.ledger {
             Ledger::Postgres(_) => POSTGRES_LANES,
             Ledger::Sqlite(_) => SQLITE_LANES,
         };
-        tokio::spawn(append_all(Arc::new(appender), to_append, lanes));
+        for _ in 0..beside {
+            let (looking, appending) = (lanes.clone(), lanes.clone());
+            background.push(keep_running(move || looking.clone().look_all()));
+            background.push(keep_running(move || appending.clone().append_all()));
+        }
+        background.push(keep_running(move || lanes.clone().contend_all()));
     }
 
     fn start_draining(
         &self,
         counters: &Counters,
+        drain: &DrainSignal,
         background: &mut Vec<AbortHandle>,
-    ) -> DrainSignal {
-        let drain = DrainSignal::default();
+    ) {
         let drainer = Drainer {
             counters: counters.clone(),
             ledger: self.ledger.clone(),
@@ -275,6 +255,20 @@ impl WorkerParts<'_> {
             metrics: self.metrics.clone(),
         };
         background.push(tokio::spawn(drainer.run()).abort_handle());
-        drain
     }
+}
+
+/// Starts a lane. One that panics, which is a bug, loses its batch, and another takes its place.
+fn keep_running<F>(lane: impl Fn() -> F + Send + 'static) -> AbortHandle
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let keeping = async move {
+        loop {
+            let mut running = JoinSet::new();
+            running.spawn(lane());
+            running.join_next().await;
+        }
+    };
+    tokio::spawn(keeping).abort_handle()
 }

@@ -7,10 +7,10 @@
 
 mod admin;
 mod build;
-mod claim;
+pub mod claim;
 mod counted;
 mod cursor;
-mod instance;
+pub mod instance;
 mod reconcile;
 
 use std::future::Future;
@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -41,9 +40,9 @@ pub use instance::{
 };
 pub use reconcile::ReconcileFailure;
 
-use claim::{InFlight, KeysInProgress, SettleQueue};
+use claim::{Dispatch, KeysInProgress};
 use counted::Counting;
-use instance::{Access, Memory, Metrics, Places, Policies, Watch, WrongKeys};
+use instance::{Access, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
 
 /// What an engine is built from.
@@ -139,18 +138,6 @@ pub enum Share {
     Edits,
 }
 
-/// Where claims wait.
-struct Queues {
-    /// For the counters' word; without counters, as `append`.
-    ask: mpsc::Sender<InFlight>,
-    /// For Redis to decide.
-    count: mpsc::Sender<InFlight>,
-    /// For the ledger.
-    append: mpsc::Sender<InFlight>,
-    /// What goes into the counters afterwards.
-    settle: SettleQueue,
-}
-
 /// The engine: every use case is a method of it.
 pub struct Engine {
     runtime: Handle,
@@ -161,7 +148,6 @@ pub struct Engine {
     counting: Option<Arc<Counting>>,
     metrics: Metrics,
     policies: Arc<Policies>,
-    memory: Arc<Memory>,
     access: Arc<Access>,
     wrong_keys: WrongKeys,
     watch: Arc<Watch>,
@@ -169,7 +155,7 @@ pub struct Engine {
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
     keys_in_progress: KeysInProgress,
-    queues: Queues,
+    dispatch: Arc<Dispatch>,
     claims_under_way: Places,
     /// Exports and backtests.
     snapshots: Places,

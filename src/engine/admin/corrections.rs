@@ -10,7 +10,7 @@ use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::policy::PolicyName;
 use crate::domain::work::{Task, Work};
-use crate::engine::claim::{Admission, ClaimFailure, Outcome, Undecided};
+use crate::engine::claim::{Admission, ClaimFailure, Outcome, Step, Undecided};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, ListFailure};
 
@@ -71,8 +71,7 @@ impl Engine {
                 Correction::Confirmation => Task::Confirm(entry),
             },
         };
-        self.submit(admission, work, false, false, &self.queues.append)
-            .await
+        self.submit(admission, work, |_, _| Step::Join).await
     }
 
     /// Enters units by hand. The policy need not be active.
@@ -103,8 +102,7 @@ impl Engine {
             nonce: Self::nonce(),
             policy,
         };
-        self.submit(admission, work, false, false, &self.queues.append)
-            .await
+        self.submit(admission, work, |_, _| Step::Join).await
     }
 
     /// A page of an account's entries, newest first, and the cursor of the next.

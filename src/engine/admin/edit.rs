@@ -170,7 +170,7 @@ impl Engine {
                 && !dry_run
             {
                 let versions = vec![after.in_force.clone(), after.newest.clone()];
-                engine.policies.learn(versions);
+                engine.policies.terms.learn(versions);
             }
             Ok(edited)
         };
@@ -233,7 +233,7 @@ impl Engine {
     fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
         let in_force = match newest.has_effect(now) {
             true => None,
-            false => self.policies.get(&newest.name, now),
+            false => self.policies.terms.get(&newest.name, now),
         };
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),

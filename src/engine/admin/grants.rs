@@ -158,7 +158,7 @@ impl Engine {
             None => {
                 // Of all policies: also of one that another instance made a moment ago.
                 self.learn_unknown(Instant::now()).await?;
-                self.policies.all(self.clock.now())
+                self.policies.terms.all(self.clock.now())
             }
         };
         let identity = self.ledger.identity();

@@ -65,7 +65,7 @@ impl Engine {
         let names = rule.policies.as_deref().unwrap_or_default();
         let now = self.clock.now();
         let is_known = |name: &PolicyName| {
-            let policy = self.policies.get(name, now);
+            let policy = self.policies.terms.get(name, now);
             policy.is_some_and(|policy| !policy.archived)
         };
         let unknown = names.iter().cloned().enumerate();

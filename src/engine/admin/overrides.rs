@@ -94,7 +94,7 @@ impl Engine {
                 .await?;
             if let Ok(edited) = &edited {
                 let learned = vec![edited.after.clone()];
-                engine.policies.learn_overrides(learned, None);
+                engine.policies.terms.learn_overrides(learned, None);
             }
             Ok(edited)
         };

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::append::{LOSSES_BEFORE_TURN, turn_at};
 use super::begin::{ClaimFailure, outcome_of};
 use super::in_flight::{Outcome, Undecided};
+use super::lane::turn_at;
+use super::way::LOSSES_BEFORE_TURN;
 use crate::counter::Ask;
 use crate::domain::claim::Claim;
 use crate::domain::drafting::{Decided, Drafted, Known, draft};
@@ -160,7 +161,10 @@ impl Batch {
             return Ok(self.end(stands));
         }
         self.sent.retain(|sent| sent.may_stand(&seen));
-        let (decision, was_sent) = match self.sent.pop_if(|sent| is_fresh(sent.as_of)) {
+        let (decision, was_sent) = match self
+            .sent
+            .pop_if(|sent| is_fresh(sent.as_of, Instant::now()))
+        {
             // It may still be on its way in: the same drafts are sent again.
             Some(sent) => (sent, true),
             // Of drafts that go on from the same lines the ledger takes one at most.
@@ -169,7 +173,7 @@ impl Batch {
                 None => return Ok(Attempt::Waits),
             },
         };
-        if !is_fresh(decision.as_of) || Instant::now() >= deadline {
+        if !is_fresh(decision.as_of, Instant::now()) || Instant::now() >= deadline {
             if was_sent {
                 self.sent.push(decision);
             }
@@ -211,9 +215,9 @@ impl Batch {
         let Some(counting) = &self.engine.counting else {
             return false;
         };
-        let counted = self
-            .works()
-            .filter(|work| work.policy.rule.may_be_counted());
+        let terms = &self.engine.policies.terms;
+        let works = self.works();
+        let counted = works.filter(|work| terms.may_be_counted(work.policy.id));
         let accounts: HashSet<AccountId> = counted.map(|work| work.account).collect();
         let ask = |account: &AccountId| Ask {
             account: *account,
@@ -236,7 +240,7 @@ impl Batch {
     async fn turn(&self) -> Option<Turn> {
         match self.losses < LOSSES_BEFORE_TURN {
             true => None,
-            false => turn_at(&self.engine.ledger, &self.accounts()).await,
+            false => turn_at(&self.engine.ledger, self.accounts()).await,
         }
     }
 
@@ -253,7 +257,7 @@ impl Batch {
     /// Decides every claim on what the ledger says, those of an account one after the other.
     /// `None` where an account's lapses had to go first.
     async fn decide(&self, seen: &LedgerView) -> Result<Option<Decision>, LedgerError> {
-        let as_of = self.engine.policies.as_of();
+        let as_of = self.engine.policies.terms.as_of();
         let mut members: BTreeMap<usize, MemberOutcome> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, claim) in self.claims.iter().enumerate() {
@@ -352,8 +356,11 @@ impl Batch {
     fn end(&self, decision: Decision) -> Attempt {
         let now = self.engine.clock.now();
         for draft in &decision.drafts {
-            self.engine.memory.distrust(draft.account, Instant::now());
-            self.engine.queues.settle.appended(draft, now);
+            self.engine
+                .dispatch
+                .memory
+                .distrust(draft.account, Instant::now());
+            self.engine.dispatch.settle.appended(draft, now);
         }
         let Decision {
             members, drafts, ..

@@ -1,13 +1,13 @@
-//! Where a claim begins: its policy, and the first queue of its way.
+//! Where a claim begins: its policy, and what it is to do.
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::in_flight::{Outcome, Undecided};
+use super::in_flight::{InFlight, Outcome, Undecided};
 use super::submit::Admission;
-use crate::domain::account::{Refusal, Verdict, refuse};
+use super::way::{Present, begin};
+use crate::domain::account::Refusal;
 use crate::domain::claim::Claim;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::{Task, Work};
@@ -52,40 +52,16 @@ impl Engine {
         came: Instant,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.policy_of_claim(policy, came).await?;
-        let mut work = self.work(policy, claim);
-        let now = self.clock.now();
-        if work.key.is_none()
-            && let Some(refusal) = refuse(&work.policy, work.units, now)
-        {
-            // Whatever the account holds; and there is no grant to repeat.
-            return Ok(Outcome::Refused(work.policy, refusal));
-        }
-        // Redis knows no holds.
-        let may_be_counted = !work.is_hold();
-        let counting = self.counting.as_ref().filter(|_| may_be_counted);
+        let work = self.work(policy, claim);
+        let counting = self.counting.as_ref();
         let counts = counting.is_some_and(|counting| counting.decides(&work.policy));
         let counters = self.counters.as_ref();
-        let is_known = self.is_granted_on_known_line(&mut work, now);
-        let first = match counters.is_some_and(|counters| counters.is_available()) {
-            _ if counts => &self.queues.count,
-            true if !is_known => &self.queues.ask,
-            true | false => &self.queues.append,
+        let counters_answer = counters.is_some_and(|counters| counters.is_available());
+        let begin = |claim: &mut InFlight, present: &Present| {
+            let redis_decides = counts && claim.may_be_counted;
+            begin(claim, redis_decides, counters_answer, present)
         };
-        self.submit(admission, work, may_be_counted, is_known, first)
-            .await
-    }
-
-    /// Whether this instance knows the account's last line, and the claim is granted after it. A
-    /// grant that Redis counted may wait before it, unseen: then no line is known.
-    fn is_granted_on_known_line(&self, work: &mut Work, now: DateTime<Utc>) -> bool {
-        if work.policy.rule.may_be_counted() {
-            return false;
-        }
-        let Some(known) = self.memory.line(work.account, work.key, Instant::now()) else {
-            return false;
-        };
-        let verdict = self.policies.decide_on(&known.line, work, now);
-        matches!(verdict, Ok(Verdict::Granted(_) | Verdict::WouldDeny(_)))
+        self.submit(admission, work, begin).await
     }
 
     /// What a claim is to do, under the terms that hold now.
@@ -104,7 +80,8 @@ impl Engine {
             nonce: Self::nonce(),
             policy: self
                 .policies
-                .terms(&policy, account, None, self.clock.now()),
+                .terms
+                .of(&policy, account, None, self.clock.now()),
         }
     }
 

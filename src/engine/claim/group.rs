@@ -6,16 +6,18 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::in_flight::{AnsweredClaim, InFlight, Outcome, Undecided};
+use super::way::Present;
 use crate::domain::account::Unknown;
-use crate::domain::drafting::{Decided, Known, draft};
-use crate::domain::grant::Line;
+use crate::domain::drafting::{self, Decided, Drafted, Known};
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::Policy;
+use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::work::Task;
 use crate::engine::instance::{Epoch, is_fresh};
-use crate::ledger::{Draft, LedgerView};
+use crate::ledger::{Draft, LedgerView, Look};
 
-/// Claims of one account, under one version of its policy.
+/// Claims of one account. Those that are decided together are decided under one version of its
+/// policy.
 pub struct Group {
     /// The account.
     pub account: AccountId,
@@ -23,12 +25,18 @@ pub struct Group {
     pub claims: Vec<InFlight>,
     /// Those decided, on their way into the ledger.
     pub plan: Option<GroupOutcome>,
-    /// How often in a row another writer was there first.
+    /// Whether only a look at the ledger tells how it goes on.
+    pub must_look: bool,
+    /// How often in a row another writer was first.
     pub losses: u32,
+    /// How many claims are decided together at most.
+    pub together_most: usize,
 }
 
-/// What is to become of a group's claims once its draft stands in the ledger.
+/// What is to become of a group's claims once its draft is committed.
 pub struct GroupOutcome {
+    /// The policy that they are of.
+    pub policy: PolicyId,
     /// What it rests on.
     pub basis: Basis,
     /// The entries to append; `None` when there are none.
@@ -57,7 +65,7 @@ pub struct Basis {
 
 /// A claim or correction that an entry of a draft answers.
 pub struct Entered {
-    /// It.
+    /// The claim.
     pub claim: InFlight,
     /// The entry's place in the draft.
     pub entry: usize,
@@ -72,14 +80,19 @@ impl Group {
             account: claim.work.account,
             claims: vec![claim],
             plan: None,
+            must_look: false,
             losses: 0,
+            together_most: usize::MAX,
         }
     }
 
     /// Whether it may be decided on a known line: none of the claims needs the ledger's own word.
     pub fn may_be_known(&self) -> bool {
         let came_on_known_line = |claim: &InFlight| claim.sent.is_empty() && claim.asked.is_known;
-        self.plan.is_none() && self.losses == 0 && self.claims.iter().all(came_on_known_line)
+        self.plan.is_none()
+            && !self.must_look
+            && self.losses == 0
+            && self.claims.iter().all(came_on_known_line)
     }
 
     /// What its plan is to append.
@@ -87,22 +100,22 @@ impl Group {
         self.plan.as_ref()?.draft.as_ref()
     }
 
-    /// Ends the claims that nobody waits for any more, unless their outcome is still open.
-    pub fn drop_expired(&mut self, now: Instant) {
-        for claim in self.claims.extract_if(.., |claim| claim.deadline <= now) {
-            claim.end(Err(Undecided::Deadline));
-        }
-    }
-
-    /// Whether there is anybody left to answer.
-    pub fn is_awaited(&self, now: Instant) -> bool {
-        !self.every_claim().all(|claim| claim.deadline <= now)
-    }
-
     /// Those not decided yet, and those of its plan.
     pub fn every_claim(&self) -> impl Iterator<Item = &InFlight> {
         let planned = self.plan.iter().flat_map(GroupOutcome::claims);
         self.claims.iter().chain(planned)
+    }
+
+    /// Adds what it wants to see of the ledger.
+    pub fn look_for(&self, look: &mut Look) {
+        look.accounts.push(self.account);
+        for claim in self.every_claim() {
+            look.keys.extend(claim.work.key);
+            look.entries.extend(&claim.sent);
+            look.followers_of.extend(corrected(claim));
+        }
+        let sent = self.plan.iter().flat_map(GroupOutcome::entry_ids);
+        look.entries.extend(sent);
     }
 
     /// Decides the claims on a basis, one after the other, each on what those before it leave.
@@ -116,11 +129,14 @@ impl Group {
         known: &Known,
         now: DateTime<Utc>,
     ) -> Result<(), Unknown> {
-        let works = self.claims.iter().map(|claim| &claim.work);
-        let drafted = draft(self.account, policy, basis.after.clone(), works, known, now)?;
+        let together = self.claims.iter().take(self.together_most);
+        let works = together.map(|claim| &claim.work);
+        let drafted =
+            drafting::draft(self.account, policy, basis.after.clone(), works, known, now)?;
         // Where lapses go first, the claims wait for the next draft.
         let decided = drafted.decided.unwrap_or_default();
         let mut plan = GroupOutcome {
+            policy: policy.id,
             basis,
             draft: None,
             entered: Vec::new(),
@@ -128,137 +144,132 @@ impl Group {
             outcome_unknown: false,
         };
         if !drafted.entries.is_empty() {
-            let subject = self
-                .claims
-                .iter()
-                .find_map(|claim| claim.work.subject.clone());
+            let mut claims = self.claims.iter();
             plan.draft = Some(Draft {
                 account: self.account,
                 policy: policy.id,
-                subject,
+                subject: claims.find_map(|claim| claim.work.subject.clone()),
                 after: plan.basis.after.clone(),
                 entries: drafted.entries,
             });
         }
         let claims = self.claims.drain(..decided.len());
-        for (mut claim, decided) in claims.zip(decided) {
-            claim.work.policy = policy.clone();
-            let outcome = match decided {
-                Decided::Entry(entry) | Decided::Repeated(entry) => {
-                    plan.entered.push(Entered {
-                        claim,
-                        entry,
-                        is_repeat: matches!(decided, Decided::Repeated(_)),
-                    });
-                    continue;
-                }
-                Decided::Stands(entry) => Outcome::Repeated(*entry),
-                Decided::Refused(refusal) => Outcome::Refused(policy.clone(), refusal),
-            };
-            plan.others.push((claim, outcome));
+        for (claim, decided) in claims.zip(decided) {
+            plan.take_in(claim, decided, policy);
         }
         self.plan = Some(plan);
         Ok(())
     }
 
-    /// Ends the claims that stand in the ledger already, and those whose keys do.
-    pub fn answer_repeated(&mut self, seen: &LedgerView) {
-        let own = |claim: &InFlight| {
-            let mut entries = seen.entries.iter();
-            entries.find(|entry| claim.sent.contains(&entry.id))
+    /// Takes in a claim that comes after its draft was decided, if the claim is granted after the
+    /// draft. Returns the claim otherwise.
+    pub fn extend(&mut self, mut claim: InFlight, present: &Present) -> Option<InFlight> {
+        let may_extend = self.claims.is_empty()
+            && self.together_most == usize::MAX
+            && !self.has_unknown_outcome()
+            && claim.asked.is_known
+            && claim.sent.is_empty();
+        let Some(plan) = self.plan.as_mut().filter(|_| may_extend) else {
+            return Some(claim);
         };
-        for claim in self.claims.extract_if(.., |claim| own(claim).is_some()) {
-            if let Some(entry) = own(&claim) {
-                let entry = entry.clone();
-                claim.end(Ok(Outcome::Entered(entry)));
-            }
-        }
-        let of_key = |claim: &InFlight| {
-            let key = claim.work.key?;
-            seen.entries.iter().find(|entry| entry.key == Some(key))
+        let Some(draft) = &mut plan.draft else {
+            return Some(claim);
         };
-        for claim in self.claims.extract_if(.., |claim| of_key(claim).is_some()) {
-            if let Some(entry) = of_key(&claim) {
-                let outcome = Outcome::of_key(&claim.work, entry.clone());
-                claim.end(Ok(outcome));
+        let last = draft.entries.last().map(|entry| &entry.line);
+        let (own, terms) = (&claim.work.policy, present.terms);
+        let policy = terms.of(own, self.account, last, present.now);
+        let (works, known) = (std::iter::once(&claim.work), Known::default());
+        match drafting::draft(
+            self.account,
+            &policy,
+            last.cloned(),
+            works,
+            &known,
+            present.now,
+        ) {
+            Ok(Drafted {
+                decided: Some(decided),
+                entries,
+            }) if matches!(decided[..], [Decided::Entry(0)]) => {
+                let entry = draft.entries.len();
+                draft.entries.extend(entries);
+                let first = plan.entered.first();
+                claim.asked.has_no_counter =
+                    first.is_some_and(|first| first.claim.asked.has_no_counter);
+                plan.take_in(claim, Decided::Entry(entry), &policy);
+                None
             }
+            Ok(_) | Err(_) => Some(claim),
         }
     }
 
-    /// Takes the plan back: its claims are to be decided anew. Those whose draft may stand in
-    /// the ledger keep their entries' ids.
+    /// Takes the plan back: its claims are to be decided again, before those that came later. Those
+    /// whose draft may be committed keep their entries' ids.
     pub fn dissolve(&mut self) {
         if let Some(mut plan) = self.plan.take() {
             if plan.outcome_unknown {
                 plan.remember_ids();
             }
-            let others = plan.others.into_iter().map(|(claim, _)| claim);
             let entered = plan.entered.into_iter().map(|entered| entered.claim);
-            self.claims.extend(entered.chain(others));
-            // The ledger is looked at next.
-            let claims = self.claims.iter_mut();
-            claims.for_each(|claim| claim.asked.is_known = false);
+            let others = plan.others.into_iter().map(|(claim, _)| claim);
+            let planned = entered.chain(others).map(|mut claim| {
+                // The ledger is looked at next.
+                claim.asked.is_known = false;
+                claim
+            });
+            self.claims.splice(..0, planned);
         }
     }
 
-    /// Takes the plan back if it may not be sent or answered any more: its terms are not fresh, or
-    /// its line was forgotten. Returns whether it did.
-    pub fn take_back(&mut self, now: Instant, epoch: Epoch) -> bool {
-        let may_be_sent = |plan: &GroupOutcome| plan.holds(now) && plan.basis.epoch == epoch;
-        let is_late = self.plan.as_ref().is_some_and(|plan| !may_be_sent(plan));
-        if is_late {
-            self.dissolve();
-        }
-        is_late
-    }
-
-    /// Takes the claims that Redis is to decide, if it is to decide this group's.
-    pub fn take_for_redis(&mut self, ledger_is_silent: bool) -> Vec<InFlight> {
-        let is_for_redis = |claim: &InFlight| claim.is_for_redis(ledger_is_silent);
-        if !self.every_claim().all(is_for_redis) {
-            return Vec::new();
-        }
-        self.dissolve();
-        std::mem::take(&mut self.claims)
-    }
-
-    /// Takes the plan back unless its draft may stand in the ledger. The ledger is looked at next.
-    pub fn dissolve_known(&mut self) {
-        let claims = self.claims.iter_mut();
-        claims.for_each(|claim| claim.asked.is_known = false);
-        if !self.has_unknown_outcome() {
-            self.dissolve();
-        }
-    }
-
-    /// Another writer was there first.
-    pub fn lose(&mut self) {
-        self.losses += 1;
-        self.dissolve_known();
-        // That writer may have made a counter.
-        let claims = self.claims.iter_mut();
-        claims.for_each(|claim| claim.asked.has_no_counter = false);
-    }
-
-    /// Whether the group's draft may or may not stand in the ledger.
+    /// Whether the group's draft may or may not be committed.
     pub fn has_unknown_outcome(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.outcome_unknown)
-    }
-
-    /// Ends every claim in the same way.
-    pub fn end(mut self, undecided: &Undecided) {
-        self.dissolve();
-        for claim in self.claims {
-            claim.end(Err(undecided.clone()));
-        }
     }
 }
 
 impl GroupOutcome {
+    /// What is decided of a claim.
+    fn take_in(&mut self, mut claim: InFlight, decided: Decided, policy: &Arc<Policy>) {
+        claim.work.policy = policy.clone();
+        let outcome = match decided {
+            Decided::Entry(entry) | Decided::Repeated(entry) => {
+                return self.entered.push(Entered {
+                    claim,
+                    entry,
+                    is_repeat: matches!(decided, Decided::Repeated(_)),
+                });
+            }
+            Decided::Stands(entry) => Outcome::Repeated(*entry),
+            Decided::Refused(refusal) => Outcome::Refused(policy.clone(), refusal),
+        };
+        self.others.push((claim, outcome));
+    }
+
     /// Whether it may be sent, or answered: its terms are fresh, and somebody waits for each of
     /// its claims.
     pub fn holds(&self, now: Instant) -> bool {
-        is_fresh(self.basis.as_of) && self.claims().all(|claim| now < claim.deadline)
+        is_fresh(self.basis.as_of, now) && self.claims().all(|claim| now < claim.deadline)
+    }
+
+    /// Whether its draft is committed: one of its entries is among these.
+    pub fn is_among(&self, entries: &[Entry]) -> bool {
+        self.outcome_unknown
+            && self
+                .entry_ids()
+                .any(|id| entries.iter().any(|entry| entry.id == id))
+    }
+
+    /// Whether its draft, which was not found, may yet be committed: the account's last line is the
+    /// one before it, and no key is taken.
+    pub fn may_be_committed(&self, seen: &LedgerView, last: Option<&Line>) -> bool {
+        let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
+        let is_taken = |entry: &Entry| {
+            let mut entered = self.entered.iter();
+            entry.key.is_some() && entered.any(|entered| entered.claim.work.key == entry.key)
+        };
+        self.outcome_unknown
+            && !seen.entries.iter().any(is_taken)
+            && number(self.basis.after.as_ref()) == number(last)
     }
 
     /// Every claim that it decides.
@@ -292,13 +303,10 @@ impl GroupOutcome {
     }
 
     /// Whether its account goes without a counter: none exists that would lag behind, and the next
-    /// claim could not be denied anyway. Where Redis may come to decide alone, every account has
-    /// one.
+    /// claim could not be denied anyway.
     pub fn needs_no_counter(&self) -> bool {
         let is_plain = |claim: &InFlight| {
-            matches!(claim.work.task, Task::Claim(_))
-                && claim.asked.has_no_counter
-                && !claim.work.policy.rule.may_be_counted()
+            matches!(claim.work.task, Task::Claim(_)) && claim.asked.has_no_counter
         };
         let has_room = |line: &Line| line.totals.iter().all(|total| total.remaining() > 0);
         !self.others.iter().any(|(_, outcome)| outcome.is_denied())
@@ -333,6 +341,14 @@ impl GroupOutcome {
     }
 }
 
+/// The grant that a claim's answer depends on, if it is a correction.
+fn corrected(claim: &InFlight) -> Option<EntryId> {
+    match &claim.work.task {
+        Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
+        Task::Claim(_) | Task::Adjust(..) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -347,8 +363,9 @@ mod tests {
     use crate::domain::grant::Entry;
     use crate::domain::samples::policy;
     use crate::domain::work::{Task, Work};
-    use crate::engine::claim::in_flight::CounterView;
-    use crate::engine::instance::Places;
+    use crate::engine::claim::in_flight::{CounterView, Waiter};
+    use crate::engine::claim::way::{Step, Steps};
+    use crate::engine::instance::{Memory, Places, Terms};
 
     type Answered = Receiver<Result<Outcome, Undecided>>;
 
@@ -379,9 +396,11 @@ mod tests {
             sent: Vec::new(),
             counted: None,
             asked: CounterView::default(),
-            answer,
-            turn: None,
-            _place: Places::new(1).try_take(&"shop".into()).unwrap(),
+            waiter: Waiter {
+                answer,
+                turn: None,
+                _place: Places::new(1).try_take(&"shop".into()).unwrap(),
+            },
         };
         (claim, answered)
     }
@@ -400,30 +419,45 @@ mod tests {
         group.draft().unwrap().entries[0].clone()
     }
 
-    fn outcome_is_unknown(group: &mut Group) {
-        group.plan.as_mut().unwrap().outcome_unknown = true;
+    /// Looks at a ledger that holds some entries. Returns the steps that follow.
+    fn look(group: &mut Group, entries: Vec<Entry>) -> Steps {
+        let at = Instant::now();
+        let (terms, memory) = (Terms::new(at), Memory::default());
+        let present = Present {
+            terms: &terms,
+            memory: &memory,
+            now: DateTime::UNIX_EPOCH,
+            at,
+            has_counters: false,
+        };
+        let seen = LedgerView {
+            entries,
+            ..LedgerView::default()
+        };
+        let mut steps = Steps::default();
+        group.looked(&seen, &present, &mut steps);
+        steps
     }
 
     #[test]
     fn a_claim_is_known_by_the_id_of_every_draft_that_may_stand() {
         for standing in 0..2 {
-            let (claim, mut answered) = claim();
+            let (claim, _answered) = claim();
             let mut group = Group::new(claim);
             let entries = [10, 20].map(|micros| {
                 let entry = decide(&mut group, micros);
-                outcome_is_unknown(&mut group);
+                group.send_unknown();
                 group.dissolve();
                 entry
             });
             assert_ne!(entries[0].id, entries[1].id);
-            group.answer_repeated(&LedgerView {
-                entries: vec![entries[standing].clone()],
-                ..LedgerView::default()
-            });
+            let steps = look(&mut group, vec![entries[standing].clone()]);
             assert!(group.claims.is_empty());
-            match answered.try_recv().unwrap().unwrap() {
-                Outcome::Entered(entry) => assert_eq!(entry, entries[standing]),
-                other => panic!("{other:?}"),
+            match &steps.claims[..] {
+                [(_, Step::End(Ok(Outcome::Entered(entry))))] => {
+                    assert_eq!(*entry, entries[standing]);
+                }
+                _ => panic!("{} steps", steps.claims.len()),
             }
         }
     }
@@ -441,7 +475,7 @@ mod tests {
             let mut group = Group::new(claim);
             decide(&mut group, 10);
             group.plan.as_mut().unwrap().basis.as_of -= age;
-            assert_eq!(group.take_back(Instant::now(), Epoch::default()), is_late);
+            group.check_draft(Epoch::default(), Instant::now());
             assert_eq!(group.plan.is_none(), is_late);
             assert_eq!(group.claims.len(), usize::from(is_late));
         }

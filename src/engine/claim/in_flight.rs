@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::mpsc::{Sender, WeakSender};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::domain::account::Refusal;
 use crate::domain::grant::Entry;
@@ -14,11 +12,8 @@ use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
 use crate::domain::work::Work;
 use crate::engine::Failure;
-use crate::engine::instance::{DrainSignal, Place};
+use crate::engine::instance::Place;
 use crate::ledger::LedgerError;
-
-/// How long a claim waits before it looks again whether older grants still wait.
-const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// What became of a claim or a correction.
 #[derive(Debug, Clone)]
@@ -110,9 +105,15 @@ pub struct InFlight {
     pub counted: Option<EntryId>,
     /// What the account's counter said.
     pub asked: CounterView,
+    /// Who waits for the answer.
+    pub waiter: Waiter,
+}
+
+/// What is held for a claim until it has ended.
+pub struct Waiter {
     /// Where the answer goes.
     pub answer: oneshot::Sender<Result<Outcome, Undecided>>,
-    /// Keeps others with the same key out until this claim has ended.
+    /// Keeps others with the same key out.
     pub turn: Option<KeyTurn>,
     /// Its place among the claims under way.
     pub _place: Place,
@@ -135,49 +136,25 @@ pub struct CounterView {
 }
 
 impl InFlight {
-    /// Ends the claim.
+    /// Answers the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
-        // The turn ends first: whoever has the answer may use the key again at once.
-        drop(self.turn);
-        // Nobody may be waiting any more; the claim ends the same way.
-        let _ = self.answer.send(outcome);
-    }
-
-    /// Has the grants of its account drained at once, and sends it to a queue when that may have
-    /// been done.
-    pub fn wait_for_drain(self, drain: &DrainSignal, queue: WeakSender<Self>) {
-        if Instant::now() >= self.deadline {
-            return self.end(Err(Undecided::Deadline));
-        }
-        drain.hurry(self.work.account);
-        tokio::spawn(async move {
-            sleep(DRAIN_PAUSE).await;
-            match queue.upgrade() {
-                Some(queue) => send(&queue, self),
-                None => self.end(Err(Undecided::Ending)),
-            }
-        });
+        // The turn ends first: the client may use the key again as soon as it has the answer.
+        drop(self.waiter.turn);
+        // The client may have gone away; the claim ends the same way.
+        let _ = self.waiter.answer.send(outcome);
     }
 
     /// Whether its policy's owner chose that Redis decides it now, should the ledger not.
-    pub fn is_for_redis(&self, ledger_is_silent: bool) -> bool {
+    pub fn is_for_redis(&self, ledger_is_silent: bool, now: Instant) -> bool {
         self.may_be_counted
             && self.work.policy.rule.on_ledger_outage == OnLedgerOutage::Count
-            && (ledger_is_silent || Instant::now() >= self.count_from)
+            && (ledger_is_silent || now >= self.count_from)
     }
 
     /// Whether it comes after the grants of its account that wait in Redis' queue: those that
     /// Redis could decide, and holds, which it cannot.
     pub fn waits_for_queue(&self) -> bool {
         self.may_be_counted || self.work.is_hold()
-    }
-}
-
-/// Sends a claim on, perhaps with what was found out about it. A queue has room for every claim
-/// under way; it is closed only when the instance is ending.
-pub fn send<T: Into<InFlight>>(queue: &Sender<T>, claim: T) {
-    if let Err(error) = queue.try_send(claim) {
-        error.into_inner().into().end(Err(Undecided::Ending));
     }
 }
 

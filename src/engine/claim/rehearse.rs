@@ -180,12 +180,12 @@ impl Engine {
         let work = async move {
             let policies = &engine.policies;
             let now = engine.clock.now();
-            let terms = policies.terms(&policy, account, None, now);
+            let terms = policies.terms.of(&policy, account, None, now);
             if let Some(totals) = engine.counted(&terms, account, now).await? {
                 return Ok(Some(Usage {
                     policy: terms,
                     totals,
-                    override_terms: policies.override_of(account, now),
+                    override_terms: policies.terms.override_of(account, now),
                 }));
             }
             let last = last_line(&engine.ledger, account).await?;
@@ -198,7 +198,7 @@ impl Engine {
             Ok(Some(Usage {
                 policy: terms,
                 totals,
-                override_terms: policies.override_of(account, at),
+                override_terms: policies.terms.override_of(account, at),
             }))
         };
         self.detached(work).await?

@@ -26,75 +26,47 @@ const WAITING_MOST: usize = 16_384;
 /// A counter is of use at least so long, also when its window ends at once.
 const TTL_LEAST: Duration = Duration::from_secs(1);
 
-/// A settlement, and whether the keys that its account must remember are still to be read.
-pub struct Job {
-    settlement: Settlement,
-    wants_keys: bool,
-    now: DateTime<Utc>,
+/// A settlement under way, and who waits for it.
+pub struct Settling {
+    /// What goes into the counter.
+    pub settlement: Settlement,
+    /// Whether all keys that the account must remember are still to be read.
+    pub wants_keys: bool,
+    /// When the ledger decided.
+    pub now: DateTime<Utc>,
     /// The corrections that it settles.
-    answers: Vec<AnsweredClaim>,
+    pub answers: Vec<AnsweredClaim>,
 }
 
-/// Where settlements wait; without counters, nowhere.
-#[derive(Clone)]
-pub struct SettleQueue(Option<Sender<Job>>);
-
-impl SettleQueue {
-    /// A queue, and its end for [`settle_all`].
-    pub fn new() -> (Self, Receiver<Job>) {
-        let (sender, receiver) = mpsc::channel(WAITING_MOST);
-        (Self(Some(sender)), receiver)
-    }
-
-    /// The queue of an instance without counters.
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// Answers everybody of a plan that stands, and queues what it makes of its account's
-    /// counter. A correction is answered after that was tried, so that what it gives back can be
-    /// claimed at once.
-    pub fn answer(&self, plan: GroupOutcome, account: AccountId, now: DateTime<Utc>) {
-        let job = self.job(&plan, account, now);
-        let (corrections, claims): (Vec<_>, Vec<_>) = plan
-            .answers()
-            .partition(|(claim, _)| !matches!(claim.work.task, Task::Claim(_)));
-        end_all(claims);
-        match job {
-            Some(job) => self.send(Job {
-                answers: corrections,
-                ..job
-            }),
-            None => end_all(corrections),
-        }
-    }
-
-    /// Queues what a draft that stands makes of its account's counter.
-    pub fn appended(&self, draft: &Draft, now: DateTime<Utc>) {
-        let Some(last) = draft.entries.last() else {
-            return;
+impl Settling {
+    /// Everybody's answers once a plan's draft is committed, and what becomes of its account's
+    /// counter where the plan settles one. A correction is answered after that was tried, so that
+    /// what it gives back can be claimed at once.
+    pub fn of_plan(
+        plan: GroupOutcome,
+        account: AccountId,
+        settles: bool,
+        now: DateTime<Utc>,
+    ) -> (Vec<AnsweredClaim>, Option<Self>) {
+        let settling = settles.then(|| Self::after(&plan, account, now)).flatten();
+        let answers = plan.answers();
+        let Some(settling) = settling else {
+            return (answers.collect(), None);
         };
-        let keys: Vec<_> = draft.entries.iter().filter_map(|entry| entry.key).collect();
-        self.send(Job {
-            settlement: Settlement {
-                account: draft.account,
-                ttl: useful_for(&last.line, !keys.is_empty(), now),
-                line: last.line.clone(),
-                confirmed_at: now,
-                seen: None,
-                keys: SettledKeys::since(draft.after.as_ref(), keys),
-            },
-            wants_keys: false,
-            now,
-            answers: Vec::new(),
-        });
+        let is_claim = |(claim, _): &AnsweredClaim| matches!(claim.work.task, Task::Claim(_));
+        let (claims, corrections) = answers.partition(is_claim);
+        let settling = Self {
+            answers: corrections,
+            ..settling
+        };
+        (claims, Some(settling))
     }
 
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
-    fn job(&self, plan: &GroupOutcome, account: AccountId, now: DateTime<Utc>) -> Option<Job> {
-        let line = plan.last_line().filter(|_| self.0.is_some())?;
+    fn after(plan: &GroupOutcome, account: AccountId, now: DateTime<Utc>) -> Option<Self> {
+        let line = plan.last_line()?;
         let is_denied = plan.others.iter().any(|(_, outcome)| outcome.is_denied());
-        if plan.draft.is_none() && !is_denied || plan.needs_no_counter() {
+        if plan.draft.is_none() && !is_denied {
             return None;
         }
         let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
@@ -109,12 +81,50 @@ impl SettleQueue {
             keys: SettledKeys::since(plan.basis.after.as_ref(), keys),
         };
         let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
-        Some(Job {
+        Some(Self {
             settlement,
             wants_keys: wants_keys && plan.basis.after.is_some(),
             now,
             answers: Vec::new(),
         })
+    }
+}
+
+/// Where settlements wait; without counters, nowhere.
+#[derive(Clone)]
+pub struct SettleQueue(Option<Sender<Settling>>);
+
+impl SettleQueue {
+    /// A queue, and its end for [`settle_all`].
+    pub fn new() -> (Self, Receiver<Settling>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MOST);
+        (Self(Some(sender)), receiver)
+    }
+
+    /// The queue of an instance without counters.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Queues what a draft that stands makes of its account's counter.
+    pub fn appended(&self, draft: &Draft, now: DateTime<Utc>) {
+        let Some(last) = draft.entries.last() else {
+            return;
+        };
+        let keys: Vec<_> = draft.entries.iter().filter_map(|entry| entry.key).collect();
+        self.send(Settling {
+            settlement: Settlement {
+                account: draft.account,
+                ttl: useful_for(&last.line, !keys.is_empty(), now),
+                line: last.line.clone(),
+                confirmed_at: now,
+                seen: None,
+                keys: SettledKeys::since(draft.after.as_ref(), keys),
+            },
+            wants_keys: false,
+            now,
+            answers: Vec::new(),
+        });
     }
 
     /// Queues an account's last line as the ledger tells it, with all its keys. `seen` is the
@@ -128,12 +138,17 @@ impl SettleQueue {
             seen,
             keys: SettledKeys::After(line.clone(), Vec::new()),
         };
-        self.send(Job {
+        self.send(Settling {
             settlement,
             wants_keys: true,
             now,
             answers: Vec::new(),
         });
+    }
+
+    /// Whether there are counters.
+    pub fn exists(&self) -> bool {
+        self.0.is_some()
     }
 
     /// How many settlements wait.
@@ -142,7 +157,8 @@ impl SettleQueue {
         queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
     }
 
-    fn send(&self, job: Job) {
+    /// Queues a settlement. One that finds no room is lost, which costs speed.
+    pub fn send(&self, job: Settling) {
         let Some(queue) = &self.0 else {
             return end_all(job.answers);
         };
@@ -171,7 +187,7 @@ pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Dura
 /// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
 /// else.
 pub async fn settle_all(
-    queue: Receiver<Job>,
+    queue: Receiver<Settling>,
     counters: Counters,
     ledger: Ledger,
     metrics: Metrics,
@@ -202,7 +218,7 @@ pub async fn settle_all(
 }
 
 /// Completes a settlement with all keys that its account must remember, if they are few.
-async fn read_keys(job: &mut Job, ledger: &Ledger) {
+async fn read_keys(job: &mut Settling, ledger: &Ledger) {
     let settlement = &mut job.settlement;
     let starts = settlement
         .line

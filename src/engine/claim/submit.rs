@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::begin::{ClaimFailure, outcome_of};
-use super::in_flight::{CounterView, InFlight, Outcome, Undecided, send};
-use crate::domain::work::Work;
+use super::in_flight::{CounterView, InFlight, Outcome, Undecided, Waiter};
+use super::way::{Present, Step};
+use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
 use crate::engine::instance::Place;
 use crate::faults::reach;
@@ -60,15 +60,13 @@ impl Engine {
         })
     }
 
-    /// Sends work to the first queue of its way, and waits for what becomes of it. It ends the
-    /// same way whether or not anybody waits.
+    /// Takes on a claim or correction. `begin` tells its first step. It ends the same way whether or
+    /// not anybody waits.
     pub(in crate::engine) async fn submit(
         &self,
         admission: Admission,
         work: Work,
-        may_be_counted: bool,
-        is_known: bool,
-        first: &Sender<InFlight>,
+        begin: impl FnOnce(&mut InFlight, &Present) -> Step,
     ) -> Result<Outcome, ClaimFailure> {
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
@@ -83,25 +81,28 @@ impl Engine {
             ),
         };
         let (answer, answered) = oneshot::channel();
-        let may_wait = self.counting.is_some() && work.policy.rule.may_be_counted();
-        let pending = InFlight {
-            work,
+        let present = self.dispatch.present();
+        let counts = self.counting.is_some();
+        // Redis knows no holds, and no corrections.
+        let is_plain = matches!(work.task, Task::Claim(None));
+        let mut claim = InFlight {
             deadline,
             count_from: deadline - self.claim_deadline / 2,
-            may_be_counted: self.counting.is_some() && may_be_counted,
-            may_wait,
+            may_be_counted: counts && is_plain,
+            may_wait: counts && present.terms.may_be_counted(work.policy.id),
+            work,
             sent: Vec::new(),
             counted: None,
-            asked: CounterView {
-                is_known,
-                ..CounterView::default()
+            asked: CounterView::default(),
+            waiter: Waiter {
+                answer,
+                turn,
+                _place: place,
             },
-            answer,
-            turn,
-            _place: place,
         };
         reach("claim.received");
-        send(first, pending);
+        let first = begin(&mut claim, &present);
+        self.dispatch.go(claim, first);
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(Undecided::Ending.into()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc::{Receiver, WeakSender};
+use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
@@ -17,8 +17,8 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy};
 use crate::domain::totals::{are_over, with_used};
 use crate::engine::claim::{
-    CONFIRMED, Denied, InFlight, Outcome, SettleQueue, Undecided, end_denied, in_batches,
-    last_line, send, totals,
+    CONFIRMED, CounterDenial, Denied, Dispatch, InFlight, Outcome, Step, Undecided, in_batches,
+    last_line, probe, totals,
 };
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch, is_fresh};
 use crate::faults::reach;
@@ -43,12 +43,8 @@ pub struct Counting {
     pub policies: Arc<Policies>,
     /// Whether the ledger answers.
     pub watch: Arc<Watch>,
-    /// This queue again.
-    pub again: WeakSender<InFlight>,
-    /// Where a claim goes that Redis cannot decide.
-    pub append: WeakSender<InFlight>,
-    /// Where last lines go that the ledger told.
-    pub settle: SettleQueue,
+    /// Where claims go afterwards.
+    pub dispatch: Arc<Dispatch>,
     /// Who is told that grants wait.
     pub drain: DrainSignal,
     /// By how much the clocks of instances may differ.
@@ -76,13 +72,12 @@ enum LedgerAnswer {
 
 impl Counting {
     async fn decide(&self, mut claims: Vec<InFlight>) {
-        let (now, as_of) = (self.clock.now(), self.policies.as_of());
+        let (now, as_of) = (self.clock.now(), self.policies.terms.as_of());
         let word = self.first_word();
         // By what holds now, also for a claim that waited.
         for claim in &mut claims {
-            claim.work.policy =
-                self.policies
-                    .terms(&claim.work.policy, claim.work.account, None, now);
+            let (own, account) = (&claim.work.policy, claim.work.account);
+            claim.work.policy = self.policies.terms.of(own, account, None, now);
         }
         // Only the ledger can tell whether what must be refused was granted before.
         let refused =
@@ -104,11 +99,12 @@ impl Counting {
         let (mut unsure, mut denied) = (Vec::new(), Vec::new());
         for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
-                at.is_some_and(|at| (now - at).abs() <= CONFIRMED) && is_fresh(as_of)
+                at.is_some_and(|at| (now - at).abs() <= CONFIRMED)
+                    && is_fresh(as_of, Instant::now())
             };
             match answer {
                 Some(Counted::Waits(..)) if may_wait(&claim) => {
-                    claim.wait_for_drain(&self.drain, self.again.clone());
+                    self.dispatch.go(claim, Step::CountLater);
                 }
                 Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
                     claim.asked.seen = seen;
@@ -123,16 +119,28 @@ impl Counting {
                     if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
                 {
                     let refusal = refusal_of(count.observes, count.totals, used);
-                    denied.push(Denied {
-                        claim,
-                        refusal,
-                        as_of,
-                    });
+                    match claim.work.key {
+                        Some(_) => denied.push(Denied {
+                            claim,
+                            denial: CounterDenial { refusal, as_of },
+                        }),
+                        None => {
+                            let policy = claim.work.policy.clone();
+                            claim.end(Ok(Outcome::Refused(policy, refusal)));
+                        }
+                    }
                 }
                 answer => self.end(claim, count, answer),
             }
         }
-        unsure.extend(end_denied(&self.ledger, denied).await);
+        if !denied.is_empty() {
+            for (claim, step) in probe(&self.ledger, denied).await {
+                match step {
+                    Step::Join => unsure.push(claim),
+                    step => self.dispatch.go(claim, step),
+                }
+            }
+        }
         self.decide_with_ledger(unsure).await;
     }
 
@@ -238,7 +246,9 @@ impl Counting {
                 None => {
                     if let Some(line) = last {
                         let seen = claim.asked.seen;
-                        self.settle.confirm(claim.work.account, line, seen, now);
+                        self.dispatch
+                            .settle
+                            .confirm(claim.work.account, line, seen, now);
                     }
                     let policy = &claim.work.policy;
                     let last = last.cloned();
@@ -269,7 +279,7 @@ impl Counting {
                 claim.end(Ok(outcome));
             }
             (Some(Counted::Waits(..)), _) if may_wait(&claim) => {
-                claim.wait_for_drain(&self.drain, self.again.clone());
+                self.dispatch.go(claim, Step::CountLater);
             }
             // It may stand in the ledger: only that can tell.
             (Some(Counted::Denied(..) | Counted::Waits(..)), _) if !claim.sent.is_empty() => {
@@ -300,10 +310,7 @@ impl Counting {
     /// Leaves a claim to the ledger.
     fn give_up(&self, mut claim: InFlight) {
         claim.may_be_counted = false;
-        match self.append.upgrade() {
-            Some(append) => send(&append, claim),
-            None => claim.end(Err(Undecided::Ending)),
-        }
+        self.dispatch.go(claim, Step::Join);
     }
 
     /// An account's totals by some terms, with the units that wait for the ledger; `None` when

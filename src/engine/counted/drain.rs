@@ -155,7 +155,7 @@ impl Drainer {
         if queued.is_empty() {
             return Ok(HashSet::new());
         }
-        let is_known = |grant: &CountedGrant| self.policies.newest(grant.policy).is_some();
+        let is_known = |grant: &CountedGrant| self.policies.terms.newest(grant.policy).is_some();
         let is_strange = |queued: &Queued| match queued {
             Queued::Grant(queued) => !is_known(&queued.grant),
             Queued::Unreadable(..) => false,
@@ -429,10 +429,10 @@ impl Drainer {
 
     async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
         let (id, version) = (grant.policy, grant.policy_version);
-        if let Some(policy) = self.policies.version(id, version) {
+        if let Some(policy) = self.policies.terms.version(id, version) {
             return Ok(policy);
         }
-        let newest = self.policies.newest(id);
+        let newest = self.policies.terms.newest(id);
         let newest = newest
             .ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))?;
         let next = version.saturating_add(1);

@@ -11,7 +11,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use uuid::Uuid;
 
 use super::metrics::Metrics;
-use super::policies::{FRESH, Policies};
+use super::policies::Policies;
+use super::terms::FRESH;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::zones;
@@ -322,7 +323,7 @@ impl Engine {
         let Some(counting) = &self.counting else {
             return false;
         };
-        let policies = self.policies.all(self.clock.now());
+        let policies = self.policies.terms.all(self.clock.now());
         policies.iter().any(|policy| counting.decides(policy))
     }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::domain::grant::{Entry, Line, Total};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::ledger::Fence;
+use crate::ledger::{Burst, Fence};
 
 /// After this, another instance may have appended to the account. A line that it replaced would
 /// make the whole burst fail.
@@ -70,16 +70,18 @@ struct KnownAccount {
 }
 
 impl Memory {
-    /// An account's last line, if it is known and no retry of `key` is likely.
-    pub fn line(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Option<KnownLine> {
+    /// Whether an account's last line is known, and no retry of `key` is likely.
+    pub fn knows_line(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> bool {
         let remembered = self.lock();
-        if remembered.rests_until.is_some_and(|until| now < until) {
-            return None;
-        }
-        let known = remembered.account(account, now)?;
-        if key.is_some_and(|key| remembered.knows_key(key)) {
-            return None;
-        }
+        let known = remembered.usable(account, now);
+        known.is_some_and(|known| known.line.is_some())
+            && !key.is_some_and(|key| remembered.knows_key(key))
+    }
+
+    /// An account's last line, if it is known.
+    pub fn line(&self, account: AccountId, now: Instant) -> Option<KnownLine> {
+        let remembered = self.lock();
+        let known = remembered.usable(account, now)?;
         Some(KnownLine {
             line: known.line.clone()?,
             epoch: remembered.epoch,
@@ -135,9 +137,15 @@ impl Memory {
         self.lock().remember(account, known);
     }
 
-    /// Knows no line at all for a moment: a burst met another writer.
-    pub fn rest(&self, now: Instant) {
-        self.lock().rests_until = Some(now + REST);
+    /// A burst has ended.
+    pub fn burst_ended(&self, burst: Burst, now: Instant) {
+        match burst {
+            Burst::Committed(fence) => {
+                self.show(Some(fence));
+            }
+            Burst::Conflict => self.lock().rests_until = Some(now + REST),
+            Burst::Behind => self.lock().forget(),
+        }
     }
 
     /// The server that told lines shows this fence. Returns the epoch of those lines.
@@ -160,17 +168,17 @@ impl Memory {
         (remembered.epoch, remembered.fence)
     }
 
-    /// The ledger's server does not show the fence: nothing is known any more.
-    pub fn forget(&self) {
-        self.lock().forget();
-    }
-
     fn lock(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Remembered {
+    fn usable(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
+        let rests = self.rests_until.is_some_and(|until| now < until);
+        self.account(account, now).filter(|_| !rests)
+    }
+
     fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
         let known = self.younger.accounts.get(&account);
         let known = known.or_else(|| self.older.accounts.get(&account))?;
@@ -277,7 +285,8 @@ mod tests {
     }
 
     fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
-        let known = memory.line(account(1), key, now);
+        let is_known = memory.knows_line(account(1), key, now);
+        let known = memory.line(account(1), now).filter(|_| is_known);
         known.map(|known| known.line.number)
     }
 
@@ -288,7 +297,7 @@ mod tests {
         learn(&memory, 1, &[entry(1, None), entry(2, None)], now);
         learn(&memory, 1, &[entry(3, None)], now);
         assert_eq!(number(&memory, None, now), Some(3));
-        assert_eq!(memory.line(account(2), None, now), None);
+        assert_eq!(memory.line(account(2), now), None);
         assert_eq!(number(&memory, None, now + YOUNG), None);
     }
 
@@ -330,7 +339,7 @@ mod tests {
     #[test]
     fn no_line_is_known_while_the_memory_rests() {
         let (memory, now) = (Memory::default(), Instant::now());
-        memory.rest(now);
+        memory.burst_ended(Burst::Conflict, now);
         learn(&memory, 1, &[entry(1, None)], now);
         assert_eq!(number(&memory, None, now), None);
         assert_eq!(number(&memory, None, now + REST), Some(1));
@@ -348,7 +357,7 @@ mod tests {
         for is_behind in [false, true] {
             let before = memory.fence().0;
             if is_behind {
-                memory.forget();
+                memory.burst_ended(Burst::Behind, now);
             }
             let epoch = memory.show(fence(2, 5));
             assert_ne!(epoch, before);

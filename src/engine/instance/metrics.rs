@@ -345,15 +345,12 @@ impl Engine {
         let metrics = &self.metrics;
         let under_way = self.claims_under_way.taken();
         metrics.claims_under_way.set(under_way.cast_signed() as i64);
-        let queues = [
-            (Stage::Ask, &self.queues.ask),
-            (Stage::Count, &self.queues.count),
-            (Stage::Append, &self.queues.append),
-        ];
-        for (stage, queue) in queues {
+        let dispatch = &self.dispatch;
+        for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
             metrics.waiting(stage, queue.max_capacity() - queue.capacity());
         }
-        metrics.waiting(Stage::Settle, self.queues.settle.waiting());
+        metrics.waiting(Stage::Append, dispatch.groups_waiting());
+        metrics.waiting(Stage::Settle, dispatch.settle.waiting());
         let counters = self.counters.as_ref();
         let available = counters.is_some_and(|counters| counters.is_available());
         metrics.counters_available.set(available.into());

@@ -11,6 +11,7 @@ mod memory;
 mod metrics;
 mod places;
 mod policies;
+mod terms;
 mod unknown;
 mod wrong_keys;
 
@@ -22,6 +23,7 @@ pub use health::{Health, Trouble, Watch, Watcher};
 pub use memory::{Epoch, Memory};
 pub use metrics::{Metrics, Stage};
 pub use places::{Place, Places};
-pub use policies::{Policies, is_fresh};
+pub use policies::Policies;
+pub use terms::{Terms, is_fresh};
 pub use unknown::READ_AGAIN_AFTER;
 pub use wrong_keys::{WrongKeyAnswer, WrongKeys};

@@ -49,12 +49,12 @@ impl Engine {
         came: Instant,
         is_enough: fn(&Policy) -> bool,
     ) -> Result<Option<Arc<Policy>>, Failure> {
-        let policy = self.policies.get(name, self.clock.now());
+        let policy = self.policies.terms.get(name, self.clock.now());
         if policy.as_deref().is_some_and(is_enough) {
             return Ok(policy);
         }
         self.learn_unknown(came).await?;
-        Ok(self.policies.get(name, self.clock.now()))
+        Ok(self.policies.terms.get(name, self.clock.now()))
     }
 
     /// Learns all that was committed before a request came, or fails at the claim's deadline.

@@ -1,0 +1,109 @@
+//! The groups of all accounts: where each waits, and which a lane has. An account is in one lane at
+//! a time, so that this instance never races itself.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::group::Group;
+use super::in_flight::InFlight;
+use super::way::{Lane, Present};
+use crate::domain::identity::AccountId;
+
+/// The accounts with claims under way.
+#[derive(Default)]
+pub struct Accounts {
+    accounts: HashMap<AccountId, Account>,
+    look: VecDeque<AccountId>,
+    contend: VecDeque<AccountId>,
+    append: VecDeque<AccountId>,
+}
+
+enum Account {
+    /// Its group waits for a lane.
+    Waits(Box<Group>),
+    /// A lane has its group. These claims came later.
+    UnderWay(Vec<InFlight>),
+}
+
+impl Accounts {
+    /// A claim joins its account's group. Returns the lane that the group waits for, if it is new.
+    pub fn join(&mut self, claim: InFlight, present: &Present) -> Option<Lane> {
+        let account = claim.work.account;
+        match self.accounts.get_mut(&account) {
+            Some(Account::UnderWay(later)) => later.push(claim),
+            Some(Account::Waits(group)) => {
+                if let Some(claim) = group.extend(claim, present) {
+                    group.claims.push(claim);
+                }
+            }
+            None => return self.wait(Box::new(Group::new(claim)), present),
+        }
+        None
+    }
+
+    /// Whether a group waits for a lane.
+    pub fn wait_for(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Look => !self.look.is_empty(),
+            Lane::Contend => !self.contend.is_empty(),
+            Lane::Append => !self.append.is_empty(),
+        }
+    }
+
+    /// How many groups wait for any lane.
+    pub fn waiting(&self) -> usize {
+        self.look.len() + self.contend.len() + self.append.len()
+    }
+
+    /// Takes the groups that wait for a lane, with about so many claims at most.
+    pub fn take(&mut self, lane: Lane, most: usize) -> Vec<Group> {
+        let mut taken = Vec::new();
+        let mut claims = 0;
+        while claims < most
+            && let Some(account) = self.queue(lane).pop_front()
+        {
+            let under_way = Account::UnderWay(Vec::new());
+            if let Some(Account::Waits(group)) = self.accounts.insert(account, under_way) {
+                claims += group.every_claim().count();
+                taken.push(*group);
+            }
+        }
+        taken
+    }
+
+    /// A lane brings a group back. Returns the lane that the group waits for next, if it has claims
+    /// left.
+    pub fn bring_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
+        if let Some(Account::UnderWay(later)) = self.accounts.remove(&group.account) {
+            group.claims.extend(later);
+        }
+        self.wait(Box::new(group), present)
+    }
+
+    /// A lane lost a group. The claims that came later go on without it.
+    pub fn give_up(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
+        let Some(Account::UnderWay(later)) = self.accounts.remove(&account) else {
+            return None;
+        };
+        let mut later = later.into_iter();
+        let mut group = Group::new(later.next()?);
+        group.claims.extend(later);
+        self.wait(Box::new(group), present)
+    }
+
+    fn wait(&mut self, mut group: Box<Group>, present: &Present) -> Option<Lane> {
+        group.decide_on_known_line(present);
+        let lane = group.lane()?;
+        let account = group.account;
+        self.queue(lane).push_back(account);
+        self.accounts.insert(account, Account::Waits(group));
+        Some(lane)
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut VecDeque<AccountId> {
+        match lane {
+            Lane::Look => &mut self.look,
+            Lane::Contend => &mut self.contend,
+            Lane::Append => &mut self.append,
+        }
+    }
+}

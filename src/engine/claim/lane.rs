@@ -1,0 +1,213 @@
+//! The lanes take groups off the dispatch, do their IO for many at once, and bring them back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::append::Ended;
+use super::dispatch::{Dispatch, Taken};
+use super::group::Group;
+use super::way::{Lane, Steps};
+use crate::chain::Chain;
+use crate::domain::identity::AccountId;
+use crate::engine::instance::{Metrics, Policies, Watch};
+use crate::faults::reach;
+use crate::ledger::{Ledger, LedgerError, Turn};
+
+/// A batch that takes longer holds others up: the next one goes beside it.
+const PATIENCE: Duration = Duration::from_millis(20);
+const TURN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long to wait before an unreachable ledger is tried again: first and last, doubling.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(200);
+
+/// What lanes work with.
+#[derive(Clone)]
+pub struct Lanes {
+    /// Where groups wait.
+    pub dispatch: Arc<Dispatch>,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What claims are decided by is kept fresh.
+    pub policies: Arc<Policies>,
+    /// Whether the ledger answers.
+    pub watch: Arc<Watch>,
+    /// What is measured.
+    pub metrics: Metrics,
+}
+
+/// How long a lane waits before it tries an unreachable ledger again.
+struct Pause(Duration);
+
+impl Lanes {
+    /// Looks at the ledger for groups, and decides them.
+    pub async fn look_all(self) {
+        let mut pause = Pause(RETRY_FIRST);
+        loop {
+            let mut taken = self.dispatch.next(Lane::Look).await;
+            let mut steps = Steps::default();
+            self.shed(&mut taken, &pause, &mut steps);
+            let groups = std::mem::take(&mut taken.groups);
+            let looking = self.look_in_halves(groups, &mut steps);
+            let (groups, failure) = with_patience(&mut taken, looking).await;
+            taken.groups = groups;
+            taken.bring_back(steps);
+            pause.after(failure).await;
+        }
+    }
+
+    /// Appends what groups were granted. While a transaction is on its way, the one before it is
+    /// answered.
+    pub async fn append_all(self) {
+        let mut pause = Pause(RETRY_FIRST);
+        let mut before: Option<(Taken, Vec<Ended>)> = None;
+        loop {
+            let next = match before.is_some() {
+                true => self.dispatch.try_next(Lane::Append),
+                false => Some(self.dispatch.next(Lane::Append).await),
+            };
+            let ended = before.take();
+            let Some(mut taken) = next else {
+                pause.after(self.answer(ended)).await;
+                continue;
+            };
+            let groups = std::mem::take(&mut taken.groups);
+            let appending = with_patience(&mut taken, self.append(groups));
+            let (ended, failure) = join(appending, async { self.answer(ended) }).await;
+            taken.is_over();
+            before = Some((taken, ended));
+            if failure.is_some() {
+                // Nobody waits for their answer while the lane pauses.
+                let failure = self.answer(before.take()).or(failure);
+                pause.after(failure).await;
+            }
+        }
+    }
+
+    /// Looks and appends for groups that lost too often, in their turn.
+    pub async fn contend_all(self) {
+        let mut pause = Pause(RETRY_FIRST);
+        loop {
+            let mut taken = self.dispatch.next(Lane::Contend).await;
+            let mut steps = Steps::default();
+            self.shed(&mut taken, &pause, &mut steps);
+            let accounts = taken.groups.iter().map(|group| group.account).collect();
+            let turn = turn_at(&self.ledger, accounts).await;
+            if turn.is_some() {
+                reach("append.turn");
+            }
+            let groups = std::mem::take(&mut taken.groups);
+            let (groups, looked) = self.look_in_halves(groups, &mut steps).await;
+            let ended = self.append(groups).await;
+            let (groups, appended) = self.appended(ended, &mut steps);
+            drop(turn);
+            taken.groups = groups;
+            taken.bring_back(steps);
+            pause.after(looked.or(appended)).await;
+        }
+    }
+
+    /// Lets go the claims that nobody waits for, and those that Redis decides while the ledger
+    /// cannot.
+    fn shed(&self, taken: &mut Taken, pause: &Pause, steps: &mut Steps) {
+        let (now, is_silent) = (Instant::now(), self.watch.ledger_is_silent());
+        for group in &mut taken.groups {
+            group.drop_expired(now, steps);
+            if is_silent || pause.is_long() {
+                group.leave_to_redis(is_silent, now, steps);
+            }
+        }
+    }
+
+    /// Looks at the ledger for groups. Where the ledger cannot tell of one of them, each half is
+    /// looked up alone. Returns the groups, and the error of a look that failed.
+    async fn look_in_halves(
+        &self,
+        groups: Vec<Group>,
+        steps: &mut Steps,
+    ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
+        let (mut all, mut failure) = (Vec::new(), None);
+        let mut batches = vec![groups];
+        while let Some(mut groups) = batches.pop() {
+            match self.look(&mut groups, steps).await {
+                Ok(()) => {}
+                Err(LedgerError::Refused(_) | LedgerError::Corrupt(_)) if groups.len() > 1 => {
+                    batches.extend(halves(groups));
+                    continue;
+                }
+                Err(error @ (LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
+                    tracing::error!(error = %Chain(&error), "the ledger refuses a claim");
+                    let error = Arc::new(error);
+                    groups
+                        .iter_mut()
+                        .for_each(|group| group.refuse(&error, steps));
+                }
+                Err(error) => {
+                    groups.iter_mut().for_each(Group::look_again);
+                    failure = Some(Arc::new(error));
+                }
+            }
+            all.extend(groups);
+        }
+        (all, failure)
+    }
+
+    /// Answers the groups of a batch that ended. Returns the error of a transaction that the ledger
+    /// did not take.
+    fn answer(&self, ended: Option<(Taken, Vec<Ended>)>) -> Option<Arc<LedgerError>> {
+        let (mut taken, ended) = ended?;
+        let mut steps = Steps::default();
+        let (groups, failure) = self.appended(ended, &mut steps);
+        taken.groups = groups;
+        taken.bring_back(steps);
+        reach("append.answered");
+        failure
+    }
+}
+
+impl Pause {
+    fn is_long(&self) -> bool {
+        self.0 > RETRY_FIRST
+    }
+
+    /// Waits after a failure, each time longer.
+    async fn after(&mut self, failure: Option<Arc<LedgerError>>) {
+        let Some(error) = failure else {
+            self.0 = RETRY_FIRST;
+            return;
+        };
+        if !self.is_long() {
+            let error = Chain(&error);
+            tracing::warn!(%error, "the ledger did not take a batch: trying again");
+        }
+        sleep(self.0).await;
+        self.0 = RETRY_LAST.min(self.0 * 2);
+    }
+}
+
+/// Two halves of a batch.
+pub fn halves(mut groups: Vec<Group>) -> [Vec<Group>; 2] {
+    let other = groups.split_off(groups.len() / 2);
+    [groups, other]
+}
+
+/// Lets the next batch go beside this one when this one takes too long.
+async fn with_patience<T>(taken: &mut Taken, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    match timeout(PATIENCE, &mut work).await {
+        Ok(done) => done,
+        Err(_) => {
+            taken.is_slow();
+            work.await
+        }
+    }
+}
+
+/// The turn at accounts, if it comes soon. A batch without a turn goes on: the guard makes it right.
+pub async fn turn_at(ledger: &Ledger, accounts: Vec<AccountId>) -> Option<Turn> {
+    // Boxed: it is rare, and twice as large as all else that a batch's future holds.
+    let turn = timeout(TURN_TIMEOUT, Box::pin(ledger.turn(&accounts))).await;
+    turn.ok()?.ok()
+}

@@ -1,0 +1,59 @@
+//! Denials by counters, of claims with a key: the ledger is asked for the key.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
+
+use super::batch::in_batches;
+use super::dispatch::Dispatch;
+use super::in_flight::InFlight;
+use super::way::{CounterDenial, Step, probed};
+use crate::ledger::{Ledger, Look};
+
+const LANES: u32 = 2;
+const BATCH_MOST: usize = 256;
+
+/// A claim that its counter denies.
+pub struct Denied {
+    /// The claim.
+    pub claim: InFlight,
+    /// How.
+    pub denial: CounterDenial,
+}
+
+impl From<Denied> for InFlight {
+    fn from(denied: Denied) -> Self {
+        denied.claim
+    }
+}
+
+/// Takes denied claims off their queue and probes the ledger for their keys. A queue of their own
+/// makes wide batches of them, and holds no other claim up.
+pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<Denied>) {
+    in_batches(queue, LANES, BATCH_MOST, move |denied| {
+        let (dispatch, ledger) = (dispatch.clone(), ledger.clone());
+        async move {
+            for (claim, step) in probe(&ledger, denied).await {
+                dispatch.go(claim, step);
+            }
+        }
+    })
+    .await;
+}
+
+/// What is next for claims that their counters deny. Those without a key are not asked about.
+pub async fn probe(ledger: &Ledger, denied: Vec<Denied>) -> Vec<(InFlight, Step)> {
+    let keys = denied.iter().filter_map(|denied| denied.claim.work.key);
+    let look = Look {
+        keys: keys.collect(),
+        ..Look::default()
+    };
+    let seen = ledger.look(&look).await.ok();
+    let now = Instant::now();
+    let next = |Denied { claim, denial }| {
+        let step = probed(&claim, denial, seen.as_ref(), now);
+        (claim, step)
+    };
+    denied.into_iter().map(next).collect()
+}
