@@ -210,7 +210,6 @@ fn accounts() -> impl Iterator<Item = AccountId> {
 fn asks() -> &'static [Ask] {
     let ask = |account| Ask {
         account,
-        key: Some(KeyId(Uuid::from_u128(7))),
         looks_at_queue: false,
     };
     warm(accounts().map(ask).collect(), |asks: &'static Vec<Ask>| {

@@ -48,16 +48,13 @@ pub fn ask(ledger: Uuid, asks: &[Ask]) -> Vec<Cmd> {
             .arg("line")
             .arg("confirmed")
             .arg("keys");
-        if let Some(key) = ask.key {
-            command.arg(key_field(key).as_slice());
-        }
         commands.push(command);
     }
     commands
 }
 
-const ASK_PARTS: usize = 7;
-const ASK_BYTES: usize = 160;
+const ASK_PARTS: usize = 6;
+const ASK_BYTES: usize = 144;
 
 /// A script by its hash or its text, before it has its keys and arguments.
 pub fn script(verb: &str, script: &str) -> Cmd {
@@ -88,11 +85,15 @@ pub fn settle_arguments(settlement: &Settlement, call: &mut Cmd) {
     let keys = match &settlement.keys {
         SettledKeys::All(keys) => {
             call.arg("all");
-            keys
+            &keys[..]
         }
         SettledKeys::After(line, keys) => {
             call.arg(format!("{} {}", line.number, encode_line(line)));
-            keys
+            &keys[..]
+        }
+        SettledKeys::Unknown => {
+            call.arg("");
+            &[]
         }
     };
     call.arg(KEYS_MAX);

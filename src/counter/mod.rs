@@ -57,8 +57,6 @@ pub struct Counters {
 pub struct Ask {
     /// The claim's account.
     pub account: AccountId,
-    /// Its key.
-    pub key: Option<KeyId>,
     /// Whether it wants to know if grants of the account wait for the ledger.
     pub looks_at_queue: bool,
 }
@@ -81,8 +79,6 @@ pub struct Counter {
     pub confirmed_at: DateTime<Utc>,
     /// Whether it holds every key that the account must remember as of its line.
     pub holds_all_keys: bool,
-    /// Whether it holds the key that was asked for.
-    pub knows_key: bool,
 }
 
 /// Which keys a settlement brings.
@@ -92,6 +88,8 @@ pub enum SettledKeys {
     All(Vec<KeyId>),
     /// Those of the entries after this line.
     After(Line, Vec<KeyId>),
+    /// None: Redis does not decide the account's claims alone, and need not know them.
+    Unknown,
 }
 
 impl SettledKeys {

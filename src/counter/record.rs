@@ -56,8 +56,7 @@ fn field(kind: u8, id: Uuid) -> [u8; 17] {
     field
 }
 
-/// Reads the answer to an ask: the fields number, line, confirmed, keys, and perhaps the
-/// key's. `None` when there is no counter or none that perdiem wrote.
+/// Reads the answer to an ask: the fields number, line, confirmed and keys. `None` when there is no counter or none that perdiem wrote.
 pub fn decode_counter(answer: Value) -> Option<Counter> {
     let fields: Vec<Option<String>> = Vec::from_redis_value(answer).ok()?;
     let field = |index: usize| fields.get(index)?.as_deref();
@@ -66,6 +65,5 @@ pub fn decode_counter(answer: Value) -> Option<Counter> {
         line: decode_line(number, field(1)?)?,
         confirmed_at: DateTime::from_timestamp_millis(field(2)?.parse().ok()?)?,
         holds_all_keys: field(3)? == "1",
-        knows_key: field(4).is_some(),
     })
 }

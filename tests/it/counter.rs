@@ -64,10 +64,9 @@ impl Bench {
         settled.expect("it is settled");
     }
 
-    async fn ask(&self, key: Option<KeyId>) -> Option<Counter> {
+    async fn ask(&self) -> Option<Counter> {
         let ask = Ask {
             account: ACCOUNT,
-            key,
             looks_at_queue: false,
         };
         let answers = self.counters.ask(&[ask]).await.expect("an answer");
@@ -76,22 +75,21 @@ impl Bench {
 
     /// The number that the counter bears.
     async fn number(&self) -> Option<u64> {
-        self.ask(None).await.map(|counter| counter.line.number)
+        self.ask().await.map(|counter| counter.line.number)
     }
 
     /// Which of the keys 1 to `count` it knows; none when it does not hold all of them.
-    async fn keys(&self, count: u128) -> Option<Vec<u128>> {
-        let mut known = Vec::new();
-        for number in 1..=count {
-            let counter = self.ask(Some(key(number))).await.expect("a counter");
-            if !counter.holds_all_keys {
-                return None;
-            }
-            if counter.knows_key {
-                known.push(number);
-            }
-        }
-        Some(known)
+    async fn keys(&mut self, count: u128) -> Option<Vec<u128>> {
+        let counter = self.ask().await.expect("a counter");
+        let name = self.name().await;
+        let fields: Vec<Vec<u8>> = self.run(&["HKEYS", &name]).await;
+        let knows = |number: &u128| {
+            let key = key(*number).0.into_bytes();
+            fields.iter().any(|field| field.ends_with(&key))
+        };
+        let known: Vec<u128> = (1..=count).filter(knows).collect();
+        assert!(counter.holds_all_keys || known.is_empty(), "{known:?}");
+        counter.holds_all_keys.then_some(known)
     }
 }
 
@@ -154,17 +152,13 @@ fn after(number: u64, after: u64, numbers: impl IntoIterator<Item = u128>) -> Se
 #[tokio::test]
 async fn what_is_settled_is_told() {
     let mut bench = Bench::new().await;
-    assert_eq!(bench.ask(None).await, None);
-    assert_eq!(bench.ask(Some(key(1))).await, None);
+    assert_eq!(bench.ask().await, None);
     let settled = all(5, [1, 2]);
     bench.settle(settled.clone()).await;
-    let told = bench.ask(Some(key(2))).await.expect("a counter");
+    let told = bench.ask().await.expect("a counter");
     assert_eq!(told.line, settled.line);
     assert_eq!(told.confirmed_at, settled.confirmed_at);
-    assert!(told.holds_all_keys && told.knows_key);
-    let told = bench.ask(Some(key(3))).await.expect("a counter");
-    assert!(told.holds_all_keys && !told.knows_key);
-    assert!(!bench.ask(None).await.expect("a counter").knows_key);
+    assert_eq!(bench.keys(3).await, Some(vec![1, 2]));
     // It lasts as long as it is of use.
     let name = bench.name().await;
     let ttl: i64 = bench.run(&["PTTL", &name]).await;
@@ -192,7 +186,6 @@ async fn many_are_asked_and_settled_at_once() {
         .rev()
         .map(|number| Ask {
             account: account(number),
-            key: Some(key(number - number % 2)),
             looks_at_queue: number % 3 == 0,
         })
         .collect();
@@ -202,17 +195,14 @@ async fn many_are_asked_and_settled_at_once() {
         assert!(!answer.grants_wait);
         match &answer.counter {
             None => assert!(number >= 100),
-            Some(counter) => {
-                assert_eq!(counter.line, line(number + 1));
-                assert_eq!(counter.knows_key, number % 2 == 0);
-            }
+            Some(counter) => assert_eq!(counter.line, line(number + 1)),
         }
     }
 }
 
 #[tokio::test]
 async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     let lower = |seen| Settlement {
         seen,
         ..all(5, [1])
@@ -234,14 +224,14 @@ async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
 
 #[tokio::test]
 async fn settled_twice_is_settled_once() {
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     let steps = [all(1, [1]), after(3, 1, [2, 3]), after(3, 3, [])];
     for step in steps {
         bench.settle(step.clone()).await;
-        let once = bench.ask(None).await;
+        let once = bench.ask().await;
         let keys = bench.keys(4).await;
         bench.settle(step).await;
-        assert_eq!(bench.ask(None).await, once);
+        assert_eq!(bench.ask().await, once);
         assert_eq!(bench.keys(4).await, keys);
     }
     assert_eq!(bench.keys(4).await, Some(vec![1, 2, 3]));
@@ -249,7 +239,7 @@ async fn settled_twice_is_settled_once() {
 
 #[tokio::test]
 async fn keys_are_complete_only_where_nothing_is_missing() {
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     // Nothing to go on from.
     bench.settle(after(4, 3, [4])).await;
     assert_eq!(bench.keys(4).await, None);
@@ -282,14 +272,14 @@ async fn keys_are_complete_only_where_nothing_is_missing() {
 /// entries, and the counter's keys are not theirs.
 #[tokio::test]
 async fn another_line_of_the_same_number_is_not_gone_on_from() {
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     let other = |mut settlement: Settlement| {
         settlement.line.at += TimeDelta::minutes(1);
         settlement
     };
     bench.settle(other(all(5, [1, 2]))).await;
     bench.settle(after(5, 4, [3])).await;
-    assert_eq!(bench.ask(None).await.expect("a counter").line, line(5));
+    assert_eq!(bench.ask().await.expect("a counter").line, line(5));
     assert_eq!(bench.keys(3).await, None);
     bench.settle(other(all(5, [1, 2]))).await;
     bench.settle(after(6, 5, [4])).await;
@@ -297,26 +287,35 @@ async fn another_line_of_the_same_number_is_not_gone_on_from() {
     assert_eq!(bench.keys(4).await, None);
 }
 
+/// Such a settlement leaves out a key, perhaps: the counter no longer holds all of them.
+#[tokio::test]
+async fn a_settlement_that_tells_no_keys_leaves_a_counter_without() {
+    let mut bench = Bench::new().await;
+    bench.settle(all(5, [1, 2])).await;
+    assert_eq!(bench.keys(2).await, Some(vec![1, 2]));
+    bench.settle(settlement(6, SettledKeys::Unknown)).await;
+    assert_eq!(bench.keys(2).await, None);
+    assert_eq!(bench.number().await, Some(6));
+    bench.settle(after(7, 6, [3])).await;
+    assert_eq!(bench.keys(3).await, None);
+}
+
 #[tokio::test]
 async fn a_counter_holds_only_so_many_keys() {
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     let most = u128::from(KEYS_MAX);
     // An account has an entry for each of its keys at least.
     let number = u64::from(KEYS_MAX);
     bench.settle(all(number, 1..=most)).await;
-    let full = bench.ask(Some(key(most))).await.expect("a counter");
-    assert!(full.holds_all_keys && full.knows_key);
+    assert_eq!(bench.keys(most + 1).await, Some((1..=most).collect()));
     // One more than it may hold: it holds none.
     bench.settle(after(number + 1, number, [most + 1])).await;
-    let none = bench.ask(Some(key(most))).await.expect("a counter");
-    assert!(!none.holds_all_keys && !none.knows_key);
-    assert_eq!(none.line, line(number + 1));
+    assert_eq!(bench.keys(most + 1).await, None);
+    assert_eq!(bench.number().await, Some(number + 1));
     // Up to the edge.
     bench.settle(all(number + 2, 1..most)).await;
     bench.settle(after(number + 3, number + 2, [most])).await;
-    let full = bench.ask(Some(key(most))).await.expect("a counter");
-    assert!(full.holds_all_keys && full.knows_key);
-    assert!(bench.ask(Some(key(1))).await.expect("a counter").knows_key);
+    assert_eq!(bench.keys(most + 1).await, Some((1..=most).collect()));
 }
 
 /// Whatever is in Redis under a counter's name: it is no counter, it does no harm, and the
@@ -365,10 +364,10 @@ async fn junk_is_no_counter_and_is_healed() {
                 bench.settle(all(5, [1])).await;
             }
             let _: redis::Value = bench.run(words).await;
-            assert_eq!(bench.ask(None).await, None, "{words:?}");
-            assert_eq!(bench.ask(Some(key(1))).await, None, "{words:?}");
+            assert_eq!(bench.ask().await, None, "{words:?}");
+            assert_eq!(bench.ask().await, None, "{words:?}");
             bench.settle(settled).await;
-            let told = bench.ask(None).await;
+            let told = bench.ask().await;
             let told = told.unwrap_or_else(|| panic!("{words:?} is not healed"));
             assert_eq!(told.line, line(6), "{words:?}");
         }
@@ -386,7 +385,7 @@ async fn scripts_may_be_forgotten_at_any_time() {
         assert_eq!(bench.number().await, Some(number));
     }
     let _: () = bench.run(&["FLUSHALL"]).await;
-    assert_eq!(bench.ask(None).await, None);
+    assert_eq!(bench.ask().await, None);
 }
 
 #[tokio::test]
@@ -394,7 +393,7 @@ async fn another_ledgers_counters_are_never_read() {
     let one = Bench::new().await;
     let other = Bench::new().await;
     one.settle(all(5, [1])).await;
-    assert_eq!(other.ask(Some(key(1))).await, None);
+    assert_eq!(other.ask().await, None);
     other.settle(all(2, [2])).await;
     assert_eq!(
         (one.number().await, other.number().await),
@@ -417,7 +416,6 @@ async fn a_paused_redis_is_unavailable_and_comes_back() {
     let counters = counters.expect("counters");
     let asks = [Ask {
         account: ACCOUNT,
-        key: None,
         looks_at_queue: false,
     }];
     assert!(counters.is_available());
@@ -446,7 +444,6 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
     eventually("it is noticed", || async {
         let ask = Ask {
             account: ACCOUNT,
-            key: None,
             looks_at_queue: false,
         };
         bench.counters.ask(&[ask]).await.is_err()
@@ -458,7 +455,7 @@ async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
         bench.counters.is_available()
     })
     .await;
-    assert_eq!(bench.ask(None).await, None);
+    assert_eq!(bench.ask().await, None);
     bench.settle(all(1, [])).await;
     assert_eq!(bench.number().await, Some(1));
 }

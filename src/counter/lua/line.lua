@@ -32,7 +32,7 @@ end
 --               that still bears it is overwritten even by a lower line
 -- arguments[6]  'all' when the keys that follow are all that the account must remember;
 --               otherwise the number and the line that they come after: they complete a counter
---               that is complete at that line
+--               that is complete at that line; '' when none are told: the counter is not complete
 -- arguments[7]  how many keys a counter holds at most; one that would hold more holds none
 -- arguments[8…] fields of keys
 -- returns 1 when it wrote, 0 when the counter knows better

@@ -17,7 +17,7 @@ use crate::faults::reach;
 use crate::ledger::{Appended, Burst, Draft, Fence, LedgerError};
 
 /// A transaction that ended.
-pub struct Ended {
+pub struct EndedTransaction {
     /// The groups whose drafts it was to append.
     groups: Vec<Group>,
     /// The accounts whose drafts are committed.
@@ -27,7 +27,7 @@ pub struct Ended {
 impl Lanes {
     /// Appends the drafts of groups. Where the ledger refuses the data of one of them, each half is
     /// tried alone. A group whose draft may not be sent any more is left as it is.
-    pub async fn append(&self, mut groups: Vec<Group>) -> Vec<Ended> {
+    pub async fn append(&self, mut groups: Vec<Group>) -> Vec<EndedTransaction> {
         reach("append.begun");
         // Together: a line of another epoch does not go with this fence.
         let (epoch, fence) = self.dispatch.memory.fence();
@@ -42,7 +42,7 @@ impl Lanes {
                 Err(LedgerError::Refused(_) | LedgerError::Corrupt(_)) if groups.len() > 1 => {
                     batches.extend(halves(groups));
                 }
-                result => ended.push(Ended {
+                result => ended.push(EndedTransaction {
                     groups,
                     result: result.map_err(Arc::new),
                 }),
@@ -87,12 +87,12 @@ impl Lanes {
     /// that the ledger did not take.
     pub fn appended(
         &self,
-        ended: Vec<Ended>,
+        ended: Vec<EndedTransaction>,
         steps: &mut Steps,
     ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
         let present = self.dispatch.present();
         let (mut all, mut failure) = (Vec::new(), None);
-        for Ended { mut groups, result } in ended {
+        for EndedTransaction { mut groups, result } in ended {
             let losses = appended(&mut groups, &result, &present, steps);
             self.metrics.conflicts(losses);
             if let Err(error) = result {

@@ -33,7 +33,6 @@ pub async fn ask_all(
 async fn ask(dispatch: &Dispatch, counters: &Counters, metrics: &Metrics, claims: Vec<InFlight>) {
     let ask = |claim: &InFlight| Ask {
         account: claim.work.account,
-        key: claim.work.key,
         looks_at_queue: dispatch.terms.may_be_counted(claim.work.policy.id),
     };
     let asks: Vec<Ask> = claims.iter().map(ask).collect();

@@ -221,7 +221,6 @@ impl Batch {
         let accounts: HashSet<AccountId> = counted.map(|work| work.account).collect();
         let ask = |account: &AccountId| Ask {
             account: *account,
-            key: None,
             looks_at_queue: true,
         };
         let asks: Vec<Ask> = accounts.iter().map(ask).collect();
@@ -360,7 +359,8 @@ impl Batch {
                 .dispatch
                 .memory
                 .distrust(draft.account, Instant::now());
-            self.engine.dispatch.settle.appended(draft, now);
+            let counts = self.engine.policies.terms.may_be_counted(draft.policy);
+            self.engine.dispatch.settle.appended(draft, counts, now);
         }
         let Decision {
             members, drafts, ..

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::append::Ended;
+use super::append::EndedTransaction;
 use super::dispatch::{Dispatch, Taken};
 use super::group::Group;
 use super::way::{Lane, Steps};
@@ -62,7 +62,7 @@ impl Lanes {
     /// answered.
     pub async fn append_all(self) {
         let mut pause = Pause(RETRY_FIRST);
-        let mut before: Option<(Taken, Vec<Ended>)> = None;
+        let mut before: Option<(Taken, Vec<EndedTransaction>)> = None;
         loop {
             let next = match before.is_some() {
                 true => self.dispatch.try_next(Lane::Append),
@@ -156,7 +156,7 @@ impl Lanes {
 
     /// Answers the groups of a batch that ended. Returns the error of a transaction that the ledger
     /// did not take.
-    fn answer(&self, ended: Option<(Taken, Vec<Ended>)>) -> Option<Arc<LedgerError>> {
+    fn answer(&self, ended: Option<(Taken, Vec<EndedTransaction>)>) -> Option<Arc<LedgerError>> {
         let (mut taken, ended) = ended?;
         let mut steps = Steps::default();
         let (groups, failure) = self.appended(ended, &mut steps);

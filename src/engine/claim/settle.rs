@@ -10,7 +10,7 @@ use super::batch::in_batches;
 use super::group::GroupOutcome;
 use super::in_flight::AnsweredClaim;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
-use crate::domain::grant::Line;
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::work::Task;
 use crate::engine::instance::{Metrics, Stage};
@@ -40,15 +40,16 @@ pub struct Settling {
 
 impl Settling {
     /// Everybody's answers once a plan's draft is committed, and what becomes of its account's
-    /// counter where the plan settles one. A correction is answered after that was tried, so that
-    /// what it gives back can be claimed at once.
+    /// counter. `counts` tells whether Redis may decide the account's claims alone: then the counter
+    /// holds keys. A correction is answered after its settlement was tried, so that what it gives
+    /// back can be claimed at once.
     pub fn of_plan(
         plan: GroupOutcome,
         account: AccountId,
-        settles: bool,
+        counts: bool,
         now: DateTime<Utc>,
     ) -> (Vec<AnsweredClaim>, Option<Self>) {
-        let settling = settles.then(|| Self::after(&plan, account, now)).flatten();
+        let settling = Self::after(&plan, account, counts, now);
         let answers = plan.answers();
         let Some(settling) = settling else {
             return (answers.collect(), None);
@@ -63,24 +64,28 @@ impl Settling {
     }
 
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
-    fn after(plan: &GroupOutcome, account: AccountId, now: DateTime<Utc>) -> Option<Self> {
+    fn after(
+        plan: &GroupOutcome,
+        account: AccountId,
+        counts: bool,
+        now: DateTime<Utc>,
+    ) -> Option<Self> {
         let line = plan.last_line()?;
         let is_denied = plan.others.iter().any(|(_, outcome)| outcome.is_denied());
         if plan.draft.is_none() && !is_denied {
             return None;
         }
-        let appended = plan.draft.iter().flat_map(|draft| draft.entries.iter());
-        let keys: Vec<_> = appended.filter_map(|entry| entry.key).collect();
-        let remembers = !keys.is_empty() || plan.claims().any(|claim| claim.work.key.is_some());
+        let has_keys = counts && plan.claims().any(|claim| claim.work.key.is_some());
+        let entries = plan.draft.as_ref().map_or(&[][..], |draft| &draft.entries);
         let settlement = Settlement {
             account,
-            ttl: useful_for(line, remembers, now),
+            ttl: useful_for(line, has_keys, now),
             line: line.clone(),
             confirmed_at: now,
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
-            keys: SettledKeys::since(plan.basis.after.as_ref(), keys),
+            keys: keys_after(plan.basis.after.as_ref(), entries, counts),
         };
-        let wants_keys = plan.claims().any(|claim| claim.asked.wants_keys);
+        let wants_keys = counts && plan.claims().any(|claim| claim.asked.wants_keys);
         Some(Self {
             settlement,
             wants_keys: wants_keys && plan.basis.after.is_some(),
@@ -106,20 +111,19 @@ impl SettleQueue {
         Self(None)
     }
 
-    /// Queues what a draft that stands makes of its account's counter.
-    pub fn appended(&self, draft: &Draft, now: DateTime<Utc>) {
+    /// Queues what a committed draft makes of its account's counter.
+    pub fn appended(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
         let Some(last) = draft.entries.last() else {
             return;
         };
-        let keys: Vec<_> = draft.entries.iter().filter_map(|entry| entry.key).collect();
         self.send(Settling {
             settlement: Settlement {
                 account: draft.account,
-                ttl: useful_for(&last.line, !keys.is_empty(), now),
+                ttl: useful_for(&last.line, counts, now),
                 line: last.line.clone(),
                 confirmed_at: now,
                 seen: None,
-                keys: SettledKeys::since(draft.after.as_ref(), keys),
+                keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
             },
             wants_keys: false,
             now,
@@ -172,6 +176,15 @@ impl SettleQueue {
 fn end_all(answers: Vec<AnsweredClaim>) {
     for (claim, answer) in answers {
         claim.end(answer);
+    }
+}
+
+/// The keys that entries after a line bring to a counter.
+fn keys_after(after: Option<&Line>, entries: &[Entry], counts: bool) -> SettledKeys {
+    let keys = entries.iter().filter_map(|entry| entry.key).collect();
+    match counts {
+        true => SettledKeys::since(after, keys),
+        false => SettledKeys::Unknown,
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::group::{Basis, Group, GroupOutcome};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided};
 use super::settle::Settling;
-use crate::counter::{Answer, Counter};
+use crate::counter::Answer;
 use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
 use crate::domain::drafting::Known;
 use crate::domain::grant::Entry;
@@ -144,10 +144,11 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
     if answer.grants_wait && claim.waits_for_queue() {
         return wait_for_ledger(claim, present.at);
     }
+    let has_key = claim.work.key.is_some();
     let Some(counter) = answer.counter else {
         claim.asked = CounterView {
             has_no_counter: true,
-            wants_keys: claim.work.key.is_some(),
+            wants_keys: has_key,
             ..CounterView::default()
         };
         return Step::Join;
@@ -158,19 +159,20 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
         .decide_on(&counter.line, &mut claim.work, present.now);
     claim.asked = CounterView {
         seen: Some(counter.line.number),
-        wants_keys: claim.work.key.is_some() && !counter.holds_all_keys,
+        wants_keys: has_key && !counter.holds_all_keys,
         ..CounterView::default()
     };
     let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
         return Step::Join;
     };
-    if !may_deny(claim, &counter, as_of, present) {
+    let is_confirmed = (present.now - counter.confirmed_at).abs() <= CONFIRMED;
+    if !is_confirmed || !is_fresh(as_of, present.at) {
         return Step::Join;
     }
-    match claim.work.key {
-        // Only a key could have a grant that the counter does not tell.
-        Some(_) => Step::Probe(CounterDenial { refusal, as_of }),
-        None => Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal))),
+    match has_key {
+        // The key may have a grant that the counter does not tell.
+        true => Step::Probe(CounterDenial { refusal, as_of }),
+        false => Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal))),
     }
 }
 
@@ -181,17 +183,6 @@ fn wait_for_ledger(claim: &InFlight, at: Instant) -> Step {
         true => Step::Count,
         false => Step::AskLater,
     }
-}
-
-/// Whether a counter may deny. A claim with a key that it knows, or might have to know, is more
-/// likely a retry: then the ledger is asked at once.
-fn may_deny(claim: &InFlight, counter: &Counter, as_of: Instant, present: &Present) -> bool {
-    let confirmed = (present.now - counter.confirmed_at).abs() <= CONFIRMED;
-    let is_hardly_a_retry = claim.work.key.is_none()
-        || counter.holds_all_keys
-            && !counter.knows_key
-            && counter.line.policy_version == claim.work.policy.version;
-    confirmed && is_hardly_a_retry && is_fresh(as_of, present.at)
 }
 
 /// The ledger was asked for a denied claim's key; `None` where it did not answer. After the
@@ -367,11 +358,14 @@ impl Group {
             None if settles => present.memory.distrust(self.account, present.at),
             None => {}
         }
-        let settles = settles && present.has_counters;
-        let (claims, settling) = Settling::of_plan(plan, self.account, settles, present.now);
         let end = |(claim, answer)| (claim, Step::End(answer));
-        steps.claims.extend(claims.into_iter().map(end));
-        steps.settlements.extend(settling);
+        if settles && present.has_counters {
+            let (answered, settling) = Settling::of_plan(plan, self.account, counts, present.now);
+            steps.claims.extend(answered.into_iter().map(end));
+            steps.settlements.extend(settling);
+        } else {
+            steps.claims.extend(plan.answers().map(end));
+        }
     }
 
     /// Another writer was first.

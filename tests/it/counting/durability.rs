@@ -137,6 +137,30 @@ async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded() {
     }
 }
 
+/// A grant that Redis counted may still wait for the ledger when its policy stops counting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_after_the_policy_stopped_counting_gets_its_grant() {
+    for stack in STACKS {
+        let app = App::on(stack).await;
+        let mut recorded = counted(1000);
+        recorded["durability"] = json!("recorded");
+        for round in 0..20 {
+            app.put_policy("benefit", counted(1000)).await;
+            let keys = (0..8).map(|claim| format!("order-{round}-{claim}"));
+            let keys: Vec<String> = keys.collect();
+            let claim = |key| app.claim("member-42", Some(key));
+            let granted = join_all(keys.iter().map(|key| claim(key))).await;
+            app.put_policy("benefit", recorded.clone()).await;
+            let again = join_all(keys.iter().map(|key| claim(key))).await;
+            for (granted, again) in granted.iter().zip(&again) {
+                assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+                assert_eq!(again.status, StatusCode::OK, "{round}: {again:?}");
+                assert_eq!(again.grant_id(), granted.grant_id());
+            }
+        }
+    }
+}
+
 /// A policy that was recorded and becomes counted goes on from the ledger's totals, and back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_ledger_holds_counts() {

@@ -136,7 +136,6 @@ impl Books {
                 .keys()
                 .map(|account| Ask {
                     account: *account,
-                    key: None,
                     looks_at_queue: true,
                 })
                 .collect();
