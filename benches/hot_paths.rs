@@ -318,6 +318,7 @@ fn grant(limits: usize) -> &'static Grant {
             metadata: None,
             provisional: None,
             would_deny: false,
+            claimed_by: None,
             note: None,
             line,
         },

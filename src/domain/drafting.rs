@@ -179,6 +179,7 @@ impl<'a> Drafting<'a> {
                 metadata: None,
                 provisional: None,
                 would_deny: false,
+                claimed_by: None,
                 note: None,
                 line,
             });

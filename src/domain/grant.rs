@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::claim::{Metadata, UNITS_MAX, Units};
 use super::identity::{AccountId, EntryId, KeyId};
+use super::key::KeyNumber;
 use super::policy::PolicyName;
 use super::window::{Per, Window};
 
@@ -170,6 +171,8 @@ pub struct Entry {
     pub provisional: Option<Provisional>,
     /// Of a grant under a policy that only observes: whether it would have been denied.
     pub would_deny: bool,
+    /// The key that claimed or corrected; `None` for a lapse, and for entries of older ledgers.
+    pub claimed_by: Option<KeyNumber>,
     /// Who corrected something, and why.
     pub note: Option<Note>,
     /// Its number, instant, policy version and totals.

@@ -59,6 +59,15 @@ impl fmt::Display for Role {
     }
 }
 
+/// A key's small number. Entries keep it, to tell who claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyNumber(pub u32);
+
+impl KeyNumber {
+    /// The number of the admin key of the settings, which is no key of the ledger's.
+    pub const OF_SETTINGS: Self = Self(0);
+}
+
 /// What a version of a key says. An admin key is never confined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRule {

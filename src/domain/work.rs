@@ -90,6 +90,7 @@ impl Work {
             metadata: self.metadata.clone(),
             provisional: None,
             would_deny: false,
+            claimed_by: None,
             note: self.note.clone(),
             line,
         }

@@ -4,10 +4,21 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::{Ledger, LedgerError, store};
-use crate::domain::key::{Key, KeyRule};
+use crate::domain::key::{Key, KeyNumber, KeyRule};
 
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];
+
+/// A version of a key, and what does not change with versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyVersion {
+    /// The version.
+    pub key: Key,
+    /// What entries keep of the key.
+    pub number: KeyNumber,
+    /// What recognises its secret.
+    pub secret_hash: SecretHash,
+}
 
 /// What a change makes of a key.
 #[derive(Debug)]
@@ -69,7 +80,7 @@ impl Ledger {
         &self,
         after: u64,
         up_to: u64,
-    ) -> Result<Vec<(Key, SecretHash)>, LedgerError> {
+    ) -> Result<Vec<KeyVersion>, LedgerError> {
         store!(self, store => store.keys_between(after, up_to).await)
     }
 

@@ -42,7 +42,7 @@ pub use changes::{Change, Edited, EditedOverride, OverrideChange, Standing};
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace};
 pub use history::{Changed, HistoryFilter, PastChange};
-pub use keys::{KeyChange, SecretHash};
+pub use keys::{KeyChange, KeyVersion, SecretHash};
 pub use look::{Draft, LedgerView, Look};
 pub use snapshot::Snapshot;
 
@@ -121,6 +121,15 @@ impl GrantFilter {
             would_deny: false,
         }
     }
+
+    /// The flags that a grant must have.
+    fn flags(&self) -> i16 {
+        let provisional = self.provisional.map(|scope| match scope {
+            ProvisionalScope::All => Provisional::Within,
+            ProvisionalScope::Over => Provisional::Over,
+        });
+        record::encode_flags(provisional, self.would_deny)
+    }
 }
 
 /// Which provisional grants.
@@ -130,16 +139,6 @@ pub enum ProvisionalScope {
     All,
     /// Those that went over a limit.
     Over,
-}
-
-impl ProvisionalScope {
-    /// The lowest mark that belongs to it.
-    fn least(self) -> i16 {
-        record::encode_provisional(match self {
-            Self::All => Provisional::Within,
-            Self::Over => Provisional::Over,
-        })
-    }
 }
 
 /// An entry under audit, as its row has it.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{LedgerError, decode_name};
-use crate::domain::grant::{Direction, EntryKind, Follower, Note, Provisional};
+use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
 use crate::domain::policy::{
@@ -15,25 +15,69 @@ use crate::domain::policy::{
     format_minute, weekday_name,
 };
 
-/// The columns of an entry `e`, which both stores name alike.
+/// The columns of an entry `e` and its details `d`, which both stores name alike.
 macro_rules! entry_columns {
     () => {
         "e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.provisional, e.of_grant, e.held_until, e.would_deny, e.made_by,
-         e.reason"
+         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason"
     };
 }
 pub(super) use entry_columns;
 
+/// Joins the details `d` of an entry `e`.
+macro_rules! with_details {
+    () => {
+        " LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number "
+    };
+}
+pub(super) use with_details;
+
+/// The numbers of the kinds of entries, for Rust and for SQL.
+macro_rules! kind {
+    (GRANT) => {
+        1
+    };
+    (CONFIRMATION) => {
+        2
+    };
+    (REVERSAL) => {
+        3
+    };
+    (LAPSE) => {
+        4
+    };
+    (ADJUSTMENT_UP) => {
+        5
+    };
+    (ADJUSTMENT_DOWN) => {
+        6
+    };
+}
+pub(super) use kind;
+
+/// The numbers of the flags of entries, for Rust and for SQL. The flags of an entry are a sum.
+macro_rules! flag {
+    (PROVISIONAL) => {
+        1
+    };
+    (OVER) => {
+        2
+    };
+    (WOULD_DENY) => {
+        4
+    };
+}
+pub(super) use flag;
+
 /// The number that stands for an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
     match kind {
-        EntryKind::Grant { .. } => 1,
-        EntryKind::Confirmation { .. } => 2,
-        EntryKind::Reversal { .. } => 3,
-        EntryKind::Lapse { .. } => 4,
-        EntryKind::Adjustment(Direction::Up) => 5,
-        EntryKind::Adjustment(Direction::Down) => 6,
+        EntryKind::Grant { .. } => kind!(GRANT),
+        EntryKind::Confirmation { .. } => kind!(CONFIRMATION),
+        EntryKind::Reversal { .. } => kind!(REVERSAL),
+        EntryKind::Lapse { .. } => kind!(LAPSE),
+        EntryKind::Adjustment(Direction::Up) => kind!(ADJUSTMENT_UP),
+        EntryKind::Adjustment(Direction::Down) => kind!(ADJUSTMENT_DOWN),
     }
 }
 
@@ -56,12 +100,12 @@ pub fn decode_kind(
     held_until: Option<DateTime<Utc>>,
 ) -> Result<EntryKind, LedgerError> {
     match (kind, of_grant) {
-        (1, _) => Ok(EntryKind::Grant { held_until }),
-        (2, Some(of)) => Ok(EntryKind::Confirmation { of }),
-        (3, Some(of)) => Ok(EntryKind::Reversal { of }),
-        (4, Some(of)) => Ok(EntryKind::Lapse { of }),
-        (5, _) => Ok(EntryKind::Adjustment(Direction::Up)),
-        (6, _) => Ok(EntryKind::Adjustment(Direction::Down)),
+        (kind!(GRANT), _) => Ok(EntryKind::Grant { held_until }),
+        (kind!(CONFIRMATION), Some(of)) => Ok(EntryKind::Confirmation { of }),
+        (kind!(REVERSAL), Some(of)) => Ok(EntryKind::Reversal { of }),
+        (kind!(LAPSE), Some(of)) => Ok(EntryKind::Lapse { of }),
+        (kind!(ADJUSTMENT_UP), _) => Ok(EntryKind::Adjustment(Direction::Up)),
+        (kind!(ADJUSTMENT_DOWN), _) => Ok(EntryKind::Adjustment(Direction::Down)),
         _ => Err(LedgerError::Corrupt(format!("an entry's kind {kind}"))),
     }
 }
@@ -96,24 +140,39 @@ pub fn decode_follower(
     }))
 }
 
-/// The number that stands for how a provisional grant was appended.
-pub fn encode_provisional(provisional: Provisional) -> i16 {
-    match provisional {
-        Provisional::Within => 0,
-        Provisional::Over => 1,
-    }
+/// The flags of an entry, or those that an entry must have to be listed.
+pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
+    let provisional = match provisional {
+        None => 0,
+        Some(Provisional::Within) => flag!(PROVISIONAL),
+        Some(Provisional::Over) => flag!(PROVISIONAL) + flag!(OVER),
+    };
+    provisional + if would_deny { flag!(WOULD_DENY) } else { 0 }
 }
 
+/// Whether a grant is provisional, and whether it would have been denied.
+///
 /// # Errors
-/// [`LedgerError::Corrupt`] for a number that stands for nothing.
-pub fn decode_provisional(provisional: i16) -> Result<Provisional, LedgerError> {
-    match provisional {
-        0 => Ok(Provisional::Within),
-        1 => Ok(Provisional::Over),
-        _ => Err(LedgerError::Corrupt(format!(
-            "a provisional grant marked {provisional}"
-        ))),
-    }
+/// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never gives.
+pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerError> {
+    let would_deny = flags & flag!(WOULD_DENY) != 0;
+    let provisional = match flags & !flag!(WOULD_DENY) {
+        0 => None,
+        flag!(PROVISIONAL) => Some(Provisional::Within),
+        flags if flags == flag!(PROVISIONAL) + flag!(OVER) => Some(Provisional::Over),
+        _ => return Err(LedgerError::Corrupt(format!("an entry's flags {flags}"))),
+    };
+    Ok((provisional, would_deny))
+}
+
+/// The number of the key that an entry keeps, as a column holds it.
+pub fn claimed_by(entry: &Entry) -> Option<i32> {
+    entry.claimed_by.map(|number| number.0.cast_signed())
+}
+
+/// Whether an entry has a row of details.
+pub fn has_details(entry: &Entry) -> bool {
+    of_grant(entry.kind).is_some() || entry.held_until().is_some() || entry.note.is_some()
 }
 
 /// What a version that was written before a field had its place says there.

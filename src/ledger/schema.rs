@@ -1,10 +1,17 @@
 //! The migrations, and whether a database is perdiem's to use, told from those that it has seen.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use tokio::time::{Instant, interval_at};
 
 use super::OpenError;
 use super::row::row;
+
+/// How often a log line says that migrations still run.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 
 /// A store's migrations: the name and the text of each file of its folder, in order.
 macro_rules! migrations {
@@ -18,6 +25,7 @@ macro_rules! migrations {
             "0005_overrides",
             "0006_corrections",
             "0007_short_totals",
+            "0008_entry_details",
         )
     };
     ($store:literal, $($name:literal,)+) => {
@@ -77,6 +85,35 @@ pub fn check(
             known: newest.version,
         }),
         _ => Ok(()),
+    }
+}
+
+/// Logs the progress of migrations that bring an older ledger up to date.
+pub async fn log_progress<T>(
+    migrator: &Migrator,
+    applied: &[Applied],
+    migrating: impl Future<Output = T>,
+) -> T {
+    let (from, to) = (applied.len(), migrator.iter().count());
+    if from == 0 || from == to {
+        return migrating.await;
+    }
+    tracing::info!(
+        from,
+        to,
+        "the ledger is migrated, and is not served meanwhile"
+    );
+    let began = Instant::now();
+    let mut ticks = interval_at(began + PROGRESS_PERIOD, PROGRESS_PERIOD);
+    let mut migrating = pin!(migrating);
+    loop {
+        tokio::select! {
+            migrated = &mut migrating => return migrated,
+            _ = ticks.tick() => {
+                let seconds = began.elapsed().as_secs();
+                tracing::info!(seconds, "the migration of the ledger goes on");
+            }
+        }
     }
 }
 

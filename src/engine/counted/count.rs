@@ -488,6 +488,7 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
         metadata: grant.metadata,
         provisional: Some(Provisional::Within),
         would_deny: are_over(&totals),
+        claimed_by: None,
         note: None,
         line: Line {
             number: 0,

@@ -372,6 +372,7 @@ impl Drainer {
                 metadata: grant.metadata.clone(),
                 provisional: Some(provisional),
                 would_deny: are_over(&queued.totals),
+                claimed_by: None,
                 note: None,
                 line,
             });

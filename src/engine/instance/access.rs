@@ -9,9 +9,9 @@ use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::domain::key::{Key, KeyRule, Role};
+use crate::domain::key::{Key, KeyNumber, KeyRule, Role};
 use crate::domain::policy::PolicyName;
-use crate::ledger::{Ledger, LedgerError, SecretHash};
+use crate::ledger::{KeyVersion, Ledger, LedgerError, SecretHash};
 
 /// The shortest admin key that is taken from the settings, in characters.
 const SECRET_LEAST: usize = 16;
@@ -30,6 +30,8 @@ const FIRST_START: &str = "perdiem";
 pub struct Principal {
     /// The key's id, or where it was set. Stands beside the changes that it makes.
     pub key: Arc<str>,
+    /// The key's number. Entries keep it.
+    pub number: KeyNumber,
     /// What the key is for.
     pub role: Role,
     /// The policies that it is confined to; `None` for all.
@@ -83,6 +85,7 @@ impl AdminKey {
         }
         let principal = Principal {
             key: KEY_OF_SETTINGS.into(),
+            number: KeyNumber::OF_SETTINGS,
             role: Role::Admin,
             policies: None,
         };
@@ -164,10 +167,9 @@ impl Access {
         };
         let key = first_version(rule, None, FIRST_START, now);
         let secret = generate_secret();
-        let hash = hash(&secret);
-        let added = ledger.add_first_key(&key, &hash).await?;
+        let added = ledger.add_first_key(&key, &hash(&secret)).await?;
         if added {
-            self.learn(vec![(key, hash)]);
+            self.refresh(ledger, ledger.revision().await?).await?;
         }
         Ok(added.then_some(secret))
     }
@@ -207,11 +209,13 @@ impl Access {
     }
 
     /// Takes over versions that are newer than the known ones.
-    fn learn(&self, versions: Vec<(Key, SecretHash)>) {
-        let versions: Vec<(blake3::Hash, Arc<KnownKey>)> = versions
-            .into_iter()
-            .map(|(key, hash)| (blake3::Hash::from_bytes(hash), Arc::new(KnownKey::new(key))))
-            .collect();
+    fn learn(&self, versions: Vec<KeyVersion>) {
+        let known = |version: KeyVersion| {
+            let hash = blake3::Hash::from_bytes(version.secret_hash);
+            (hash, Arc::new(KnownKey::new(version.key, version.number)))
+        };
+        let versions: Vec<(blake3::Hash, Arc<KnownKey>)> =
+            versions.into_iter().map(known).collect();
         if versions.is_empty() {
             return;
         }
@@ -231,9 +235,10 @@ impl Access {
 }
 
 impl KnownKey {
-    fn new(key: Key) -> Self {
+    fn new(key: Key, number: KeyNumber) -> Self {
         let principal = Principal {
             key: key.id.to_string().into(),
+            number,
             role: key.rule.role,
             policies: key.rule.policies.clone(),
         };

@@ -260,6 +260,7 @@ mod tests {
             metadata: None,
             provisional: None,
             would_deny: false,
+            claimed_by: None,
             note: None,
             line: Line {
                 number,

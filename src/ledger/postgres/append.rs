@@ -14,7 +14,7 @@ use crate::domain::grant::{Entry, EntryKind, Line, Note};
 use crate::domain::identity::AccountId;
 use crate::domain::totals::encode_totals;
 use crate::ledger::fence::{Burst, Fence};
-use crate::ledger::record::{encode_kind, encode_provisional, of_grant, signed};
+use crate::ledger::record::{claimed_by, encode_flags, encode_kind, kind, of_grant, signed};
 use crate::ledger::{Draft, LedgerError};
 
 impl Store {
@@ -70,31 +70,55 @@ impl Store {
     }
 }
 
-/// The columns that every entry has, of $1 to $10; beside them is the subject, of $11.
+/// The columns of every entry that have other values than those of a plain grant, of $1 to $10;
+/// beside them is the subject, of $11.
 macro_rules! common_columns {
     () => {
-        "account, number, id, at, kind, policy, policy_version, units, key, totals"
+        "account, number, id, at, policy, policy_version, units, key, claimed_by, totals"
     };
 }
 
 macro_rules! common_types {
     () => {
-        "$1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::smallint[], $6::integer[],
-            $7::integer[], $8::bigint[], $9::uuid[], $10::text[], $11::text[]"
+        "$1::uuid[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::integer[], $6::integer[],
+            $7::bigint[], $8::uuid[], $9::integer[], $10::text[], $11::text[]"
     };
 }
 
-/// The columns that few entries have, of $12 to $19.
-macro_rules! rare_columns {
+/// The other columns of an entry, of $12 to $15.
+macro_rules! further_columns {
     () => {
-        ", metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by, reason"
+        "kind, flags, lapses_at, metadata"
     };
 }
 
-macro_rules! rare_types {
+/// The columns of its details, of $16 to $19.
+macro_rules! detail_columns {
     () => {
-        ", $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::timestamptz[],
-            $17::boolean[], $18::text[], $19::text[]"
+        "of_grant, held_until, made_by, reason"
+    };
+}
+
+macro_rules! further_types {
+    () => {
+        "$12::smallint[], $13::smallint[], $14::timestamptz[], $15::text[],
+            $16::uuid[], $17::timestamptz[], $18::text[], $19::text[]"
+    };
+}
+
+/// An `INSERT` of the details of rows of `input`.
+macro_rules! insert_details {
+    ($condition:expr) => {
+        concat!(
+            "INSERT INTO entry_details (account, number, id, kind, ",
+            detail_columns!(),
+            ")
+        SELECT account, number, id, kind, ",
+            detail_columns!(),
+            " FROM input
+        WHERE (of_grant IS NOT NULL OR held_until IS NOT NULL OR made_by IS NOT NULL)",
+            $condition
+        )
     };
 }
 
@@ -102,7 +126,10 @@ macro_rules! rare_types {
 /// has the entries. The unique index on account and number is the guard: the line before each
 /// account's first entry is known to be committed.
 macro_rules! burst_statement {
-    ($rare_types:expr, $rare_columns:expr, $start:literal, $file:literal, $horizon:literal) => {
+    (
+        $types:expr, $columns:expr, $further:expr, $details:expr,
+        $start:literal, $file:literal, $horizon:literal
+    ) => {
         concat!(
             "
     WITH fence AS MATERIALIZED (
@@ -116,25 +143,26 @@ macro_rules! burst_statement {
     ), input AS (
         SELECT input.* FROM fence CROSS JOIN UNNEST(
             ",
-            common_types!(),
-            $rare_types,
+            $types,
             "
         ) AS input (",
-            common_columns!(),
-            ", subject",
-            $rare_columns,
+            $columns,
             ")
     ), opened AS (
         INSERT INTO accounts (id, policy, subject)
         SELECT account, policy, subject FROM input WHERE number = 1
-    ), entered AS (
+    ), ",
+            $details,
+            "entered AS (
         INSERT INTO entries (",
             common_columns!(),
-            $rare_columns,
+            ", ",
+            further_columns!(),
             ")
         SELECT ",
             common_columns!(),
-            $rare_columns,
+            ", ",
+            $further,
             " FROM input
     )
     SELECT pg_current_xact_id()::text::bigint + 1 FROM fence"
@@ -142,13 +170,36 @@ macro_rules! burst_statement {
     };
 }
 
-/// To name no rare column takes a twentieth to a tenth off PostgreSQL's time.
-const BURST_OF_COMMON_COLUMNS: &str = burst_statement!("", "", "$12", "$13", "$14");
-const BURST: &str = burst_statement!(rare_types!(), rare_columns!(), "$20", "$21", "$22");
+/// Of plain grants. To name no other column takes a twentieth to a tenth off PostgreSQL's time.
+const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
+    common_types!(),
+    concat!(common_columns!(), ", subject"),
+    concat!(kind!(GRANT), ", 0, NULL, NULL"),
+    "",
+    "$12",
+    "$13",
+    "$14"
+);
+const BURST: &str = burst_statement!(
+    concat!(common_types!(), ", ", further_types!()),
+    concat!(
+        common_columns!(),
+        ", subject, ",
+        further_columns!(),
+        ", ",
+        detail_columns!()
+    ),
+    further_columns!(),
+    concat!("detailed AS (", insert_details!(""), "), "),
+    "$20",
+    "$21",
+    "$22"
+);
 
 /// Appends each account's entries if its last entry is the assumed one in all that a decision
-/// reads of it. Entries that meet another writer's are left out with the rest of their account's.
-/// But a key that is taken behind an account's first entry undoes the whole statement.
+/// reads of it. Entries that meet another writer's are left out with the rest of their account's,
+/// and so are those whose first one confirms or ends what is confirmed or ended. But a key or a
+/// grant that is taken behind an account's first entry undoes the whole statement.
 ///
 /// The first entry of an account decides: the unique index makes a concurrent writer of the
 /// same number wait for this one or this one for it. With the first in place no other writer can
@@ -160,12 +211,15 @@ const GUARDED: &str = concat!(
         SELECT * FROM UNNEST(
             ",
     common_types!(),
-    rare_types!(),
+    ", ",
+    further_types!(),
     ", $20::boolean[], $21::text[], $22::timestamptz[], $23::integer[], $24::timestamptz[]
         ) AS input (",
     common_columns!(),
-    ", subject",
-    rare_columns!(),
+    ", subject, ",
+    further_columns!(),
+    ", ",
+    detail_columns!(),
     ", is_first, assumed, assumed_at, assumed_version, assumed_lapses)
     ), guarded AS (
         SELECT input.*
@@ -179,27 +233,44 @@ const GUARDED: &str = concat!(
             AND last.at IS NOT DISTINCT FROM input.assumed_at
             AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
             AND last.lapses_at IS NOT DISTINCT FROM input.assumed_lapses
+            AND (input.of_grant IS NULL OR (
+                SELECT id FROM entry_details AS taken
+                WHERE taken.of_grant = input.of_grant
+                    AND (taken.kind = ",
+    kind!(CONFIRMATION),
+    ") = (input.kind = ",
+    kind!(CONFIRMATION),
+    ") LIMIT 1
+            ) IS NULL)
     ), firsts AS (
         INSERT INTO entries (",
     common_columns!(),
-    rare_columns!(),
+    ", ",
+    further_columns!(),
     ")
         SELECT ",
     common_columns!(),
-    rare_columns!(),
+    ", ",
+    further_columns!(),
     " FROM guarded
         ON CONFLICT DO NOTHING
         RETURNING account
     ), rest AS (
         INSERT INTO entries (",
     common_columns!(),
-    rare_columns!(),
+    ", ",
+    further_columns!(),
     ")
         SELECT ",
     common_columns!(),
-    rare_columns!(),
+    ", ",
+    further_columns!(),
     " FROM input
         WHERE NOT is_first AND account IN (SELECT account FROM firsts)
+    ), detailed AS (
+        ",
+    insert_details!(" AND account IN (SELECT account FROM firsts)"),
+    "
     ), opened AS (
         INSERT INTO accounts (id, policy, subject)
         SELECT account, policy, subject FROM input
@@ -247,17 +318,19 @@ impl<'a> Row<'a> {
         self.entry.note.as_ref()
     }
 
-    /// Whether it has a value in any of the rare columns.
-    fn is_rare(&self) -> bool {
+    /// Whether the common columns tell all of it.
+    fn is_plain_grant(&self) -> bool {
         let entry = self.entry;
-        !matches!(
-            entry.kind,
-            EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_)
-        ) || entry.metadata.is_some()
-            || entry.provisional.is_some()
-            || entry.line.lapses_at.is_some()
-            || entry.would_deny
-            || entry.note.is_some()
+        entry.kind == (EntryKind::Grant { held_until: None })
+            && entry.provisional.is_none()
+            && !entry.would_deny
+            && entry.line.lapses_at.is_none()
+            && entry.metadata.is_none()
+            && entry.note.is_none()
+    }
+
+    fn flags(&self) -> i16 {
+        encode_flags(self.entry.provisional, self.entry.would_deny)
     }
 }
 
@@ -277,28 +350,26 @@ where
         .bind(column(rows, |row| signed(row.entry.line.number)))
         .bind(column(rows, |row| row.entry.id.0))
         .bind(column(rows, |row| row.entry.line.at))
-        .bind(column(rows, |row| encode_kind(row.entry.kind)))
         .bind(column(rows, |row| row.draft.policy.0))
         .bind(column(rows, |row| version(&row.entry.line)))
         .bind(column(rows, |row| signed(row.entry.units.get())))
         .bind(column(rows, |row| row.entry.key.map(|key| key.0)))
+        .bind(column(rows, |row| claimed_by(row.entry)))
         .bind(column(rows, |row| encode_totals(&row.entry.line.totals)))
         .bind(column(rows, Row::subject))
 }
 
 /// The statement with the values of $12 to $19 too.
-fn with_rare<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Statement<'q, T> {
+fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Statement<'q, T> {
     statement
+        .bind(column(rows, |row| encode_kind(row.entry.kind)))
+        .bind(column(rows, Row::flags))
+        .bind(column(rows, |row| row.entry.line.lapses_at))
         .bind(column(rows, |row| {
             row.entry.metadata.as_ref().map(Metadata::as_str)
         }))
-        .bind(column(rows, |row| {
-            row.entry.provisional.map(encode_provisional)
-        }))
         .bind(column(rows, |row| of_grant(row.entry.kind).map(|of| of.0)))
         .bind(column(rows, |row| row.entry.held_until()))
-        .bind(column(rows, |row| row.entry.line.lapses_at))
-        .bind(column(rows, |row| row.entry.would_deny.then_some(true)))
         .bind(column(rows, |row| row.note().map(|note| &*note.by)))
         .bind(column(rows, |row| {
             row.note().and_then(|note| note.reason.as_deref())
@@ -311,9 +382,9 @@ async fn burst(
     fence: &Fence,
     connection: &mut PgConnection,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let statement = match rows.iter().any(Row::is_rare) {
-        true => with_rare(with_common(BURST, rows), rows),
-        false => with_common(BURST_OF_COMMON_COLUMNS, rows),
+    let statement = match rows.iter().all(Row::is_plain_grant) {
+        true => with_common(BURST_OF_PLAIN_GRANTS, rows),
+        false => with_further(with_common(BURST, rows), rows),
     };
     statement
         .bind(fence.place.started_at)
@@ -325,7 +396,7 @@ async fn burst(
 
 /// Runs [`GUARDED`]. Returns the accounts whose entries went in.
 async fn append(rows: &[Row<'_>], connection: &mut PgConnection) -> Result<Vec<Uuid>, sqlx::Error> {
-    with_rare(with_common(GUARDED, rows), rows)
+    with_further(with_common(GUARDED, rows), rows)
         .bind(column(rows, |row| row.is_first))
         .bind(column(rows, |row| {
             row.assumed().map(|line| encode_totals(&line.totals))

@@ -11,7 +11,7 @@ use super::entries::{EntryRow, last_lines};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
-use crate::ledger::record::{entry_columns, signed, unsigned};
+use crate::ledger::record::{entry_columns, signed, unsigned, with_details};
 use crate::ledger::row::row;
 use crate::ledger::{Audited, LedgerError};
 
@@ -52,8 +52,9 @@ impl Store {
              FROM (
                  SELECT * FROM entries WHERE (account, number) > ($1, $2)
                  ORDER BY account, number LIMIT $3
-             ) AS e
-             LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
+             ) AS e",
+            with_details!(),
+            "LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
              LEFT JOIN policies AS p ON p.id = a.policy
              ORDER BY e.account, e.number"
         ))

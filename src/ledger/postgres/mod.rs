@@ -99,17 +99,21 @@ impl Store {
         let (applied, has_tables) = survey(&own).await.map_err(|error| failed(error.into()))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         if applied.len() < MIGRATOR.iter().count() {
-            migrate(base.clone()).await.map_err(failed)?;
+            let migrating = migrate(base.clone());
+            let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
+            migrated.map_err(failed)?;
         }
         let identity = identify(&own, now).await.map_err(failed)?;
         let shows_fence = shows_fence(&own)
             .await
             .map_err(|error| failed(error.into()))?;
-        let answering = with_timeouts(base.clone(), options.query_timeout);
+        // A list is planned with its values: a plan for all values may read and sort a whole policy.
+        let planned = [("plan_cache_mode", "force_custom_plan")];
+        let answering = with_timeouts(base.clone(), options.query_timeout).options(planned);
         let patience = options.query_timeout / 4;
         let answers = |most| pool(most, patience).connect_lazy_with(answering.clone());
         let snapshots = pool(SNAPSHOTS_MOST, patience)
-            .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT));
+            .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT).options(planned));
         // The claim path always goes by index, whatever a plan made for an empty table says.
         let base = with_timeouts(base, options.claim_timeout)
             .options([("enable_seqscan", "off"), ("jit", "off")]);

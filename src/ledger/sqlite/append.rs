@@ -14,7 +14,9 @@ use crate::domain::identity::AccountId;
 use crate::domain::totals::encode_totals;
 use crate::faults::reach;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched};
-use crate::ledger::record::{encode_kind, encode_provisional, of_grant, signed};
+use crate::ledger::record::{
+    claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
+};
 use crate::ledger::{Draft, LedgerError};
 
 impl Store {
@@ -63,6 +65,12 @@ async fn append(
         .flat_map(|draft| draft.entries.iter().map(|entry| (*draft, entry)))
         .collect();
     insert(connection, &INSERT_ENTRIES, &entries, bind_entry).await?;
+    let detailed: Vec<&Entry> = entries
+        .iter()
+        .map(|(_, entry)| *entry)
+        .filter(|entry| has_details(entry))
+        .collect();
+    insert(connection, &INSERT_DETAILS, &detailed, bind_details).await?;
     let opened: Vec<&Draft> = entries
         .iter()
         .filter(|(_, entry)| entry.line.number == 1)
@@ -113,7 +121,8 @@ const REFUSED: Batched = batched!(
     "WITH draft (account, number, totals, at, policy_version, lapses_at, key, of_grant, kind)
      AS (VALUES ",
     "(?,?,?,?,?,?,?,?,?)",
-    ") SELECT draft.account
+    concat!(
+        ") SELECT draft.account
      FROM draft LEFT JOIN entries AS last ON last.rowid = (
          SELECT rowid FROM entries WHERE account = draft.account ORDER BY number DESC LIMIT 1
      )
@@ -123,20 +132,32 @@ const REFUSED: Batched = batched!(
          OR last.lapses_at IS NOT draft.lapses_at
          OR EXISTS (SELECT 1 FROM entries WHERE key = draft.key)
          OR EXISTS (
-             SELECT 1 FROM entries WHERE of_grant = draft.of_grant
-                 AND (kind = 2) = (draft.kind = 2)
+             SELECT 1 FROM entry_details WHERE of_grant = draft.of_grant
+                 AND (kind = ",
+        kind!(CONFIRMATION),
+        ") = (draft.kind = ",
+        kind!(CONFIRMATION),
+        ")
          )
      )"
+    )
 );
 
 // OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what each
 // page was before the statement.
 const INSERT_ENTRIES: Batched = batched!(
-    "INSERT OR FAIL INTO entries (account, number, id, at, kind, policy, policy_version, units,
-         key, totals, metadata, provisional, of_grant, held_until, lapses_at, would_deny, made_by,
+    "INSERT OR FAIL INTO entries (account, number, id, at, kind, flags, policy, policy_version,
+         units, key, claimed_by, totals, lapses_at, metadata)
+     SELECT * FROM (VALUES ",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    ") WHERE column1 IS NOT NULL"
+);
+
+const INSERT_DETAILS: Batched = batched!(
+    "INSERT OR FAIL INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
          reason)
      SELECT * FROM (VALUES ",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    "(?,?,?,?,?,?,?,?)",
     ") WHERE column1 IS NOT NULL"
 );
 
@@ -166,24 +187,32 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
 }
 
 fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &(&Draft, &Entry)) -> Statement<'q> {
-    let note = entry.note.as_ref();
     query
         .bind(draft.account.0)
         .bind(signed(entry.line.number))
         .bind(entry.id.0)
         .bind(entry.line.at.timestamp_micros())
         .bind(encode_kind(entry.kind))
+        .bind(encode_flags(entry.provisional, entry.would_deny))
         .bind(draft.policy.0)
         .bind(entry.line.policy_version)
         .bind(signed(entry.units.get()))
         .bind(entry.key.map(|key| key.0))
+        .bind(claimed_by(entry))
         .bind(encode_totals(&entry.line.totals))
+        .bind(entry.line.lapses_at.map(|at| at.timestamp_micros()))
         .bind(entry.metadata.as_ref().map(|json| json.as_str().to_owned()))
-        .bind(entry.provisional.map(encode_provisional))
+}
+
+fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
+    let note = entry.note.as_ref();
+    query
+        .bind(entry.account.0)
+        .bind(signed(entry.line.number))
+        .bind(entry.id.0)
+        .bind(encode_kind(entry.kind))
         .bind(of_grant(entry.kind).map(|of| of.0))
         .bind(entry.held_until().map(|until| until.timestamp_micros()))
-        .bind(entry.line.lapses_at.map(|at| at.timestamp_micros()))
-        .bind(entry.would_deny.then_some(true))
         .bind(note.map(|note| note.by.to_string()))
         .bind(note.and_then(|note| note.reason.clone()))
 }

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
+use super::grants::quarter;
 use super::{Snapshot, encode_ids};
 use crate::domain::backtest::Replayed;
 use crate::domain::claim::Units;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
-use crate::ledger::record::decode_kind;
+use crate::ledger::record::{decode_kind, kind, with_details};
 use crate::ledger::row::row;
 
 row! {
@@ -38,6 +39,31 @@ impl ReplayedRow {
     }
 }
 
+const REPLAYED: &str = concat!(
+    "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = ",
+    kind!(GRANT),
+    " AND (
+         SELECT id FROM entry_details WHERE of_grant = e.id AND kind IN (",
+    kind!(REVERSAL),
+    ", ",
+    kind!(LAPSE),
+    ") LIMIT 1
+     ) IS NOT NULL AS is_given_back
+     FROM (
+         SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3 AND ",
+    quarter!("id"),
+    " BETWEEN ",
+    quarter!("$2"),
+    " AND ",
+    quarter!("$3"),
+    " ORDER BY policy, ",
+    quarter!("id"),
+    ", id LIMIT $4
+     ) AS e",
+    with_details!(),
+    "ORDER BY e.id"
+);
+
 impl Snapshot {
     /// See [`crate::ledger::Snapshot::replayed`].
     pub async fn replayed(
@@ -47,19 +73,13 @@ impl Snapshot {
         to: EntryId,
         limit: u32,
     ) -> Result<Vec<Replayed>, LedgerError> {
-        let rows: Vec<ReplayedRow> = sqlx::query_as(
-            "SELECT e.account, e.id, e.kind, e.of_grant, e.units, e.kind = 1 AND (
-                 SELECT id FROM entries WHERE of_grant = e.id AND kind IN (3, 4) LIMIT 1
-             ) IS NOT NULL AS is_given_back
-             FROM entries AS e WHERE e.policy = $1 AND e.id >= $2 AND e.id < $3
-             ORDER BY e.policy, e.id LIMIT $4",
-        )
-        .bind(policy.0)
-        .bind(from.0)
-        .bind(to.0)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.0)
-        .await?;
+        let rows: Vec<ReplayedRow> = sqlx::query_as(REPLAYED)
+            .bind(policy.0)
+            .bind(from.0)
+            .bind(to.0)
+            .bind(i64::from(limit))
+            .fetch_all(&mut *self.0)
+            .await?;
         rows.into_iter().map(ReplayedRow::decode).collect()
     }
 

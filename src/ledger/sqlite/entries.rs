@@ -12,11 +12,12 @@ use crate::domain::claim::{Metadata, Units};
 use crate::domain::correction::Hold;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::key::KeyNumber;
 use crate::domain::totals::decode_totals;
 use crate::domain::window::Window;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched};
 use crate::ledger::record::{
-    decode_kind, decode_note, decode_provisional, entry_columns, signed, unsigned,
+    decode_flags, decode_kind, decode_note, entry_columns, kind, signed, unsigned, with_details,
 };
 use crate::ledger::row::row;
 use crate::ledger::{LedgerError, LedgerView, Look};
@@ -52,10 +53,10 @@ row! {
         units: i64,
         key: Option<Uuid>,
         metadata: Option<String>,
-        provisional: Option<i16>,
+        flags: i16,
+        claimed_by: Option<i32>,
         of_grant: Option<Uuid>,
         held_until: Option<i64>,
-        would_deny: Option<bool>,
         made_by: Option<String>,
         reason: Option<String>,
     }
@@ -65,6 +66,8 @@ impl EntryRow {
     pub fn decode(self) -> Result<Entry, LedgerError> {
         let units = Units::new(self.units.into())
             .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        let (provisional, would_deny) = decode_flags(self.flags)?;
+        let claimed_by = self.claimed_by.map(|number| unsigned(number.into()));
         let held_until = self.held_until.map(decode_instant).transpose()?;
         Ok(Entry {
             account: AccountId(self.line.account),
@@ -73,8 +76,9 @@ impl EntryRow {
             units,
             key: self.key.map(KeyId),
             metadata: self.metadata.map(Metadata::from_stored),
-            provisional: self.provisional.map(decode_provisional).transpose()?,
-            would_deny: self.would_deny.unwrap_or_default(),
+            provisional,
+            would_deny,
+            claimed_by: claimed_by.transpose()?.map(KeyNumber),
             note: decode_note(self.made_by, self.reason),
             line: self.line.decode()?,
         })
@@ -104,19 +108,39 @@ impl HoldRow {
 macro_rules! open_holds_where {
     ($condition:literal) => {
         concat!(
-            "SELECT id, units, held_until FROM entries AS hold
-             WHERE account = $1 AND number <= $2 AND held_until >= $3 AND ",
+            "SELECT hold.id, e.units, hold.held_until FROM entry_details AS hold
+             JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND ",
             $condition,
             " AND NOT EXISTS (
-                 SELECT 1 FROM entries WHERE of_grant = hold.id AND number <= $2
+                 SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
              )
-             ORDER BY held_until, id LIMIT $5"
+             ORDER BY hold.held_until, hold.id LIMIT $5"
         )
     };
 }
 
-const LAPSED_HOLDS: &str = open_holds_where!("held_until <= $4");
-const NEXT_HOLDS: &str = open_holds_where!("held_until > $4");
+const LAPSED_HOLDS: &str = open_holds_where!("hold.held_until <= $4");
+const NEXT_HOLDS: &str = open_holds_where!("hold.held_until > $4");
+
+/// The running sum of what an account's entries add and give back, raised by what it would have
+/// fallen below zero.
+const SUM: &str = concat!(
+    "SELECT COALESCE(SUM(added) - MIN(MIN(so_far), 0), 0) FROM (
+         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+             SELECT e.number, CASE WHEN e.kind IN (",
+    kind!(GRANT),
+    ", ",
+    kind!(ADJUSTMENT_UP),
+    ") THEN e.units ELSE -e.units END AS added
+             FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
+    kind!(CONFIRMATION),
+    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
+         ) AS steps
+     ) AS sums"
+);
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
@@ -140,29 +164,20 @@ impl Store {
         Ok(seen)
     }
 
-    /// See [`crate::ledger::Ledger::sums`]: one of them. The running sum, raised by what it would
-    /// have fallen below zero.
+    /// See [`crate::ledger::Ledger::sums`]: one of them.
     pub async fn sum(
         &self,
         account: AccountId,
         number: u64,
         window: Window,
     ) -> Result<u64, LedgerError> {
-        let sum: i64 = sqlx::query_scalar(
-            "SELECT COALESCE(SUM(added) - MIN(MIN(so_far), 0), 0) FROM (
-                 SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-                     SELECT number, CASE WHEN kind IN (1, 5) THEN units ELSE -units END AS added
-                     FROM entries WHERE account = $1 AND number <= $2 AND kind <> 2
-                        AND COALESCE(of_grant, id) >= $3 AND COALESCE(of_grant, id) < $4
-                 ) AS steps
-             ) AS sums",
-        )
-        .bind(account.0)
-        .bind(signed(number))
-        .bind(EntryId::first_at(window.start).0)
-        .bind(EntryId::first_at(window.end).0)
-        .fetch_one(&self.own)
-        .await?;
+        let sum: i64 = sqlx::query_scalar(SUM)
+            .bind(account.0)
+            .bind(signed(number))
+            .bind(EntryId::first_at(window.start).0)
+            .bind(EntryId::first_at(window.end).0)
+            .fetch_one(&self.own)
+            .await?;
         unsigned(sum)
     }
 
@@ -266,14 +281,22 @@ const LAST_LINES: Batched = batched!(
 /// A query for the entries of which a column is one of some ids.
 macro_rules! entries_with {
     ($column:literal) => {
+        entries_with!(
+            "CROSS JOIN entries AS e",
+            with_details!(),
+            "WHERE e.",
+            $column
+        )
+    };
+    ($($joined:expr),+) => {
         batched!(
             "WITH wanted (id) AS (VALUES ",
             "(?)",
             concat!(
                 ") SELECT ",
                 entry_columns!(),
-                " FROM wanted CROSS JOIN entries AS e WHERE e.",
-                $column,
+                " FROM wanted ",
+                $($joined,)+
                 " = wanted.id"
             )
         )
@@ -282,4 +305,8 @@ macro_rules! entries_with {
 
 const WITH_KEYS: Batched = entries_with!("key");
 const WITH_IDS: Batched = entries_with!("id");
-const FOLLOWERS: Batched = entries_with!("of_grant");
+const FOLLOWERS: Batched = entries_with!(
+    "CROSS JOIN entry_details AS d
+     CROSS JOIN entries AS e ON e.account = d.account AND e.number = d.number WHERE d.",
+    "of_grant"
+);

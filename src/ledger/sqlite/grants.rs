@@ -7,9 +7,11 @@ use super::entries::EntryRow;
 use super::{Store, decode_instant, encode_ids};
 use crate::domain::grant::{Entry, Followers, Grant, GrantState};
 use crate::domain::identity::{AccountId, EntryId};
-use crate::ledger::record::{decode_follower, decode_note, entry_columns, signed};
+use crate::ledger::record::{
+    decode_follower, decode_note, entry_columns, flag, kind, signed, with_details,
+};
 use crate::ledger::row::row;
-use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope, decode_grant};
+use crate::ledger::{GrantFilter, GrantScope, LedgerError, decode_grant};
 
 /// A read transaction: in WAL mode it sees what stood when it began to read.
 pub struct Snapshot(pub(super) Transaction<'static, Sqlite>);
@@ -30,6 +32,14 @@ row! {
     }
 }
 
+/// The quarter of a second of an id, by which a policy's entries are indexed.
+macro_rules! quarter {
+    ($id:expr) => {
+        concat!("substr(", $id, ", 1, 5)")
+    };
+}
+pub(super) use quarter;
+
 /// A query for grants: columns and joins around a choice of entries `g`.
 macro_rules! grants_where {
     ($($choice:expr),*) => {
@@ -37,47 +47,82 @@ macro_rules! grants_where {
             "SELECT ",
             entry_columns!(),
             ", p.name AS policy, a.subject,
-                c.id AS confirmation, c.at AS confirmed_at, c.made_by AS confirmed_by,
-                x.id AS closing, x.kind AS closing_kind, x.at AS closed_at,
+                c.id AS confirmation, ce.at AS confirmed_at, c.made_by AS confirmed_by,
+                x.id AS closing, x.kind AS closing_kind, xe.at AS closed_at,
                 x.made_by AS closed_by, x.reason AS closing_reason
              FROM (SELECT g.* FROM ",
             $($choice,)*
-            ") AS e
-             JOIN policies AS p ON p.id = e.policy
+            ") AS e",
+            with_details!(),
+            "JOIN policies AS p ON p.id = e.policy
              JOIN accounts AS a ON a.id = e.account
-             LEFT JOIN entries AS c ON c.of_grant = e.id AND c.kind = 2
-             LEFT JOIN entries AS x ON x.of_grant = e.id AND x.kind IN (3, 4)
+             LEFT JOIN entry_details AS c ON c.of_grant = e.id AND c.kind = ",
+            kind!(CONFIRMATION),
+            " LEFT JOIN entries AS ce ON ce.account = c.account AND ce.number = c.number
+             LEFT JOIN entry_details AS x ON x.of_grant = e.id AND x.kind IN (",
+            kind!(REVERSAL),
+            ", ",
+            kind!(LAPSE),
+            ") LEFT JOIN entries AS xe ON xe.account = x.account AND xe.number = x.number
              ORDER BY e.id DESC"
         )
     };
 }
 
-const ONE: &str = grants_where!("entries AS g WHERE id = $1 AND kind = 1");
+const ONE: &str = grants_where!("entries AS g WHERE id = $1 AND kind = ", kind!(GRANT));
+
+/// When the hold `g` lapses; NULL for other grants.
+macro_rules! held_until {
+    () => {
+        "(SELECT held_until FROM entry_details WHERE account = g.account AND number = g.number)"
+    };
+}
+
+/// An entry that names the grant `g` and has one of some kinds; NULL without one. PostgreSQL
+/// would read the whole table once for an EXISTS inside a CASE; what has a LIMIT it looks up by
+/// its index.
+macro_rules! follower {
+    ($first:ident $(, $other:ident)*) => {
+        concat!(
+            "(SELECT id FROM entry_details WHERE of_grant = g.id AND kind IN (",
+            kind!($first),
+            $(", ", kind!($other),)*
+            ") LIMIT 1)"
+        )
+    };
+}
 
 /// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
-/// the state $4 at the instant $5, provisional from $6 on, and that would have been denied
-/// where $7 says so; at most $3. PostgreSQL would read the whole table once for an EXISTS
-/// inside a CASE; what has a LIMIT it looks up by its index.
+/// the state $4 at the instant $5, with the flags $6; at most $3.
 macro_rules! listed_where {
-    ($choice:literal, $order:literal) => {
+    ($choice:expr, $order:expr) => {
         grants_where!(
             $choice,
-            " AND g.kind = 1 AND g.id >= $1 AND g.id < $2
-              AND ($6 IS NULL OR g.provisional >= $6)
-              AND (NOT $7 OR g.would_deny)
-              AND CASE $4
-                  WHEN 'held' THEN g.held_until > $5 AND (
-                      SELECT id FROM entries WHERE of_grant = g.id LIMIT 1) IS NULL
-                  WHEN 'granted' THEN (g.held_until IS NULL OR (
-                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 2 LIMIT 1) IS NOT NULL)
-                      AND (
-                          SELECT id FROM entries WHERE of_grant = g.id AND kind IN (3, 4) LIMIT 1) IS NULL
-                  WHEN 'reversed' THEN (
-                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 3 LIMIT 1) IS NOT NULL
-                  WHEN 'lapsed' THEN (
-                          SELECT id FROM entries WHERE of_grant = g.id AND kind = 4 LIMIT 1) IS NOT NULL
-                      OR g.held_until <= $5 AND (
-                          SELECT id FROM entries WHERE of_grant = g.id LIMIT 1) IS NULL
+            " AND g.kind = ",
+            kind!(GRANT),
+            " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6 AND CASE $4
+                  WHEN 'held' THEN ",
+            held_until!(),
+            " > $5 AND ",
+            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            " IS NULL
+                  WHEN 'granted' THEN (",
+            held_until!(),
+            " IS NULL OR ",
+            follower!(CONFIRMATION),
+            " IS NOT NULL) AND ",
+            follower!(REVERSAL, LAPSE),
+            " IS NULL
+                  WHEN 'reversed' THEN ",
+            follower!(REVERSAL),
+            " IS NOT NULL
+                  WHEN 'lapsed' THEN ",
+            follower!(LAPSE),
+            " IS NOT NULL OR ",
+            held_until!(),
+            " <= $5 AND ",
+            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            " IS NULL
                   ELSE true END
               ORDER BY ",
             $order,
@@ -86,26 +131,52 @@ macro_rules! listed_where {
     };
 }
 
+/// The grants with a flag.
+macro_rules! flagged {
+    ($flag:ident) => {
+        listed_where!(
+            concat!("entries AS g WHERE (g.flags & ", flag!($flag), ") <> 0"),
+            "g.id"
+        )
+    };
+}
+
 const ALL: &str = listed_where!("entries AS g WHERE true", "g.id");
-const PROVISIONAL: &str = listed_where!("entries AS g WHERE g.provisional IS NOT NULL", "g.id");
-const WOULD_DENY: &str = listed_where!("entries AS g WHERE g.would_deny", "g.id");
-const OF_POLICY: &str = listed_where!("entries AS g WHERE g.policy = $8", "g.policy DESC, g.id");
+const PROVISIONAL: &str = flagged!(PROVISIONAL);
+const WOULD_DENY: &str = flagged!(WOULD_DENY);
+const OF_POLICY: &str = listed_where!(
+    concat!(
+        "entries AS g WHERE g.policy = $7 AND ",
+        quarter!("g.id"),
+        " BETWEEN ",
+        quarter!("$1"),
+        " AND ",
+        quarter!("$2")
+    ),
+    concat!("g.policy DESC, ", quarter!("g.id"), " DESC, g.id")
+);
 const HOLDS: &str = listed_where!(
-    "entries AS g WHERE g.held_until IS NOT NULL AND ($8 IS NULL OR g.policy = $8)",
-    "g.id"
+    "entry_details AS hold
+     JOIN entries AS g ON g.account = hold.account AND g.number = hold.number
+     WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
+        AND ($7 IS NULL OR g.policy = $7)",
+    "hold.id"
 );
 const REVERSED: &str = listed_where!(
-    "entries AS r JOIN entries AS g ON g.id = r.of_grant
-     WHERE r.kind = 3 AND r.of_grant >= $1 AND r.of_grant < $2
-        AND ($8 IS NULL OR g.policy = $8)",
+    concat!(
+        "entry_details AS r JOIN entries AS g ON g.id = r.of_grant
+         WHERE r.kind = ",
+        kind!(REVERSAL),
+        " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($7 IS NULL OR g.policy = $7)"
+    ),
     "r.of_grant"
 );
 const OF_ACCOUNTS: &str = listed_where!(
-    "entries AS g WHERE g.account IN (SELECT unhex(value) FROM json_each($8))",
+    "entries AS g WHERE g.account IN (SELECT unhex(value) FROM json_each($7))",
     "g.id"
 );
 const OF_KEYS: &str = listed_where!(
-    "entries AS g WHERE g.key IN (SELECT unhex(value) FROM json_each($8))",
+    "entries AS g WHERE g.key IN (SELECT unhex(value) FROM json_each($7))",
     "g.id"
 );
 
@@ -139,7 +210,9 @@ impl Store {
         let rows: Vec<EntryRow> = sqlx::query_as(concat!(
             "SELECT ",
             entry_columns!(),
-            " FROM entries AS e WHERE account = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
+            " FROM entries AS e",
+            with_details!(),
+            "WHERE e.account = $1 AND e.number < $2 ORDER BY e.number DESC LIMIT $3"
         ))
         .bind(account.0)
         .bind(signed(before))
@@ -177,7 +250,7 @@ impl GrantRow {
         let confirmation = decode_follower(
             entry.id,
             self.confirmation,
-            Some(2),
+            Some(kind!(CONFIRMATION)),
             self.confirmed_at.map(decode_instant).transpose()?,
             decode_note(self.confirmed_by, None),
         )?;
@@ -212,8 +285,7 @@ async fn grants(
             .bind(i64::from(limit))
             .bind(filter.state.map(GrantState::as_str))
             .bind(filter.now.timestamp_micros())
-            .bind(filter.provisional.map(ProvisionalScope::least))
-            .bind(filter.would_deny)
+            .bind(filter.flags())
     };
     // Holds and reversals are few among grants.
     let query = match (&filter.scope, filter.state) {

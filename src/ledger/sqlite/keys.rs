@@ -5,9 +5,9 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{Store, decode_instant};
-use crate::domain::key::{Key, KeyRule};
+use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::history::pair;
-use crate::ledger::keys::{KeyChange, SecretHash};
+use crate::ledger::keys::{KeyChange, KeyVersion, SecretHash};
 use crate::ledger::record::{decode_names, decode_role, encode_names, signed, unsigned};
 use crate::ledger::row::row;
 use crate::ledger::{Changed, HistoryFilter, LedgerError, decode_hash};
@@ -15,6 +15,7 @@ use crate::ledger::{Changed, HistoryFilter, LedgerError, decode_hash};
 row! {
     struct KeyRow {
         id: Uuid,
+        number: i32,
         secret_hash: Vec<u8>,
         created_at: i64,
         version: i64,
@@ -59,7 +60,7 @@ row! {
 
 macro_rules! version_columns {
     () => {
-        "k.id, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at,
+        "k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at,
             v.revoked, v.changed_at, v.changed_by, v.reason"
     };
 }
@@ -182,7 +183,7 @@ impl Store {
         &self,
         after: u64,
         up_to: u64,
-    ) -> Result<Vec<(Key, SecretHash)>, LedgerError> {
+    ) -> Result<Vec<KeyVersion>, LedgerError> {
         let rows: Vec<KeyRow> = sqlx::query_as(versions_where!(
             "v.revision > $1 AND v.revision <= $2 ORDER BY v.revision"
         ))
@@ -192,7 +193,11 @@ impl Store {
         .await?;
         let decode = |row: KeyRow| {
             let secret_hash = decode_hash(&row.secret_hash)?;
-            Ok((row.decode()?, secret_hash))
+            Ok(KeyVersion {
+                number: KeyNumber(unsigned(row.number.into())?),
+                secret_hash,
+                key: row.decode()?,
+            })
         };
         rows.into_iter().map(decode).collect()
     }
@@ -259,12 +264,15 @@ async fn insert_key(
     secret_hash: &SecretHash,
     revision: i64,
 ) -> Result<(), LedgerError> {
-    sqlx::query("INSERT INTO keys (id, secret_hash, created_at) VALUES ($1, $2, $3)")
-        .bind(key.id)
-        .bind(secret_hash.as_slice())
-        .bind(key.created_at.timestamp_micros())
-        .execute(&mut *connection)
-        .await?;
+    sqlx::query(
+        "INSERT INTO keys (id, number, secret_hash, created_at)
+         VALUES ($1, (SELECT COALESCE(MAX(number), 0) + 1 FROM keys), $2, $3)",
+    )
+    .bind(key.id)
+    .bind(secret_hash.as_slice())
+    .bind(key.created_at.timestamp_micros())
+    .execute(&mut *connection)
+    .await?;
     insert_version(connection, key, revision).await
 }
 

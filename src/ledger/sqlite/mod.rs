@@ -90,10 +90,9 @@ impl Store {
             .await
             .map_err(|error| file.unreadable(error))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
-        MIGRATOR
-            .run_direct(None, &mut *transaction, false)
-            .await
-            .map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
+        let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
+        migrated.map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
         let identity = identify(&mut transaction, now).await.map_err(failed)?;
         transaction
             .commit()

@@ -407,9 +407,9 @@ async fn rows_planted_in_a_ledger_are_found() {
     let add = |metadata: &str| {
         format!(
             "INSERT INTO entries (account, number, id, at, units, policy, policy_version, kind,
-                 totals, metadata)
+                 flags, totals, metadata)
              SELECT account, number + 1, gen_random_uuid(), at, 1, policy, policy_version, kind,
-                 totals, {metadata} {longest}"
+                 flags, totals, {metadata} {longest}"
         )
     };
     let remove =

@@ -84,7 +84,7 @@ type EntryRow = (
     i32,
     String,
     Option<String>,
-    Option<i16>,
+    i16,
 );
 
 impl Stores {
@@ -106,7 +106,7 @@ impl Stores {
         }
         let entries: Vec<EntryRow> = sqlx::query_as(
             "SELECT e.account, p.name, a.subject, e.number, e.id, e.at, e.units,
-                    e.policy_version, e.totals, e.metadata, e.provisional
+                    e.policy_version, e.totals, e.metadata, e.flags
              FROM entries e JOIN policies p ON p.id = e.policy
              LEFT JOIN accounts a ON a.id = e.account
              ORDER BY e.account, e.number",
@@ -183,7 +183,13 @@ impl Stores {
 impl Entry {
     fn of(row: EntryRow) -> Self {
         let (account, policy, subject, number, id, at, units, policy_version, totals, ..) = row;
-        let (.., metadata, provisional) = row;
+        let (.., metadata, flags) = row;
+        // 1: Redis alone decided it; 2: it went over a limit.
+        let provisional = match flags & 3 {
+            0 => None,
+            1 => Some(Provisional::Within),
+            _ => Some(Provisional::Over),
+        };
         let metadata: Option<Value> =
             metadata.map(|text| serde_json::from_str(&text).expect("metadata are JSON"));
         let wish = metadata.and_then(|metadata| metadata["wish"].as_u64());
@@ -198,10 +204,7 @@ impl Entry {
                 None => at,
                 Some(_) => EntryId(id).at(),
             },
-            provisional: provisional.map(|mark| match mark {
-                0 => Provisional::Within,
-                _ => Provisional::Over,
-            }),
+            provisional,
             units: units.cast_unsigned(),
             policy_version,
             wish: wish.map(|wish| wish as usize),

@@ -217,22 +217,31 @@ async fn add_entry(ground: &Ground, kind: u8, grant: &str, seconds: i64) {
     let number = 1_000 + seconds;
     let at = instant(NOON) + TimeDelta::seconds(seconds);
     let id = EntryId::new(at, number.cast_unsigned(), 0).0;
-    let of = match kind {
-        2..=4 => "id",
-        _ => "NULL",
-    };
-    let columns = "at, units, policy, policy_version, account, totals";
+    let columns = "at, flags, units, policy, policy_version, account, totals";
     let insert = |id: String, grant: String| {
         format!(
-            "INSERT INTO entries (number, id, kind, of_grant, {columns})
-             SELECT {number}, {id}, {kind}, {of}, {columns} FROM entries WHERE id = {grant}"
+            "INSERT INTO entries (number, id, kind, {columns})
+             SELECT {number}, {id}, {kind}, {columns} FROM entries WHERE id = {grant}"
         )
     };
-    let postgres = insert(format!("'{id}'"), format!("'{grant}'"));
+    let details = |id: String, grant: String| {
+        format!(
+            "INSERT INTO entry_details (account, number, id, kind, of_grant)
+             SELECT account, {number}, {id}, {kind}, id FROM entries WHERE id = {grant}"
+        )
+    };
+    let text = |id: &str| format!("'{id}'");
     let hex = |id: &str| format!("unhex('{}')", id.replace('-', ""));
-    let sqlite = insert(hex(&id.to_string()), hex(grant));
+    let id = id.to_string();
     let mut direct = Direct::to(ground).await;
+    let postgres = insert(text(&id), text(grant));
+    let sqlite = insert(hex(&id), hex(grant));
     assert_eq!(direct.execute(&postgres, &sqlite).await, 1);
+    if (2..=4).contains(&kind) {
+        let postgres = details(text(&id), text(grant));
+        let sqlite = details(hex(&id), hex(grant));
+        assert_eq!(direct.execute(&postgres, &sqlite).await, 1);
+    }
 }
 
 on_every_store!(units_that_were_given_back_or_adjusted_count);

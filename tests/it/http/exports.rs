@@ -28,7 +28,7 @@ pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
         ),
         false => ("substr(id::text, 1, 24)", "substr(id, 1, 10)"),
     };
-    let columns = "at, units, policy, policy_version, kind, account, totals, metadata";
+    let columns = "at, units, policy, policy_version, kind, flags, account, totals, metadata";
     let postgres = format!(
         "INSERT INTO entries (number, id, {columns})
          SELECT i, ({postgres_head} || lpad(to_hex(i), 12, '0'))::uuid, {columns}

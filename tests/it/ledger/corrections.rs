@@ -95,6 +95,7 @@ impl Statement {
             metadata: None,
             provisional: None,
             would_deny: is_grant && units.get() == MARKED,
+            claimed_by: None,
             note: (!is_grant).then(|| Note {
                 by: "a key".into(),
                 reason: Some("a test".to_owned()),
@@ -233,11 +234,8 @@ async fn what_names_a_grant_names_one(stack: Stack) {
     let grant = statement.enter(PLAIN, 1, None).await;
     for (kind, of_grant) in [(2, "NULL"), (3, "NULL"), (4, "NULL"), (1, "id"), (5, "id")] {
         let sql = format!(
-            "INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units,
-                totals, of_grant)
-             SELECT account, 2, account, at, {kind}, policy, policy_version, units, totals,
-                {of_grant}
-             FROM entries"
+            "INSERT INTO entry_details (account, number, id, kind, of_grant)
+             SELECT account, 2, account, {kind}, {of_grant} FROM entries"
         );
         assert!(
             run(&statement.desk, &sql).await.is_err(),

@@ -1,8 +1,8 @@
 //! Keys in the ledger: their versions, and those of ledgers that had none yet.
 
-use perdiem::domain::key::{Key, KeyRule, Role};
+use perdiem::domain::key::{Key, KeyNumber, KeyRule, Role};
 use perdiem::domain::policy::PolicyName;
-use perdiem::ledger::{KeyChange, Ledger};
+use perdiem::ledger::{KeyChange, KeyVersion, Ledger};
 use uuid::Uuid;
 
 use super::older::older_ledger;
@@ -50,8 +50,17 @@ async fn all(ledger: &Ledger) -> Vec<Key> {
     ledger.keys(Uuid::max(), 1000).await.expect("keys")
 }
 
-/// Every version up to now, with its hash.
-async fn history(ledger: &Ledger) -> Vec<(Key, [u8; 32])> {
+/// A version of the key with a number.
+fn version(key: Key, number: u32) -> KeyVersion {
+    KeyVersion {
+        key,
+        number: KeyNumber(number),
+        secret_hash: hash(number.into()),
+    }
+}
+
+/// Every version up to now.
+async fn history(ledger: &Ledger) -> Vec<KeyVersion> {
     let revision = ledger.revision().await.expect("a revision");
     ledger.keys_between(0, revision).await.expect("versions")
 }
@@ -98,7 +107,7 @@ async fn a_change_makes_a_version(stack: Stack) {
     assert_eq!(second, expected);
     assert_eq!(all(ledger).await, std::slice::from_ref(&second));
     assert_eq!(ledger.revision().await.expect("a revision"), before + 2);
-    let versions = [(first, hash(1)), (second, hash(1))];
+    let versions = [version(first, 1), version(second, 1)];
     assert_eq!(history(ledger).await, versions);
     let between = async |after, up_to| {
         ledger
@@ -251,13 +260,12 @@ async fn keys_of_an_older_ledger_get_a_version(stack: Stack) {
         changed_by: "perdiem".to_owned(),
         ..key(number, Role::Admin)
     });
-    let versions: Vec<(Key, [u8; 32])> = history(&ledger).await;
-    let hashes = [hash(1), hash(2)];
-    assert_eq!(
-        versions,
-        expected.into_iter().zip(hashes).collect::<Vec<_>>()
-    );
+    let [first, second] = expected;
+    let versions = [version(first, 1), version(second, 2)];
+    assert_eq!(history(&ledger).await, versions);
     // The count goes on.
-    add(&ledger, &key(3, Role::Claim)).await;
-    assert_eq!(ledger.keys_between(9, 10).await.expect("versions").len(), 1);
+    let third = key(3, Role::Claim);
+    add(&ledger, &third).await;
+    let newest = ledger.keys_between(9, 10).await.expect("versions");
+    assert_eq!(newest, [version(third, 3)]);
 }

@@ -3,6 +3,7 @@
 mod append;
 mod bursts;
 mod corrections;
+mod entry_details;
 mod keys;
 mod older;
 mod open;

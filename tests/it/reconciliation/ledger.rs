@@ -80,6 +80,7 @@ fn insert(scene: &Scene, columns: &[(&str, String)]) -> String {
         "policy",
         "policy_version",
         "kind",
+        "flags",
         "account",
         "id",
         "totals",

@@ -108,6 +108,7 @@ impl Desk {
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
                 provisional: None,
                 would_deny: false,
+                claimed_by: None,
                 note: None,
                 line,
             });

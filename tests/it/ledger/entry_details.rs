@@ -1,0 +1,394 @@
+//! A ledger of the version before `entry_details`: today's code tells the same of it as of a
+//! ledger that it wrote itself.
+
+use std::time::{Duration, Instant};
+
+use chrono::TimeDelta;
+use perdiem::clock::{Clock, ManualClock};
+use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
+use reqwest::Method;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use super::older::older_ledger;
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::books::Books;
+use crate::support::desk::{another_ledger, on_every_store};
+
+const MIGRATION: &str = "0008";
+
+/// Each table of the version before, its columns, and the rows that a ledger of today has for it.
+const TABLES: [(&str, &str, &str); 9] = [
+    ("ledger", "id, secret, revision, created_at", "ledger"),
+    ("policies", "id, name", "policies"),
+    (
+        "policy_versions",
+        "policy, version, revision, rule, archived, changed_at, changed_by, reason, effective_at",
+        "policy_versions",
+    ),
+    ("accounts", "id, policy, subject", "accounts"),
+    ("keys", "id, secret_hash, created_at", "keys"),
+    (
+        "key_versions",
+        "key, version, revision, name, role, policies, ends_at, revoked, changed_at, changed_by, \
+         reason",
+        "key_versions",
+    ),
+    ("overrides", "account, policy, subject", "overrides"),
+    (
+        "override_versions",
+        "account, version, revision, limits, until, changed_at, changed_by, reason",
+        "override_versions",
+    ),
+    (
+        "entries",
+        "number, at, units, policy, policy_version, kind, account, id, key, totals, metadata, \
+         provisional, of_grant, held_until, lapses_at, would_deny, made_by, reason",
+        "(SELECT e.*, CASE WHEN e.flags & 1 <> 0 THEN (e.flags & 2) / 2 END AS provisional,
+             d.of_grant, d.held_until, CASE WHEN e.flags & 4 <> 0 THEN true END AS would_deny,
+             d.made_by, d.reason
+          FROM entries AS e LEFT JOIN entry_details AS d
+             ON d.account = e.account AND d.number = e.number) AS told",
+    ),
+];
+
+/// Makes a ledger of the version before with all that a ledger of today has.
+async fn copy_to_older(ground: &Ground, older: &Ground, stack: Stack) {
+    let mut statements = Vec::new();
+    for (table, columns, rows) in TABLES {
+        let overriding = match (stack, table) {
+            (Stack::RedisAndPostgres, "policies") => "OVERRIDING SYSTEM VALUE",
+            _ => "",
+        };
+        let insert = format!("INSERT INTO {table} ({columns}) {overriding} VALUES (");
+        let quoted = match stack {
+            Stack::RedisAndPostgres => "quote_nullable(",
+            _ => "quote(",
+        };
+        let values: Vec<String> = columns
+            .split(", ")
+            .map(|column| format!("{quoted}{column})"))
+            .collect();
+        let values = values.join(" || ', ' || ");
+        let text = format!("SELECT '{insert}' || {values} || ')' FROM {rows}");
+        statements.extend(texts(ground, &text).await);
+    }
+    let store = match stack {
+        Stack::RedisAndPostgres => Stack::Postgres,
+        _ => Stack::Sqlite,
+    };
+    older_ledger(older, store, MIGRATION, statements).await;
+}
+
+async fn texts(ground: &Ground, sql: &str) -> Vec<String> {
+    let url = &ground.database_url;
+    let sql = AssertSqlSafe(sql.to_owned());
+    let found = if url.starts_with("sqlite:") {
+        let connection = SqliteConnection::connect(url).await;
+        let mut connection = connection.expect("a connection");
+        sqlx::query_scalar(sql).fetch_all(&mut connection).await
+    } else {
+        let connection = PgConnection::connect(url).await;
+        let mut connection = connection.expect("a connection");
+        sqlx::query_scalar(sql).fetch_all(&mut connection).await
+    };
+    found.expect("texts")
+}
+
+async fn start(ground: &Ground, clock: &ManualClock) -> App {
+    App::start_with(ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await
+}
+
+async fn granted(app: &App, policy: &str, body: Value, key: Option<&str>) -> String {
+    let answer = app.claim_under(policy, body, key).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    answer.grant_id()
+}
+
+async fn put(app: &App, name: &str, changes: Value) {
+    let mut body = json!({
+        "time_zone": "GMT+8",
+        "limits": [{ "max": 20, "per": "day" }, { "max": 90, "per": "month" }],
+        "reason": "a test",
+    });
+    for (name, value) in changes.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    let answer = app.put_policy(name, body).await;
+    assert!(answer.status.is_success(), "{answer:?}");
+}
+
+/// Makes every kind of entry. Returns the ids of grants.
+async fn make_every_kind(app: &App, clock: &ManualClock) -> Vec<String> {
+    put(app, "benefit", json!({})).await;
+    put(app, "watched", json!({ "mode": "observe" })).await;
+    put(app, "counted", json!({ "durability": "counted" })).await;
+    let key = json!({ "name": "shop", "role": "claim" });
+    let made = Answer::of(app.request(Method::POST, "/v1/keys").json(&key)).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    app.override_day("member-2", 30).await;
+    let mut ids = Vec::new();
+    let metadata = json!({ "order": "A-1" });
+    let body = json!({ "subject": "member-1", "units": 2, "metadata": metadata });
+    ids.push(granted(app, "benefit", body, Some("plain")).await);
+    for (subject, units) in [("member-1", 1), ("member-2", 25), ("member-3", 1)] {
+        clock.set(clock.now() + TimeDelta::milliseconds(1));
+        let body = json!({ "subject": subject, "units": units });
+        ids.push(granted(app, "benefit", body, None).await);
+    }
+    let reversed = app.reverse(&ids[1], "a reversal").await;
+    assert_eq!(reversed.status, 201, "{reversed:?}");
+    for seconds in [30, 60, 120, 3600] {
+        let body = json!({ "subject": "member-1", "hold_seconds": seconds });
+        ids.push(granted(app, "benefit", body, None).await);
+    }
+    let confirmed = app.confirm(&ids[4]).await;
+    assert_eq!(confirmed.status, 201, "{confirmed:?}");
+    // The second hold lapses, and the next decision says so. Nothing says so of the third.
+    clock.set(clock.now() + TimeDelta::seconds(60));
+    for (direction, key) in [(4, None), (-1, Some("by hand"))] {
+        let body = json!({ "units": direction, "reason": "a test" });
+        let adjusted = app.adjust("member-1", body, key).await;
+        assert_eq!(adjusted.status, 201, "{adjusted:?}");
+    }
+    for _ in 0..2 {
+        let body = json!({ "subject": "member-1", "units": 15 });
+        ids.push(granted(app, "watched", body, None).await);
+    }
+    for _ in 0..2 {
+        let body = json!({ "subject": "member-1" });
+        ids.push(granted(app, "counted", body, None).await);
+    }
+    eventually("the counted grants are recorded", || async {
+        let listed = app.get("/v1/grants?provisional=true").await.json();
+        listed["items"]
+            .as_array()
+            .is_some_and(|items| items.len() == 2)
+    })
+    .await;
+    clock.set(clock.now() + TimeDelta::seconds(60));
+    ids
+}
+
+/// All that an application tells of its ledger.
+async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
+    let mut paths: Vec<String> = ["", "held", "granted", "reversed", "lapsed"]
+        .into_iter()
+        .flat_map(|state| {
+            let state = if state.is_empty() {
+                ""
+            } else {
+                &format!("&state={state}")
+            };
+            ["", "&policy=benefit", "&policy=benefit&subject=member-1"]
+                .map(|scope| format!("/v1/grants?limit=100{scope}{state}"))
+        })
+        .collect();
+    paths.extend(ids.iter().map(|id| format!("/v1/grants/{id}")));
+    for path in [
+        "/v1/grants?provisional=true",
+        "/v1/grants?would_deny=true",
+        "/v1/grants?policy=watched&would_deny=true",
+        "/v1/grants?policy=benefit&limit=2",
+        "/v1/grants?policy=benefit&from=2026-11-21T03:04:06Z",
+        "/v1/grants?policy=benefit&idempotency_key=plain",
+        "/v1/grants/export?format=csv",
+        "/v1/grants/export?format=ndjson",
+        "/v1/policies/benefit/subjects/member-1/entries",
+        "/v1/policies/benefit/subjects/member-1",
+        "/v1/policies/benefit/subjects/member-2",
+        "/v1/policies/watched/subjects/member-1",
+        "/v1/keys",
+        "/v1/changes",
+    ] {
+        paths.push(path.to_owned());
+    }
+    let mut told = Vec::new();
+    for path in paths {
+        let answer = app.get(&path).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        told.push((path, Value::String(answer.text)));
+    }
+    let path = "/v1/policies/benefit/backtest";
+    let draft = json!({ "time_zone": "GMT+8", "limits": [{ "max": 2, "per": "day" }] });
+    let body = json!({ "policy": draft, "from": "2026-11-21", "to": "2026-11-22" });
+    let answer = Answer::of(app.request(Method::POST, path).json(&body)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    told.push((path.to_owned(), answer.json()));
+    told
+}
+
+mod a_ledger_of_the_version_before_tells_the_same {
+    use crate::support::app::Stack;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sqlite() {
+        super::a_ledger_of_the_version_before_tells_the_same(Stack::RedisAndSqlite).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        super::a_ledger_of_the_version_before_tells_the_same(Stack::RedisAndPostgres).await;
+    }
+}
+
+async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
+    let (ground, older) = (Ground::new(stack), Ground::new(stack));
+    let clock = ManualClock::at(instant(NOON));
+    let app = start(&ground, &clock).await;
+    let ids = make_every_kind(&app, &clock).await;
+    copy_to_older(&ground, &older, stack).await;
+    let migrated = start(&older, &clock).await;
+
+    assert_eq!(told(&migrated, &ids).await, told(&app, &ids).await);
+    let (books, older_books) = (Books::open(&ground).await, Books::open(&older).await);
+    older_books.audit().await;
+    let mut expected = books.entries().await;
+    for entry in expected.values_mut().flatten() {
+        entry.claimed_by = None;
+    }
+    assert_eq!(older_books.entries().await, expected);
+
+    // The ledger goes on: keys are known, grants are closed once, and numbers have no gap.
+    let metadata = json!({ "order": "A-1" });
+    let body = json!({ "subject": "member-1", "units": 2, "metadata": metadata });
+    let again = migrated.claim_body(body, Some("plain")).await;
+    assert_eq!(
+        (again.status.as_u16(), again.grant_id()),
+        (200, ids[0].clone())
+    );
+    let again = migrated.reverse(&ids[1], "once more").await;
+    assert_eq!(again.status, 200, "{again:?}");
+    let lapsed = migrated.confirm(&ids[6]).await;
+    assert_eq!(lapsed.status, 410, "{lapsed:?}");
+    let confirmed = migrated.confirm(&ids[7]).await;
+    assert_eq!(confirmed.status, 201, "{confirmed:?}");
+    granted(&migrated, "benefit", json!({ "subject": "member-1" }), None).await;
+    older_books.audit().await;
+}
+
+on_every_store!(
+    a_migration_that_fails_leaves_the_older_ledger,
+    an_older_perdiem_cannot_append,
+);
+
+/// An entry of the version before, as both stores take it.
+fn older_entry(stack: Stack) -> String {
+    let (id, at) = match stack {
+        Stack::Postgres => (
+            "'00000000-0000-0000-0000-000000000001'",
+            "'2026-11-21T03:04:05Z'",
+        ),
+        _ => ("x'00000000000000000000000000000001'", "1795230245000000"),
+    };
+    format!(
+        "INSERT INTO entries (account, number, id, at, kind, policy, policy_version, units, key,
+             totals) VALUES ({id}, 1, {id}, {at}, 1, 1, 1, 1, NULL, 'd3,1,1763654400+86400')"
+    )
+}
+
+async fn a_migration_that_fails_leaves_the_older_ledger(stack: Stack) {
+    let ground = Ground::new(stack);
+    // The name of an index that the migration makes late.
+    let taken = match stack {
+        Stack::Postgres => "entries_xact",
+        _ => "entries_number",
+    };
+    let statements = vec![
+        older_entry(stack),
+        format!("CREATE TABLE {taken} (id integer)"),
+    ];
+    older_ledger(&ground, stack, MIGRATION, statements).await;
+    let options = LedgerOptions {
+        url: ground.database_url.clone(),
+        claim_timeout: Duration::from_secs(30),
+        query_timeout: Duration::from_secs(30),
+    };
+    let failed = Ledger::open(&options, instant(NOON)).await;
+    let Err(OpenError::Failed {
+        source: LedgerError::Unavailable(_),
+        ..
+    }) = failed.map(drop)
+    else {
+        panic!("the migration did not fail")
+    };
+    let rows = "SELECT COALESCE(made_by, totals) FROM entries";
+    assert_eq!(texts(&ground, rows).await, ["d3,1,1763654400+86400"]);
+    texts(&ground, &format!("DROP TABLE {taken}")).await;
+    let ledger = another_ledger(&ground).await;
+    let audited = ledger.audited(None, 10).await.expect("entries");
+    assert_eq!(audited.len(), 1);
+}
+
+/// It may still run, and knows the columns that it inserts.
+async fn an_older_perdiem_cannot_append(stack: Stack) {
+    let ground = Ground::new(stack);
+    let ledger = another_ledger(&ground).await;
+    let url = &ground.database_url;
+    let sql = AssertSqlSafe(older_entry(stack));
+    let refused = match stack {
+        Stack::Postgres => {
+            let mut connection = PgConnection::connect(url).await.expect("a connection");
+            sqlx::query(sql).execute(&mut connection).await.map(drop)
+        }
+        _ => {
+            let mut connection = SqliteConnection::connect(url).await.expect("a connection");
+            sqlx::query(sql).execute(&mut connection).await.map(drop)
+        }
+    };
+    let refused = refused.map_err(LedgerError::from);
+    assert!(
+        matches!(refused, Err(LedgerError::Refused(_))),
+        "{refused:?}"
+    );
+    assert!(ledger.audited(None, 10).await.expect("entries").is_empty());
+}
+
+const ENTRIES: u32 = 1_000_000;
+
+/// docs/operations.md quotes what it prints: run it with `--ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn a_million_entries_are_migrated() {
+    for stack in [Stack::Sqlite, Stack::Postgres] {
+        migrate_many(stack).await;
+    }
+}
+
+async fn migrate_many(stack: Stack) {
+    let ground = Ground::new(stack);
+    let columns = "(number, at, units, policy, policy_version, kind, account, id, key, totals)";
+    let totals = "'d3,1,1763654400+86400'";
+    let fill = match stack {
+        Stack::Postgres => format!(
+            "INSERT INTO entries {columns}
+             SELECT 1 + i % 3, now(), 1, 1, 1, 1, md5('account' || i / 3)::uuid,
+                 (lpad(to_hex(1763654400000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))
+                 ::uuid, md5('key' || i)::uuid, {totals}
+             FROM generate_series(0, {ENTRIES} - 1) AS i;
+             INSERT INTO accounts SELECT DISTINCT account, 1, 'member' FROM entries"
+        ),
+        _ => format!(
+            "CREATE TEMP TABLE account AS WITH RECURSIVE n(i) AS (
+                 SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {ENTRIES} / 3
+             ) SELECT i, randomblob(16) AS id FROM n;
+             WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {ENTRIES} - 1)
+             INSERT INTO entries {columns}
+             SELECT 1 + i % 3, 1763654400000000, 1, 1, 1, 1,
+                 (SELECT id FROM account WHERE account.rowid = n.i / 3 + 1),
+                 CAST(unhex(printf('%012x7000', 1763654400000 + i)) || randomblob(8) AS BLOB),
+                 randomblob(16), {totals} FROM n;
+             INSERT INTO accounts SELECT DISTINCT account, 1, 'member' FROM entries"
+        ),
+    };
+    older_ledger(&ground, stack, MIGRATION, vec![fill]).await;
+    let began = Instant::now();
+    let ledger = another_ledger(&ground).await;
+    println!("{stack:?}: {ENTRIES} entries, {:?}", began.elapsed());
+    let counted = texts(&ground, "SELECT CAST(count(*) AS TEXT) FROM entries").await;
+    assert_eq!(counted, [ENTRIES.to_string()]);
+    ledger.close().await;
+}
