@@ -22,6 +22,7 @@ use perdiem::domain::almanac::Almanac;
 use perdiem::domain::claim::{Claim, IdempotencyKey, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line, Total};
 use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
+use perdiem::domain::key::KeyNumber;
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::schedule::Versions;
 use perdiem::domain::totals::{decode_totals, encode_totals};
@@ -289,7 +290,7 @@ fn entry_id(at: DateTime<Utc>) -> EntryId {
 
 fn parse(text: &str) -> Option<Claim> {
     let body: ClaimBody = parse_json(text.as_bytes()).ok()?;
-    let (claim, _) = body.check(KeyHeader(None)).ok()?;
+    let (claim, _) = body.check(KeyHeader(None), KeyNumber(1)).ok()?;
     Some(claim)
 }
 

@@ -15,6 +15,7 @@ use super::{Counters, Settlement, Unavailable, record};
 use crate::domain::claim::{Metadata, Subject, Units};
 use crate::domain::grant::Total;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
 use crate::domain::totals::{decode_totals, encode_totals, with_used};
 
@@ -49,6 +50,8 @@ pub struct CountedGrant {
     pub units: Units,
     /// What to keep beside it.
     pub metadata: Option<Metadata>,
+    /// The key that claimed; `None` for a grant that an older perdiem queued.
+    pub claimed_by: Option<KeyNumber>,
 }
 
 /// What the ledger says of an account that a claim is counted in.
@@ -166,6 +169,7 @@ struct GrantRecord<'a> {
     policy_version: u32,
     subject: Option<std::borrow::Cow<'a, str>>,
     metadata: Option<std::borrow::Cow<'a, str>>,
+    claimed_by: Option<u32>,
     /// The limits and windows that it was decided on, without what is used.
     totals: std::borrow::Cow<'a, str>,
 }
@@ -340,6 +344,7 @@ fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {
             .as_ref()
             .map(|subject| subject.as_str().into()),
         metadata: grant.metadata.as_ref().map(|json| json.as_str().into()),
+        claimed_by: grant.claimed_by.map(|number| number.0),
         totals: encode_totals(totals).into(),
     };
     serde_json::to_string(&record).expect("texts and numbers are JSON")
@@ -422,7 +427,35 @@ fn decode_queued(place: &str, fields: Value) -> Option<QueuedGrant> {
             metadata: record
                 .metadata
                 .map(|json| Metadata::from_stored(json.into_owned())),
+            claimed_by: record.claimed_by.map(KeyNumber),
         },
         totals: with_used(decode_totals(&record.totals).ok()?, used.ok()?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_of_an_older_perdiem_tells_no_key() {
+        let id = Uuid::from_u128(7);
+        let grant = format!(
+            r#"{{"account":"{id}","policy":5,"policy_version":3,"subject":"member-42","metadata":null,
+                "totals":"d3,0,1763654400+86400"}}"#
+        );
+        let entry = record::entry_field(EntryId(id));
+        let fields: [(&str, &[u8]); 5] = [
+            ("id", &entry),
+            ("key", b""),
+            ("units", b"1"),
+            ("used", b"1"),
+            ("grant", grant.as_bytes()),
+        ];
+        let bulk = |bytes: &[u8]| Value::BulkString(bytes.to_vec());
+        let fields = fields.map(|(name, value)| [bulk(name.as_bytes()), bulk(value)]);
+        let queued = decode_queued("1-0", Value::Array(fields.concat())).unwrap();
+        assert_eq!(queued.grant.claimed_by, None);
+        assert_eq!(queued.grant.entry, EntryId(id));
+    }
 }

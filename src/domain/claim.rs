@@ -5,6 +5,8 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
+use super::key::KeyNumber;
+
 /// The largest number of units, and the largest `max`: 2^53 − 1, the integers that every
 /// JSON implementation carries exactly (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -252,6 +254,8 @@ pub struct Claim {
     pub key: Option<IdempotencyKey>,
     /// What to keep beside the grant.
     pub metadata: Option<Metadata>,
+    /// The key that claims.
+    pub claimed_by: KeyNumber,
 }
 
 #[cfg(test)]

@@ -358,6 +358,7 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::HoldTime;
+    use crate::domain::key::KeyNumber;
     use crate::domain::samples;
 
     const ACCOUNT: AccountId = AccountId(Uuid::from_u128(1));
@@ -381,6 +382,7 @@ mod tests {
             units: Units::ONE,
             key: None,
             metadata: None,
+            claimed_by: KeyNumber::OF_SETTINGS,
             note: None,
             nonce: 7,
         }

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use super::claim::{HoldTime, Metadata, Subject, Units};
 use super::grant::{Direction, Entry, EntryKind, Line, Note};
 use super::identity::{AccountId, EntryId, KeyId};
+use super::key::KeyNumber;
 use super::policy::Policy;
 
 /// What is to be done to an account.
@@ -39,6 +40,8 @@ pub struct Work {
     pub key: Option<KeyId>,
     /// What to keep beside the grant.
     pub metadata: Option<Metadata>,
+    /// The key that claims or corrects.
+    pub claimed_by: KeyNumber,
     /// Who corrects something, and why.
     pub note: Option<Note>,
     /// What tells its entry's id from other accounts' of the same instant.
@@ -90,7 +93,7 @@ impl Work {
             metadata: self.metadata.clone(),
             provisional: None,
             would_deny: false,
-            claimed_by: None,
+            claimed_by: Some(self.claimed_by),
             note: self.note.clone(),
             line,
         }

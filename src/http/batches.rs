@@ -170,7 +170,7 @@ impl BatchClaim {
             dry_run: false,
             metadata: self.metadata,
         };
-        let (claim, _) = body.check(KeyHeader(key))?;
+        let (claim, _) = body.check(KeyHeader(key), caller.key_number())?;
         Ok((policy, claim))
     }
 }

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::query;
 use super::route::segment;
 use super::server::ServeOptions;
-use crate::domain::key::Role;
+use crate::domain::key::{KeyNumber, Role};
 use crate::domain::policy::PolicyName;
 use crate::engine::Principal;
 
@@ -153,6 +153,11 @@ impl<W, P> Caller<W, P> {
     /// What stands beside the changes that the caller makes.
     pub fn key(&self) -> Arc<str> {
         self.principal.key.clone()
+    }
+
+    /// What entries keep of the caller.
+    pub fn key_number(&self) -> KeyNumber {
+        self.principal.number
     }
 
     /// The policies that the caller is confined to.

@@ -26,6 +26,7 @@ use super::words;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
+use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
 use crate::engine::{Outcome, Rehearsal};
 
@@ -113,7 +114,7 @@ impl ClaimBody {
     ///
     /// # Errors
     /// [`ApiError::Invalid`].
-    pub fn check(self, key: KeyHeader) -> Result<(Claim, bool), ApiError> {
+    pub fn check(self, key: KeyHeader, claimed_by: KeyNumber) -> Result<(Claim, bool), ApiError> {
         let mut faults = Faults::default();
         let units = self
             .units
@@ -131,6 +132,7 @@ impl ClaimBody {
             hold,
             key: key.0,
             metadata,
+            claimed_by,
         });
         Ok((faults.or(claim)?, self.dry_run))
     }
@@ -259,7 +261,7 @@ pub async fn post(
     Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
     data: EngineData,
 ) -> Result<HttpResponse, ApiError> {
-    let (claim, dry_run) = body.0.check(key)?;
+    let (claim, dry_run) = body.0.check(key, caller.key_number())?;
     let claimed = Claimed::of(&policy.0, &claim);
     let admission = data.admit(&caller.key())?;
     let outcome = match dry_run {

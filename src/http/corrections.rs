@@ -67,11 +67,8 @@ pub async fn reverse(
     let mut faults = Faults::default();
     let reason = faults.body("/reason", check_reason(&body.0.reason));
     faults.or(reason)?;
-    let note = Note {
-        by: caller.key(),
-        reason: Some(body.0.reason),
-    };
-    correct(grant, Correction::Reversal, note, &data, admission).await
+    let (correction, reason) = (Correction::Reversal, Some(body.0.reason));
+    correct(&caller, grant, correction, reason, &data, admission).await
 }
 
 /// Confirm a hold: its units stay taken.
@@ -98,11 +95,8 @@ pub async fn confirm(
 ) -> Result<HttpResponse, ApiError> {
     let admission = data.admit(&caller.key())?;
     let grant = find(&caller, &request, &data, &admission).await?;
-    let note = Note {
-        by: caller.key(),
-        reason: None,
-    };
-    correct(grant, Correction::Confirmation, note, &data, admission).await
+    let correction = Correction::Confirmation;
+    correct(&caller, grant, correction, None, &data, admission).await
 }
 
 async fn find(
@@ -120,13 +114,20 @@ async fn find(
 }
 
 async fn correct(
+    caller: &Caller<Claimer, ByHandler>,
     grant: Grant,
     correction: Correction,
-    note: Note,
+    reason: Option<String>,
     data: &EngineData,
     admission: Admission,
 ) -> Result<HttpResponse, ApiError> {
-    let outcome = data.correct(admission, &grant, correction, note).await?;
+    let note = Note {
+        by: caller.key(),
+        reason,
+    };
+    let claimed_by = caller.key_number();
+    let correcting = data.correct(admission, &grant, correction, claimed_by, note);
+    let outcome = correcting.await?;
     let (entry, mut response) = match outcome {
         Outcome::Entered(entry) => (entry, HttpResponse::Created()),
         Outcome::Repeated(entry) => (entry, HttpResponse::Ok()),

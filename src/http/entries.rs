@@ -149,6 +149,7 @@ impl AdjustmentRequest {
             direction,
             counted_at: counted_at.map(crate::domain::identity::to_micros),
             key: key.0,
+            claimed_by: caller.key_number(),
             note,
         }))
     }

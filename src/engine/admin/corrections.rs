@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
+use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
 use crate::domain::work::{Task, Work};
 use crate::engine::claim::{Admission, ClaimFailure, Outcome, Step, Undecided};
@@ -37,6 +38,8 @@ pub struct Adjustment {
     pub counted_at: Option<DateTime<Utc>>,
     /// What makes a retry safe.
     pub key: Option<IdempotencyKey>,
+    /// The key that enters them.
+    pub claimed_by: KeyNumber,
     /// Who enters them, and why.
     pub note: Note,
 }
@@ -51,6 +54,7 @@ impl Engine {
         admission: Admission,
         grant: &Grant,
         correction: Correction,
+        claimed_by: KeyNumber,
         note: Note,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.known_policy(&grant.policy, Instant::now()).await;
@@ -64,6 +68,7 @@ impl Engine {
             units: entry.units,
             key: None,
             metadata: None,
+            claimed_by,
             note: Some(note),
             nonce: Self::nonce(),
             task: match correction {
@@ -98,6 +103,7 @@ impl Engine {
             units: adjustment.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: None,
+            claimed_by: adjustment.claimed_by,
             note: Some(adjustment.note),
             nonce: Self::nonce(),
             policy,

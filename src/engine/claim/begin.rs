@@ -76,6 +76,7 @@ impl Engine {
             units: claim.units,
             key: key.map(|key| identity.key(&policy.name, key)),
             metadata: claim.metadata,
+            claimed_by: claim.claimed_by,
             note: None,
             nonce: Self::nonce(),
             policy: self

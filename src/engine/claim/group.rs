@@ -361,6 +361,7 @@ mod tests {
     use crate::domain::account::Refusal;
     use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
+    use crate::domain::key::KeyNumber;
     use crate::domain::samples::policy;
     use crate::domain::work::{Task, Work};
     use crate::engine::claim::in_flight::{CounterView, Waiter};
@@ -386,6 +387,7 @@ mod tests {
                 units: Units::ONE,
                 key: None,
                 metadata: None,
+                claimed_by: KeyNumber::OF_SETTINGS,
                 note: None,
                 nonce: 7,
             },

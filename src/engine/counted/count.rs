@@ -474,6 +474,7 @@ fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> Count
         subject: claim.work.subject.clone(),
         units: claim.work.units,
         metadata: claim.work.metadata.clone(),
+        claimed_by: Some(claim.work.claimed_by),
     }
 }
 
@@ -488,7 +489,7 @@ fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
         metadata: grant.metadata,
         provisional: Some(Provisional::Within),
         would_deny: are_over(&totals),
-        claimed_by: None,
+        claimed_by: grant.claimed_by,
         note: None,
         line: Line {
             number: 0,

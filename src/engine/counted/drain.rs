@@ -372,7 +372,7 @@ impl Drainer {
                 metadata: grant.metadata.clone(),
                 provisional: Some(provisional),
                 would_deny: are_over(&queued.totals),
-                claimed_by: None,
+                claimed_by: grant.claimed_by,
                 note: None,
                 line,
             });

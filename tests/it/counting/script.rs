@@ -11,6 +11,7 @@ use perdiem::counter::{
 use perdiem::domain::claim::{Metadata, Subject, Units};
 use perdiem::domain::grant::{Line, Total};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::key::KeyNumber;
 use perdiem::domain::policy::PolicyId;
 use perdiem::domain::window::{Per, Window};
 use proptest::prelude::*;
@@ -63,6 +64,7 @@ impl Bench {
             metadata: Some(Metadata::from_stored(
                 r#"{"order":"A\u0022-17"}"#.to_owned(),
             )),
+            claimed_by: Some(KeyNumber(7)),
         }
     }
 

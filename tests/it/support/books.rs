@@ -113,7 +113,7 @@ impl Books {
         forget_counter(url, self.account_of(subject)).await;
     }
 
-    fn account_of(&self, subject: &str) -> AccountId {
+    pub fn account_of(&self, subject: &str) -> AccountId {
         let policy = PolicyName::new("benefit").expect("a name");
         let subject = Subject::new(subject).expect("a subject");
         self.ledger.identity().account(&policy, &subject)

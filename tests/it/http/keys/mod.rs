@@ -1,6 +1,7 @@
 //! API keys: who may do what, until when.
 
 mod bodies;
+mod claimed_by;
 mod life;
 mod rights;
 mod terminal;

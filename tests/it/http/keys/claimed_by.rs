@@ -1,0 +1,61 @@
+//! The ledger tells which key made an entry.
+
+use perdiem::domain::key::KeyNumber;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{make_role, with};
+use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+use crate::support::books::Books;
+
+on_every_stack!(entries_tell_which_key_made_them);
+
+async fn entries_tell_which_key_made_them(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    let books = Books::open(&ground).await;
+    let durabilities = match ground.redis_url {
+        Some(_) => ["recorded", "counted"].as_slice(),
+        None => &["recorded"],
+    };
+    make_role(&app, "audit", None).await;
+    let shop = make_role(&app, "claim", None).await;
+    let send = async |path: &str, body: Value| {
+        let request = with(&app, &shop.secret, Method::POST, path);
+        let answer = Answer::of(request.json(&body)).await;
+        assert!(answer.status.is_success(), "{answer:?}");
+        answer
+    };
+    for durability in durabilities {
+        let policy = json!({
+            "time_zone": "GMT+8",
+            "limits": [{ "max": 9, "per": "day" }],
+            "durability": durability,
+            "reason": "a test",
+        });
+        app.put_policy("benefit", policy).await;
+        // A claim, one of a batch, a reversal, and what the key of the settings claims and enters.
+        let subject = json!({ "subject": durability });
+        let claimed = send("/v1/policies/benefit/claims", subject.clone()).await;
+        let batch = json!({ "claims": [{ "policy": "benefit", "subject": durability }] });
+        send("/v1/claims", batch).await;
+        app.claim_body(subject, None).await;
+        books.has_recorded(durability, 3).await;
+        let path = format!("/v1/grants/{}/reversal", claimed.grant_id());
+        send(&path, json!({ "reason": "a test" })).await;
+        let body = json!({ "units": 1, "reason": "a test" });
+        let adjusted = app.adjust(durability, body, None).await;
+        assert_eq!(adjusted.status, 201, "{adjusted:?}");
+
+        let account = books.account_of(durability);
+        let entries = books.entries().await.remove(&account);
+        let entries = entries.expect("entries").into_iter();
+        let mut numbers: Vec<u32> = entries
+            .map(|entry| entry.claimed_by.map(|KeyNumber(number)| number))
+            .collect::<Option<_>>()
+            .expect("keys");
+        // Redis' queue has no order within an instant.
+        numbers[..3].sort_unstable();
+        assert_eq!(numbers, [0, 2, 2, 2, 0]);
+    }
+}
