@@ -11,13 +11,13 @@ use crate::domain::identity::AccountId;
 /// The accounts with claims under way.
 #[derive(Default)]
 pub struct Accounts {
-    accounts: HashMap<AccountId, Account>,
+    accounts: HashMap<AccountId, AccountGroup>,
     look: VecDeque<AccountId>,
     contend: VecDeque<AccountId>,
     append: VecDeque<AccountId>,
 }
 
-enum Account {
+enum AccountGroup {
     /// Its group waits for a lane.
     Waits(Box<Group>),
     /// A lane has its group. These claims came later.
@@ -29,8 +29,8 @@ impl Accounts {
     pub fn join(&mut self, claim: InFlight, present: &Present) -> Option<Lane> {
         let account = claim.work.account;
         match self.accounts.get_mut(&account) {
-            Some(Account::UnderWay(later)) => later.push(claim),
-            Some(Account::Waits(group)) => {
+            Some(AccountGroup::UnderWay(later)) => later.push(claim),
+            Some(AccountGroup::Waits(group)) => {
                 if let Some(claim) = group.extend(claim, present) {
                     group.claims.push(claim);
                 }
@@ -61,8 +61,8 @@ impl Accounts {
         while claims < most
             && let Some(account) = self.queue(lane).pop_front()
         {
-            let under_way = Account::UnderWay(Vec::new());
-            if let Some(Account::Waits(group)) = self.accounts.insert(account, under_way) {
+            let under_way = AccountGroup::UnderWay(Vec::new());
+            if let Some(AccountGroup::Waits(group)) = self.accounts.insert(account, under_way) {
                 claims += group.every_claim().count();
                 taken.push(*group);
             }
@@ -73,7 +73,7 @@ impl Accounts {
     /// A lane brings a group back. Returns the lane that the group waits for next, if it has claims
     /// left.
     pub fn bring_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
-        if let Some(Account::UnderWay(later)) = self.accounts.remove(&group.account) {
+        if let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&group.account) {
             group.claims.extend(later);
         }
         self.wait(Box::new(group), present)
@@ -81,7 +81,7 @@ impl Accounts {
 
     /// A lane lost a group. The claims that came later go on without it.
     pub fn give_up(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
-        let Some(Account::UnderWay(later)) = self.accounts.remove(&account) else {
+        let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&account) else {
             return None;
         };
         let mut later = later.into_iter();
@@ -95,7 +95,7 @@ impl Accounts {
         let lane = group.lane()?;
         let account = group.account;
         self.queue(lane).push_back(account);
-        self.accounts.insert(account, Account::Waits(group));
+        self.accounts.insert(account, AccountGroup::Waits(group));
         Some(lane)
     }
 

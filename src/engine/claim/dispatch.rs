@@ -204,12 +204,12 @@ impl Taken {
         self.is_over();
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
-        let mut waiting = dispatch.groups.lock();
         for group in self.groups.drain(..) {
+            // A lock each: claims that begin do not wait for the whole batch.
+            let mut waiting = dispatch.groups.lock();
             let lane = waiting.accounts.bring_back(group, &present);
             dispatch.groups.tell(&waiting, lane);
         }
-        drop(waiting);
         self.accounts.clear();
         dispatch.go_all(steps);
     }

@@ -35,7 +35,7 @@ static MIGRATOR: LazyLock<Migrator> =
 
 /// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
 /// time.
-const CLAIM_CONNECTIONS: u32 = 6;
+const CLAIM_CONNECTIONS: u32 = 8;
 /// Connections for what each instance looks at again and again: changes and the clock. No
 /// request takes them, so that a revoked key is known to be, whatever else waits.
 const POLL_CONNECTIONS: u32 = 2;
