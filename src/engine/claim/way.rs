@@ -26,6 +26,7 @@ use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
 use crate::domain::drafting::Known;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
+use crate::domain::work::Task;
 use crate::engine::instance::{Epoch, Memory, Terms, is_fresh};
 use crate::ledger::{LedgerError, LedgerView};
 
@@ -128,10 +129,22 @@ pub fn begin(
     let (account, policy) = (work.account, work.policy.id);
     claim.asked.is_known = !present.terms.may_be_counted(policy)
         && present.memory.knows_line(account, work.key, present.at);
-    match counters_answer && !claim.asked.is_known {
-        true => Step::Ask,
-        false => Step::Join,
+    if counters_answer && !claim.asked.is_known {
+        return Step::Ask;
     }
+    claim.asked.is_known |= !present.has_counters && may_be_new(claim, present);
+    Step::Join
+}
+
+/// Whether a claim's account has no counter and may be taken for new. A grant that Redis counted may
+/// be its first one.
+fn may_be_new(claim: &InFlight, present: &Present) -> bool {
+    let work = &claim.work;
+    matches!(work.task, Task::Claim(_))
+        && !present.terms.may_be_counted(work.policy.id)
+        && present
+            .memory
+            .takes_for_new(work.account, work.key, present.at)
 }
 
 /// A claim's counter was asked; `None` where the counters do not answer. The ledger has the last
@@ -149,6 +162,7 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
         claim.asked = CounterView {
             has_no_counter: true,
             wants_keys: has_key,
+            is_known: may_be_new(claim, present),
             ..CounterView::default()
         };
         return Step::Join;
@@ -263,7 +277,7 @@ impl Group {
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
         let basis = Basis {
-            after: Some(known.line),
+            after: known.line,
             epoch: known.epoch,
             as_of,
         };
@@ -281,6 +295,7 @@ impl Group {
     pub fn looked(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         self.must_look = false;
         let last = seen.lines.get(&self.account);
+        present.memory.looked_up(self.account, last.is_none());
         if let Some(plan) = &mut self.plan {
             if plan.is_among(&seen.entries) {
                 self.finish(present, steps);
@@ -370,7 +385,10 @@ impl Group {
 
     /// Another writer was first.
     pub fn lose(&mut self, present: &Present) {
-        present.memory.distrust(self.account, present.at);
+        match self.draft().is_some_and(|draft| draft.after.is_none()) {
+            true => present.memory.looked_up(self.account, false),
+            false => present.memory.distrust(self.account, present.at),
+        }
         self.losses += 1;
         self.look_again();
         // That writer may have made a counter.
