@@ -236,15 +236,9 @@ pub fn appended(
             .map(|committed| committed.contains(&group.account));
         match is_committed {
             Ok(true) => group.finish(present, steps),
-            Ok(false) => {
-                losses += 1;
-                group.lose(present);
-            }
+            Ok(false) => losses += usize::from(group.lose(present)),
             Err(error) => match **error {
-                LedgerError::Conflict => {
-                    losses += 1;
-                    group.lose(present);
-                }
+                LedgerError::Conflict => losses += usize::from(group.lose(present)),
                 LedgerError::Unavailable(_) => group.send_unknown(),
                 LedgerError::Refused(_) | LedgerError::Corrupt(_) => group.refuse(error, steps),
             },
@@ -383,17 +377,22 @@ impl Group {
         }
     }
 
-    /// Another writer was first.
-    pub fn lose(&mut self, present: &Present) {
-        match self.draft().is_some_and(|draft| draft.after.is_none()) {
-            true => present.memory.looked_up(self.account, false),
-            false => present.memory.distrust(self.account, present.at),
+    /// Another writer was first; or, what this tells apart, the account was taken for new and is
+    /// not. Returns whether another writer was.
+    fn lose(&mut self, present: &Present) -> bool {
+        let followed_a_line = self.draft().is_some_and(|draft| draft.after.is_some());
+        match followed_a_line {
+            true => {
+                present.memory.distrust(self.account, present.at);
+                self.losses += 1;
+            }
+            false => present.memory.looked_up(self.account, false),
         }
-        self.losses += 1;
         self.look_again();
         // That writer may have made a counter.
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = false);
+        followed_a_line
     }
 
     /// The ledger did not say whether it took the draft.

@@ -18,7 +18,7 @@ use crate::counter::{
 use crate::domain::account::{Unknown, instant_after, record};
 use crate::domain::claim::Subject;
 use crate::domain::drafting::{Drafting, Known, Lapses};
-use crate::domain::grant::{Entry, EntryKind, Line};
+use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy, PolicyId};
 use crate::domain::totals::are_over;
@@ -318,8 +318,7 @@ impl Drainer {
         if lapses.has_more {
             return Ok(batch);
         }
-        let mut known = Known::default();
-        'grants: for queued in queued {
+        for queued in queued {
             let grant = &queued.grant;
             let mut key = grant.key;
             if let Some(standing) = standing(grant, seen) {
@@ -339,30 +338,13 @@ impl Drainer {
                 // Another account of this round has it: the next round sees what it is.
                 break;
             }
-            let mut policy = self.terms_of(queued).await?;
-            let (line, provisional) = loop {
-                let entered = batch.entries.last().map(|entry| &entry.line);
-                let line = entered.or(lapses.line.as_ref());
-                match record(&policy, grant.units, line, &known.sums, grant.entry.at()) {
-                    Ok(Ok(recorded)) => break recorded,
-                    Ok(Err(too_many)) => return Err(LedgerError::Refused(too_many.into())),
-                    Err(Unknown::Policy) => {
-                        let (policies, at) = (&self.policies, grant.entry.at());
-                        let (account, ledger) = (grant.account, &self.ledger);
-                        let terms = policies.terms_after(&policy, account, line, at, ledger);
-                        policy = terms.await?;
-                    }
-                    // What the ledger tells lacks the entries of this batch.
-                    Err(_) if !batch.entries.is_empty() => break 'grants,
-                    Err(unknown) => {
-                        let at = grant.entry.at();
-                        known
-                            .learn(unknown, &self.ledger, grant.account, last, at)
-                            .await?;
-                    }
-                }
+            let line = batch.entries.last().map(|entry| &entry.line);
+            let line = line.or(lapses.line.as_ref());
+            let may_learn = batch.entries.is_empty();
+            let next = self.next_line(queued, last, line, may_learn).await?;
+            let Some((line, provisional)) = next else {
+                break;
             };
-            known = Known::default();
             batch.entries.push(Entry {
                 account: grant.account,
                 id: grant.entry,
@@ -379,6 +361,35 @@ impl Drainer {
             batch.settled.push(queued.clone());
         }
         Ok(batch)
+    }
+
+    /// The line of a queued grant after a `line`, and how it stands there. `last` is the account's
+    /// last line in the ledger. `None` where only the ledger could tell, and may not be asked: it
+    /// lacks the entries of this batch.
+    async fn next_line(
+        &self,
+        queued: &QueuedGrant,
+        last: Option<&Line>,
+        line: Option<&Line>,
+        may_learn: bool,
+    ) -> Result<Option<(Line, Provisional)>, LedgerError> {
+        let (grant, ledger) = (&queued.grant, &self.ledger);
+        let (account, at) = (grant.account, grant.entry.at());
+        let mut policy = self.terms_of(queued).await?;
+        let mut known = Known::default();
+        loop {
+            match record(&policy, grant.units, line, &known.sums, at) {
+                Ok(Ok(recorded)) => return Ok(Some(recorded)),
+                Ok(Err(too_many)) => return Err(LedgerError::Refused(too_many.into())),
+                Err(Unknown::Policy) => {
+                    let policies = &self.policies;
+                    let terms = policies.terms_after(&policy, account, line, at, ledger);
+                    policy = terms.await?;
+                }
+                Err(_) if !may_learn => return Ok(None),
+                Err(unknown) => known.learn(unknown, ledger, account, last, at).await?,
+            }
+        }
     }
 
     /// The lapses that are due in an account, which go before what was counted without those

@@ -135,6 +135,13 @@ fn items() -> Histogram {
 impl Metrics {
     fn register(&self) -> Registry {
         let mut registry = Registry::with_prefix("perdiem");
+        self.register_way(&mut registry);
+        self.register_state(&mut registry);
+        registry
+    }
+
+    /// What tells of the way of claims.
+    fn register_way(&self, registry: &mut Registry) {
         registry.register(
             "claims",
             "Claims by what became of them",
@@ -174,11 +181,6 @@ impl Metrics {
             self.bursts_fallen_back.clone(),
         );
         registry.register(
-            "recorded",
-            "Grants that Redis decided and the ledger took, by how they stand there",
-            self.recorded.clone(),
-        );
-        registry.register(
             "claims_under_way",
             "Claims that are not decided yet",
             self.claims_under_way.clone(),
@@ -187,6 +189,15 @@ impl Metrics {
             "waiting",
             "Claims, or settlements, that wait for a stage",
             self.waiting.clone(),
+        );
+    }
+
+    /// What tells of the stores, the clock, the queues of counted grants and the callers.
+    fn register_state(&self, registry: &mut Registry) {
+        registry.register(
+            "recorded",
+            "Grants that Redis decided and the ledger took, by how they stand there",
+            self.recorded.clone(),
         );
         registry.register(
             "counters_available",
@@ -240,7 +251,6 @@ impl Metrics {
             "Reads of the ledger for policies and keys that this instance did not know",
             self.unknown_reads.clone(),
         );
-        registry
     }
 
     /// Notes what became of a claim, and when it came.
