@@ -125,7 +125,7 @@ pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
             Undecided::Ending => "ending",
             Undecided::Unseen => "unseen",
             Undecided::Sent => "sent",
-            Undecided::Silent | Undecided::Ledger(_) => "failed",
+            Undecided::Lost | Undecided::Silent | Undecided::Ledger(_) => "failed",
         },
     }
 }

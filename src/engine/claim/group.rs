@@ -112,6 +112,7 @@ impl Group {
         for claim in self.every_claim() {
             look.keys.extend(claim.work.key);
             look.entries.extend(&claim.sent);
+            look.entries.extend(corrected(claim));
             look.followers_of.extend(corrected(claim));
         }
         let sent = self.plan.iter().flat_map(GroupOutcome::entry_ids);
@@ -342,7 +343,7 @@ impl GroupOutcome {
 }
 
 /// The grant that a claim's answer depends on, if it is a correction.
-fn corrected(claim: &InFlight) -> Option<EntryId> {
+pub fn corrected(claim: &InFlight) -> Option<EntryId> {
     match &claim.work.task {
         Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
         Task::Claim(_) | Task::Adjust(..) => None,

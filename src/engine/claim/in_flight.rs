@@ -67,6 +67,9 @@ pub enum Undecided {
     /// The ledger does not answer, and only it can tell whether there is such a policy.
     #[error("the ledger does not answer")]
     Silent,
+    /// It corrects a grant that the ledger had, and lacks since a copy took its place.
+    #[error("the ledger does not have the grant any more")]
+    Lost,
     /// It is refused, unless an entry that was sent for it still arrives at the ledger.
     #[error("an entry that was sent to the ledger got no answer")]
     Sent,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::group::{Basis, Group, GroupOutcome};
+use super::group::{Basis, Group, GroupOutcome, corrected};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided};
 use super::settle::Settling;
 use crate::counter::Answer;
@@ -302,6 +302,7 @@ impl Group {
             }
         }
         if self.plan.is_none() {
+            self.end_corrections_of_lost(seen, steps);
             self.answer_repeated(seen, steps);
         }
     }
@@ -446,6 +447,16 @@ impl Group {
         let expired = self.claims.extract_if(.., |claim| claim.deadline <= at);
         let end = |claim| (claim, Step::End(Err(Undecided::Deadline)));
         steps.claims.extend(expired.map(end));
+    }
+
+    /// Ends the corrections of grants that the ledger lacks, since a copy took its place.
+    fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
+        let is_lost = |claim: &mut InFlight| {
+            corrected(claim).is_some_and(|grant| !seen.entries.iter().any(|it| it.id == grant))
+        };
+        let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
+        let lost = self.claims.extract_if(.., is_lost).map(end);
+        steps.claims.extend(lost);
     }
 
     /// Ends the claims that have entries in the ledger already, and those whose keys do.
