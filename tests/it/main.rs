@@ -26,6 +26,7 @@ mod model;
 mod readiness;
 mod reconciliation;
 mod redis_access;
+mod sim;
 mod specification;
 mod starting;
 mod support;

@@ -119,16 +119,8 @@ impl Counting {
                     if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
                 {
                     let refusal = refusal_of(count.observes, count.totals, used);
-                    match claim.work.key {
-                        Some(_) => denied.push(Denied {
-                            claim,
-                            denial: CounterDenial { refusal, as_of },
-                        }),
-                        None => {
-                            let policy = claim.work.policy.clone();
-                            claim.end(Ok(Outcome::Refused(policy, refusal)));
-                        }
-                    }
+                    let denial = CounterDenial { refusal, as_of };
+                    denied.extend(Denied::keyed(claim, denial));
                 }
                 answer => self.end(claim, count, answer),
             }

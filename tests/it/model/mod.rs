@@ -1,64 +1,18 @@
-//! A model of the protocol: instances, the ledger, Redis, clients and the messages between them.
+//! A model of the counted protocol: instances, the ledger, Redis' queue, claims and the messages
+//! between them. The simulator (`tests/it/sim/`) does not drive `src/engine/counted/` yet.
 //!
 //! Every order in which the steps of a few claims can happen is tried, with crashes, lost and
-//! repeated messages, a Redis that forgets, is rolled back or split, midnight, and changes of
-//! the policy; in a larger world, random orders are. Each step is checked against the promises,
-//! and the shortest way to a broken one is told step by step. What decides is perdiem's own
-//! rule (`perdiem::domain::account`); the steps around it are written down here a second time,
-//! after `src/engine/` and `src/counter/lua/`, so a change there must be made here too.
+//! repeated messages. Each step is checked against the promises, and the shortest way to a broken
+//! one is told step by step. The steps are written down here a second time, so a change there must
+//! be made here too.
 //!
-//! The search is our own, a page of code, and the random choices are proptest's. `stateright`
-//! (0.31) does what [`search::search`] does. It would bring nine crates, a web server among
-//! them, and wants states that threads can share; and its generic code is compiled here, as slow
-//! in a debug build as ours. `proptest-state-machine` drives a real system by a model, and there
-//! is none here. Random orders alone would find long ways, and never that there is none.
-//!
-//! `PERDIEM_MODEL_DEPTH=2 cargo test --test it model:: -- --nocapture` searches deeper, for
-//! minutes; 3 for much longer, and no longer all that there is.
+//! `PERDIEM_MODEL_DEPTH=2 cargo test --test it model:: -- --nocapture` searches deeper, for minutes.
 
-mod appending;
-mod broken;
-mod claiming;
 mod counting;
-mod drafting;
-mod perdiem;
-mod promises;
-mod rule;
-mod scenes;
 mod search;
-mod settling;
-mod telling;
-mod world;
 
-use proptest::collection::vec;
-use proptest::prelude::any;
-use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
-
-use self::perdiem::Perdiem;
 use counting::Counting;
-use search::{Model, Searched, search, walk};
-use world::{Guard, KeyedDenial, Protocol, Scene};
-
-/// The protocol.
-const PROTOCOL: Protocol = Protocol {
-    guard: Guard::Line,
-    keys_are_unique: true,
-    keys_are_looked_up: true,
-    answers_after_commit: true,
-    looks_up_unknown: true,
-    remembers_sent: true,
-    settles_in_order: true,
-    compares_numbers: true,
-    lapses_have_own_ids: true,
-    lapses_first: true,
-    heeds_lapses: true,
-    followers_are_looked_up: true,
-    followers_are_unique: true,
-    answers_after_settlement: true,
-    keyed_denial: KeyedDenial::Probed,
-    renews_policies: true,
-    refuses_when_fresh: false,
-};
+use search::{Model, Searched, search};
 
 /// How deep to search.
 fn depth() -> u8 {
@@ -95,102 +49,6 @@ fn breaks<M: Model>(model: &M, promise: &str) {
     let broken = search_whole(model).broken.expect("a broken promise");
     println!("{broken}");
     assert!(broken.promise.starts_with(promise), "{broken}");
-}
-
-fn holds_in(scene: Scene, protocol: Protocol) {
-    holds(&Perdiem::new(&scenes::deeper(scene, depth() - 1), protocol));
-}
-
-fn breaks_in(scene: Scene, protocol: Protocol, promise: &str) {
-    breaks(&Perdiem::new(&scene, protocol), promise);
-}
-
-/// Goes random ways, and tells the shortest that could be found to a broken promise.
-fn random_ways(scene: &Scene, protocol: Protocol, cases: u32) -> Result<(), String> {
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let rng = TestRng::deterministic_rng(config.rng_algorithm);
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let model = Perdiem::new(scene, protocol);
-    let ways = vec(any::<u16>(), 20..160);
-    let found = runner.run(&ways, |choices| {
-        let end = walk(&model, &choices);
-        end.map_err(|broken| proptest::test_runner::TestCaseError::fail(broken.to_string()))
-    });
-    found.map_err(|error| match error {
-        TestError::Fail(broken, _) => broken.to_string(),
-        TestError::Abort(reason) => reason.to_string(),
-    })
-}
-
-macro_rules! kept {
-    ($($scene:ident: $protocol:expr;)*) => {
-        /// The protocol keeps its promises in each scene, whatever happens.
-        mod kept {
-            $(
-                #[test]
-                fn $scene() {
-                    super::holds_in(super::scenes::$scene(), $protocol);
-                }
-            )*
-        }
-    };
-}
-
-kept! {
-    ledger_alone: super::PROTOCOL;
-    ledger_with_room: super::PROTOCOL;
-    ledger_in_time: super::PROTOCOL;
-    one_key_for_two_accounts: super::PROTOCOL;
-    counters: super::PROTOCOL;
-    settlements: super::PROTOCOL;
-    crashes_with_counters: super::PROTOCOL;
-    planted_counters: super::PROTOCOL;
-    midnight: super::PROTOCOL;
-    midnight_on_two_clocks: super::PROTOCOL;
-    raise: super::PROTOCOL;
-    lower: super::PROTOCOL;
-    raise_and_wait: super::PROTOCOL;
-    another_zone: super::PROTOCOL;
-    reversals: super::PROTOCOL;
-    reversals_alone: super::PROTOCOL;
-    reversals_of_two: super::PROTOCOL;
-    confirmations: super::PROTOCOL;
-    confirmations_on_two_clocks: super::PROTOCOL;
-    lapses: super::PROTOCOL;
-    lapses_and_timeouts: super::PROTOCOL;
-    hidden_holds: super::PROTOCOL;
-}
-
-#[test]
-fn everything_at_random() {
-    let cases = 400 * 30u32.pow(u32::from(depth() - 1));
-    for scene in [scenes::everything(), scenes::everything_but_give_backs()] {
-        if let Err(broken) = random_ways(&scene, PROTOCOL, cases) {
-            panic!("{broken}");
-        }
-    }
-}
-
-#[test]
-fn random_ways_find_what_is_wrong() {
-    let unguarded = Protocol {
-        guard: Guard::Nothing,
-        ..PROTOCOL
-    };
-    let without_keys = Protocol {
-        keys_are_unique: false,
-        keys_are_looked_up: false,
-        ..PROTOCOL
-    };
-    for wrong in [unguarded, without_keys] {
-        let scene = scenes::everything_but_give_backs();
-        let broken = random_ways(&scene, wrong, 1000).expect_err("a broken promise");
-        println!("{broken}");
-    }
 }
 
 #[test]

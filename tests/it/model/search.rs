@@ -1,4 +1,4 @@
-//! The search: every state that a small world can reach, and random ways through a large one.
+//! The search: every state that a small world can reach.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -176,53 +176,4 @@ fn tell<M: Model>(model: &M, way: &[M::Action]) -> String {
         }
     }
     text
-}
-
-/// What is under way has ended after so many steps, or never ends.
-const STEPS_TO_REST: usize = 500;
-
-/// Goes one way. Each choice picks one of the steps that are possible then, one in four an
-/// event; afterwards everything under way is brought to its end.
-///
-/// # Errors
-/// A broken promise.
-pub fn walk<M: Model>(model: &M, choices: &[u16]) -> Result<(), Broken> {
-    let mut state = model.start();
-    let mut way = Vec::new();
-    let mut choices = choices.iter();
-    let mut steps_to_rest = 0;
-    let broken = |promise, way: &[M::Action]| {
-        let trace = tell(model, way);
-        Err(Broken { promise, trace })
-    };
-    loop {
-        let Actions { progress, events } = model.actions(&state);
-        if progress.is_empty()
-            && let Err(promise) = model.check_at_rest(&state)
-        {
-            return broken(promise, &way);
-        }
-        let choice = choices.next();
-        let wanted = match choice {
-            Some(choice) if progress.is_empty() || choice % 4 == 0 => events,
-            Some(_) | None => progress,
-        };
-        let index = choice.map_or(0, |choice| usize::from(choice / 4));
-        let action = match wanted.len() {
-            0 if choice.is_some() => continue,
-            0 => return Ok(()),
-            count => wanted[index % count],
-        };
-        if choice.is_none() {
-            steps_to_rest += 1;
-            if steps_to_rest > STEPS_TO_REST {
-                return broken("what is under way comes to an end".to_owned(), &way);
-            }
-        }
-        way.push(action);
-        match model.next(&state, action) {
-            Ok(next) => state = next,
-            Err(promise) => return broken(promise, &way),
-        }
-    }
 }

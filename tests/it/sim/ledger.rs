@@ -1,0 +1,255 @@
+//! A ledger by its contract: what `src/ledger/postgres/append.rs` and `entries.rs` promise, on a list
+//! of entries.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::account::Sums;
+use perdiem::domain::correction::{Hold, Holds};
+use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
+use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::policy::Policy;
+use perdiem::domain::window::Window;
+use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look};
+
+use super::Planted;
+
+/// How many open holds are read beyond those that have lapsed.
+const HOLDS_AHEAD: usize = 64;
+/// Metadata that the ledger refuses.
+pub const REFUSED_METADATA: &str = "refused";
+
+/// A ledger. A clone is a copy from which it can be restored.
+#[derive(Clone)]
+pub struct Ledger {
+    /// Every account's entries, in the order of their commits.
+    pub entries: Vec<Entry>,
+    /// The versions of the policy, the newest one last.
+    pub policies: Vec<Policy>,
+    place: LedgerPlace,
+    /// The number of the next transaction that writes.
+    next_transaction: i64,
+    planted: Planted,
+}
+
+impl Ledger {
+    /// A ledger without entries.
+    pub fn new(policy: Policy, planted: Planted) -> Self {
+        let place = LedgerPlace {
+            started_at: DateTime::UNIX_EPOCH,
+            file: 1,
+        };
+        Self {
+            entries: Vec::new(),
+            policies: vec![policy],
+            place,
+            next_transaction: 1,
+            planted,
+        }
+    }
+
+    /// The ledger is replaced by an older copy of itself. Returns the entries that are lost. A copy
+    /// lacks entries and no version of the policy.
+    pub fn restore(&mut self, copy: &Self, is_another_server: bool) -> Vec<Entry> {
+        if is_another_server {
+            self.place.started_at += TimeDelta::seconds(1);
+        }
+        self.next_transaction = copy.next_transaction;
+        let old = std::mem::replace(&mut self.entries, copy.entries.clone());
+        let is_lost = |entry: &Entry| !self.entries.contains(entry);
+        old.into_iter().filter(is_lost).collect()
+    }
+
+    /// An account's entries, up to a number.
+    pub fn entries_of(&self, account: AccountId, up_to: u64) -> impl Iterator<Item = &Entry> {
+        let entries = self.entries.iter();
+        entries.filter(move |entry| entry.account == account && entry.line.number <= up_to)
+    }
+
+    /// An account's last line.
+    pub fn last(&self, account: AccountId) -> Option<&Line> {
+        let lines = self.entries_of(account, u64::MAX).map(|entry| &entry.line);
+        lines.max_by_key(|line| line.number)
+    }
+
+    /// What a look sees.
+    pub fn look(&self, look: &Look) -> LedgerView {
+        let is_wanted = |entry: &&Entry| {
+            entry.key.is_some_and(|key| look.keys.contains(&key))
+                || look.entries.contains(&entry.id)
+                || names(entry.kind).is_some_and(|of| look.followers_of.contains(&of))
+        };
+        let lines = look.accounts.iter();
+        let lines = lines.filter_map(|account| Some((*account, self.last(*account)?.clone())));
+        LedgerView {
+            lines: lines.collect(),
+            fence: (!look.accounts.is_empty()).then(|| self.fence()),
+            entries: self.entries.iter().filter(is_wanted).cloned().collect(),
+        }
+    }
+
+    /// The units used inside windows, up to a line: the running sum, raised by what it would have
+    /// fallen below zero.
+    pub fn sums(&self, account: AccountId, last: Option<&Line>, windows: &[Window]) -> Sums {
+        let mut sums = Sums::default();
+        for window in windows {
+            let (mut sum, mut lowest) = (0, 0);
+            for entry in self.entries_of(account, last.map_or(0, |line| line.number)) {
+                let counted_at = names(entry.kind).unwrap_or(entry.id).at();
+                if window.contains(counted_at) {
+                    sum += added(entry);
+                    lowest = lowest.min(sum);
+                }
+            }
+            let units = u64::try_from(sum - lowest).expect("no negative sum");
+            sums.insert(*window, units);
+        }
+        sums
+    }
+
+    /// The holds that an account's entries up to a line leave open.
+    pub fn holds(
+        &self,
+        account: AccountId,
+        last: &Line,
+        at: DateTime<Utc>,
+        lapsed_most: u32,
+    ) -> Holds {
+        let Some(from) = last.lapses_at else {
+            return Holds::default();
+        };
+        let is_open = |entry: &&Entry| {
+            let mut followers = self.entries_of(account, last.number);
+            entry.held_until().is_some_and(|until| until >= from)
+                && !followers.any(|other| names(other.kind) == Some(entry.id))
+        };
+        let open = self.entries_of(account, last.number).filter(is_open);
+        let mut open: Vec<Hold> = open
+            .filter_map(|entry| {
+                Some(Hold {
+                    grant: entry.id,
+                    units: entry.units,
+                    until: entry.held_until()?,
+                })
+            })
+            .collect();
+        open.sort_by_key(|hold| (hold.until, hold.grant));
+        let next = open.split_off(open.partition_point(|hold| hold.until <= at));
+        open.truncate(lapsed_most as usize);
+        open.extend(next.into_iter().take(HOLDS_AHEAD));
+        Holds::at(at, open, lapsed_most as usize, HOLDS_AHEAD)
+    }
+
+    /// The keys of an account's entries.
+    pub fn keys_of(&self, account: AccountId, up_to: u64) -> Vec<KeyId> {
+        let entries = self.entries_of(account, up_to);
+        entries.filter_map(|entry| entry.key).collect()
+    }
+
+    /// Appends every entry or none, if the ledger shows the fence.
+    pub fn burst(&mut self, drafts: &[Draft], fence: &Fence) -> Result<Burst, LedgerError> {
+        let shown = self.fence();
+        let is_shown = shown.place == fence.place && shown.horizon >= fence.horizon;
+        if !is_shown && self.planted != Planted::NoFence {
+            return Ok(Burst::Behind);
+        }
+        self.next_transaction += 1;
+        check_data(drafts)?;
+        let mut entries = self.entries.clone();
+        for entry in drafts.iter().flat_map(|draft| &draft.entries) {
+            if self.takes_key_of(&entries, entry) || self.takes_number_of(&entries, entry) {
+                return Ok(Burst::Conflict);
+            }
+            entries.push(entry.clone());
+        }
+        self.entries = entries;
+        let place = fence.place;
+        let horizon = self.next_transaction;
+        Ok(Burst::Committed(Fence { place, horizon }))
+    }
+
+    /// Appends each draft whose account's last line is the assumed one. A draft whose first key is
+    /// taken is left out. A key that is taken behind it undoes the whole statement.
+    pub fn append(&mut self, drafts: &[Draft]) -> Result<HashSet<AccountId>, LedgerError> {
+        self.next_transaction += 1;
+        check_data(drafts)?;
+        let (mut entries, mut accounts) = (self.entries.clone(), HashSet::new());
+        let is_guarded = self.planted != Planted::NoGuard;
+        for draft in drafts {
+            let is_next = !is_guarded || self.last(draft.account) == draft.after.as_ref();
+            if !is_next || self.takes_key_of(&entries, &draft.entries[0]) {
+                continue;
+            }
+            accounts.insert(draft.account);
+            entries.push(draft.entries[0].clone());
+        }
+        for draft in drafts
+            .iter()
+            .filter(|draft| accounts.contains(&draft.account))
+        {
+            for entry in &draft.entries[1..] {
+                if self.takes_key_of(&entries, entry) {
+                    return Err(LedgerError::Conflict);
+                }
+                entries.push(entry.clone());
+            }
+        }
+        self.entries = entries;
+        Ok(accounts)
+    }
+
+    fn fence(&self) -> Fence {
+        Fence {
+            place: self.place,
+            horizon: self.next_transaction,
+        }
+    }
+
+    fn takes_key_of(&self, entries: &[Entry], new: &Entry) -> bool {
+        let is_taken = |entry: &Entry| new.key.is_some() && entry.key == new.key;
+        self.planted != Planted::NoUniqueKey && entries.iter().any(is_taken)
+    }
+
+    fn takes_number_of(&self, entries: &[Entry], new: &Entry) -> bool {
+        let is_taken =
+            |entry: &Entry| (entry.account, entry.line.number) == (new.account, new.line.number);
+        self.planted != Planted::NoGuard && entries.iter().any(is_taken)
+    }
+}
+
+fn check_data(drafts: &[Draft]) -> Result<(), LedgerError> {
+    let is_refused = |entry: &Entry| {
+        let metadata = entry.metadata.as_ref();
+        metadata.is_some_and(|metadata| metadata.as_str() == REFUSED_METADATA)
+    };
+    match drafts
+        .iter()
+        .flat_map(|draft| &draft.entries)
+        .any(is_refused)
+    {
+        true => Err(LedgerError::Refused("metadata".into())),
+        false => Ok(()),
+    }
+}
+
+/// The grant that an entry names.
+pub fn names(kind: EntryKind) -> Option<EntryId> {
+    match kind {
+        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+            Some(of)
+        }
+        EntryKind::Grant { .. } | EntryKind::Adjustment(_) => None,
+    }
+}
+
+/// The units that an entry adds to the windows in which it counts.
+fn added(entry: &Entry) -> i64 {
+    let units = i64::try_from(entry.units.get()).expect("few units");
+    match entry.kind {
+        EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
+        EntryKind::Confirmation { .. } => 0,
+        EntryKind::Reversal { .. }
+        | EntryKind::Lapse { .. }
+        | EntryKind::Adjustment(Direction::Down) => -units,
+    }
+}

@@ -1,0 +1,247 @@
+//! A simulator of the protocol. It drives the production code of a claim's way through histories of
+//! random events, and checks every promise on the way.
+
+mod clients;
+mod events;
+mod instance;
+mod ledger;
+mod promises;
+mod redis;
+mod telling;
+mod time;
+mod world;
+
+use std::cell::Cell;
+
+use chrono::{DateTime, TimeDelta};
+use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
+
+use events::Kinds;
+use promises::Broken;
+use telling::tell;
+use world::World;
+
+/// A version of the policy, and what the judge knows of it.
+pub struct Version {
+    zone: &'static str,
+    hours_east: i64,
+    limits: &'static [(u64, &'static str)],
+}
+
+/// The versions of the policy, in the order in which they are made.
+const VERSIONS: [Version; 4] = [
+    Version {
+        zone: "UTC",
+        hours_east: 0,
+        limits: &[(2, "day")],
+    },
+    Version {
+        zone: "UTC",
+        hours_east: 0,
+        limits: &[(3, "day"), (2, "hour")],
+    },
+    Version {
+        zone: "+08:00",
+        hours_east: 8,
+        limits: &[(1, "day")],
+    },
+    Version {
+        zone: "UTC",
+        hours_east: 0,
+        limits: &[(4, "day")],
+    },
+];
+
+/// How much the instances' clocks are off. No two of them ever show the same microsecond.
+const SKEWS: [TimeDelta; 3] = [
+    TimeDelta::zero(),
+    TimeDelta::microseconds(400_123),
+    TimeDelta::microseconds(-300_457),
+];
+
+/// What is wrong in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    Nothing,
+    /// The ledger takes any number.
+    NoGuard,
+    /// The ledger takes a key twice.
+    NoUniqueKey,
+    /// The ledger takes a burst without the fence.
+    NoFence,
+    /// A settlement overwrites a newer line.
+    OlderLineWins,
+    /// An ask is answered with another account's counter.
+    OtherCounter,
+}
+
+/// A world in which histories begin.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene {
+    pub instances: usize,
+    pub has_counters: bool,
+    pub planted: Planted,
+}
+
+/// Two instances with counters.
+const SCENE: Scene = Scene {
+    instances: 2,
+    has_counters: true,
+    planted: Planted::Nothing,
+};
+
+/// A version of the policy.
+fn policy(version: u32) -> Policy {
+    let Version { zone, limits, .. } = &VERSIONS[version as usize - 1];
+    let limits = limits.iter().map(|(max, per)| LimitDraft {
+        max: i128::from(*max),
+        per: (*per).to_owned(),
+    });
+    let draft = RuleDraft {
+        time_zone: (*zone).to_owned(),
+        limits: limits.collect(),
+        ..RuleDraft::default()
+    };
+    Policy {
+        id: PolicyId(1),
+        name: PolicyName::new("benefit").expect("a name"),
+        version,
+        rule: draft.check().expect("a rule"),
+        archived: false,
+        effective_at: DateTime::UNIX_EPOCH,
+        changed_at: DateTime::UNIX_EPOCH,
+        changed_by: "simulator".to_owned(),
+        reason: None,
+    }
+}
+
+/// Goes through a history: the first choice tells which kinds of events it has, and each of the
+/// others picks an event. `note` is told of each event before it happens.
+fn go_through(
+    scene: Scene,
+    choices: &[u16],
+    mut note: impl FnMut(&World, &events::Event),
+) -> (World, Result<(), Broken>) {
+    let mut world = World::new(scene);
+    let kinds = Kinds(choices.first().copied().unwrap_or_default());
+    for choice in choices.iter().skip(1) {
+        let Some(event) = kinds.pick(*choice, &world) else {
+            continue;
+        };
+        note(&world, &event);
+        let kept = world.happen(&event);
+        if kept.is_err() {
+            return (world, kept);
+        }
+    }
+    let kept = world.come_to_rest();
+    (world, kept)
+}
+
+/// Goes through so many histories. Returns the shortest history that could be found in which a
+/// promise is broken, as a text that begins with the promise.
+fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
+    let config = Config {
+        cases: histories,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let choices = vec(any::<u16>(), 2..250);
+    let (kept, first) = (Cell::new(0), Cell::new(None));
+    let found = runner.run(&choices, |choices| {
+        match go_through(scene, &choices, |_, _| {}).1 {
+            Ok(()) => {
+                kept.set(kept.get() + 1);
+                Ok(())
+            }
+            Err(broken) => {
+                first.set(first.get().or(Some(kept.get())));
+                Err(TestCaseError::fail(broken))
+            }
+        }
+    });
+    match found {
+        Ok(()) => None,
+        Err(TestError::Fail(_, choices)) => {
+            println!("after {} histories", first.get().unwrap_or_default());
+            Some(tell(scene, &choices))
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+/// How many histories a test goes through.
+fn histories() -> u32 {
+    let histories = std::env::var("PERDIEM_SIM_HISTORIES").ok();
+    histories.map_or(2000, |histories| histories.parse().expect("a number"))
+}
+
+fn keeps(scene: Scene) {
+    if let Some(broken) = broken_promise(scene, histories()) {
+        panic!("{broken}");
+    }
+}
+
+fn breaks(planted: Planted, promise: &str) {
+    let scene = Scene { planted, ..SCENE };
+    let broken = broken_promise(scene, 2000).expect("a broken promise");
+    println!("{broken}");
+    assert!(broken.starts_with(promise), "{broken}");
+}
+
+#[test]
+fn two_instances_keep_every_promise() {
+    keeps(SCENE);
+}
+
+#[test]
+fn one_instance_keeps_every_promise() {
+    let instances = 1;
+    keeps(Scene { instances, ..SCENE });
+}
+
+#[test]
+fn three_instances_keep_every_promise() {
+    let instances = 3;
+    keeps(Scene { instances, ..SCENE });
+}
+
+#[test]
+fn the_ledger_alone_keeps_every_promise() {
+    let has_counters = false;
+    keeps(Scene {
+        has_counters,
+        ..SCENE
+    });
+}
+
+#[test]
+fn a_ledger_without_the_guard_is_found() {
+    breaks(Planted::NoGuard, "numbers without gaps or forks");
+}
+
+#[test]
+fn a_ledger_without_unique_keys_is_found() {
+    breaks(Planted::NoUniqueKey, "a key has one entry");
+}
+
+#[test]
+fn a_ledger_without_the_fence_is_found() {
+    breaks(Planted::NoFence, "numbers without gaps or forks");
+}
+
+#[test]
+fn a_redis_that_keeps_an_older_line_is_found() {
+    breaks(Planted::OlderLineWins, "counters follow the ledger");
+}
+
+#[test]
+fn an_ask_that_returns_another_counter_is_found() {
+    breaks(Planted::OtherCounter, "a claim that fits is granted");
+}

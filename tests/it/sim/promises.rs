@@ -1,0 +1,496 @@
+//! The promises, each checked where it could be broken, with sums and windows of their own.
+//!
+//! 1. Never over. Numbers without gaps or forks; time and versions never run backwards; totals are
+//!    sums; what is given back is so once; holds lapse in time.
+//! 2. Nothing acknowledged is lost: a grant that was answered is in the ledger, exactly once.
+//! 3. A retry is safe: a key has one entry, and its claim gets that grant or none.
+//! 4. Counters follow the ledger: with nothing under way a counter is its account's last line.
+//! 5. It decides: every claim ends, and is denied only where room was missing at some moment.
+//! 6. A denied claim costs nothing: it has no entry.
+//!
+//! A ledger that is replaced by an older copy loses what the copy lacks, and keeps every promise
+//! from there on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::account::Refusal;
+use perdiem::domain::grant::{Entry, EntryKind};
+use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::work::Task;
+use perdiem::engine::{Outcome, Undecided};
+
+use super::clients::{CLAIM_TIME, Sent};
+use super::instance::LAPSE_NONCES;
+use super::ledger::{Ledger, names};
+use super::redis::{Redis, StoredCounter};
+use super::time::Time;
+use super::{SKEWS, VERSIONS, Version};
+
+/// A change of a policy holds everywhere after so long.
+const CHANGE_TIME: Duration = Duration::from_secs(1);
+/// A counter may deny for so long after there was room again: 3 seconds by clocks that differ.
+const CONFIRMED: Duration = Duration::from_millis(3700);
+
+/// Which promise is broken.
+pub type Broken = String;
+
+/// What the promises depend on beside the present state.
+#[derive(Default)]
+pub struct Promises {
+    /// When each version of the policy was made.
+    made_at: Vec<Time>,
+    /// When an account last had no room for one unit.
+    full_at: BTreeMap<AccountId, Time>,
+    /// The time, the entries and the versions when that was last noted.
+    noted: Option<(Time, usize, usize)>,
+    /// How many transactions had written before each entry.
+    committed: HashMap<EntryId, usize>,
+    transactions: usize,
+    /// Entries that a restored copy of the ledger lacked.
+    lost: Vec<Entry>,
+    /// The accounts whose counter may lag.
+    lagging: BTreeSet<AccountId>,
+}
+
+fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
+    match is_kept {
+        true => Ok(()),
+        false => Err(what()),
+    }
+}
+
+impl Promises {
+    /// Another version of the policy was made.
+    pub fn version_made(&mut self, time: Time) {
+        self.made_at.push(time);
+    }
+
+    /// How many transactions have written.
+    pub fn transactions(&self) -> usize {
+        self.transactions
+    }
+
+    /// A settlement for an account may be missing.
+    pub fn may_lag(&mut self, account: AccountId) {
+        self.lagging.insert(account);
+    }
+
+    /// A copy took the ledger's place, and entries are lost. Claims that are decided at that moment
+    /// may read both.
+    pub fn lost(&mut self, entries: Vec<Entry>, accounts: &[AccountId], time: Time) {
+        self.lost.extend(entries);
+        let full = accounts.iter().map(|account| (*account, time));
+        self.full_at.extend(full);
+    }
+
+    /// Looks at the entries that a transaction appended, from an index on.
+    pub fn check_appended(
+        &mut self,
+        ledger: &Ledger,
+        from: usize,
+        sent: &[Sent],
+        time: Time,
+    ) -> Result<(), Broken> {
+        self.transactions += 1;
+        for (index, entry) in ledger.entries.iter().enumerate().skip(from) {
+            self.committed.insert(entry.id, self.transactions);
+            let before = &ledger.entries[..index];
+            check_order(entry, before)?;
+            check_totals(entry, &ledger.entries[..=index])?;
+            check_follower(entry, before)?;
+            check_holds(entry, &ledger.entries[..=index])?;
+            let line = &entry.line;
+            let so_far = &ledger.entries[..=index];
+            if !has_room(so_far, entry.account, line.policy_version, line.at) {
+                self.full_at.insert(entry.account, time);
+            }
+            let Some(claim) = claim_of(entry, sent) else {
+                continue;
+            };
+            promise(!claim.is_refused, || {
+                "a denied claim takes nothing: its entry came".to_owned()
+            })?;
+            self.check_version(entry.line.policy_version, claim)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the answer to a claim or correction.
+    pub fn check_answer(
+        &self,
+        claim: &Sent,
+        answer: &Result<Outcome, Undecided>,
+        ledger: &Ledger,
+        time: Time,
+    ) -> Result<(), Broken> {
+        match answer {
+            Ok(Outcome::Entered(entry)) => {
+                promise(nonce(entry) == claim.work.nonce, || {
+                    "a claim that is entered has an entry of its own".to_owned()
+                })?;
+                self.check_grant(claim, entry, ledger)
+            }
+            Ok(Outcome::Repeated(entry)) => self.check_grant(claim, entry, ledger),
+            Ok(Outcome::KeyReused) => {
+                let mut entries = ledger.entries.iter().chain(&self.lost);
+                let is_other = |entry: &Entry| entry.key == claim.work.key && !does(entry, claim);
+                promise(entries.any(is_other), || {
+                    "a key is reused only where another claim has it".to_owned()
+                })
+            }
+            Ok(Outcome::Refused(policy, refusal)) => {
+                self.check_version(policy.version, claim)?;
+                self.check_refusal(claim, refusal, ledger)
+            }
+            Err(Undecided::Deadline) => promise(claim.sent_at.0 + CLAIM_TIME <= time.0, || {
+                "a claim has its time".to_owned()
+            }),
+            Err(Undecided::Lost) => promise(!self.lost.is_empty(), || {
+                "a grant is lost only with the ledger".to_owned()
+            }),
+            Err(Undecided::Ledger(_) | Undecided::Sent) => Ok(()),
+            Err(other) => Err(format!("it decides, or it says that it can't: {other}")),
+        }
+    }
+
+    fn check_grant(&self, claim: &Sent, entry: &Entry, ledger: &Ledger) -> Result<(), Broken> {
+        let is_it = |other: &&Entry| *other == entry;
+        let committed = ledger.entries.iter().filter(is_it).count();
+        promise(committed == 1 || self.lost.contains(entry), || {
+            "a grant that was answered is in the ledger, exactly once".to_owned()
+        })?;
+        promise(does(entry, claim), || {
+            "a claim is answered with an entry that does what it asks".to_owned()
+        })
+    }
+
+    fn check_refusal(
+        &self,
+        claim: &Sent,
+        refusal: &Refusal,
+        ledger: &Ledger,
+    ) -> Result<(), Broken> {
+        let own = |entry: &Entry| nonce(entry) == claim.work.nonce;
+        promise(!ledger.entries.iter().any(own), || {
+            "a denied claim takes nothing: its entry is committed".to_owned()
+        })?;
+        let is_earlier = |entry: &Entry| {
+            entry.key.is_some()
+                && entry.key == claim.work.key
+                && self.committed[&entry.id] <= claim.sent_after
+        };
+        promise(!ledger.entries.iter().any(is_earlier), || {
+            "a retry gets its grant: it was refused".to_owned()
+        })?;
+        match refusal {
+            Refusal::Denied(_) => {
+                let full_at = self.full_at.get(&claim.work.account);
+                let since = claim.sent_at.before(CONFIRMED);
+                promise(full_at.is_some_and(|full_at| *full_at >= since), || {
+                    "a claim that fits is granted: it was denied".to_owned()
+                })
+            }
+            Refusal::NotCorrected(_) => {
+                let (Task::Reverse(grant) | Task::Confirm(grant)) = &claim.work.task else {
+                    return Err("only a correction is not corrected".to_owned());
+                };
+                let mut entries = ledger.entries.iter().chain(&self.lost);
+                let is_closed = entries.any(|entry| closes(entry.kind) == Some(grant.id));
+                promise(is_closed || grant.held_until().is_none(), || {
+                    "a correction is made unless its grant has ended".to_owned()
+                })
+            }
+            other => Err(format!("no version says {other:?}")),
+        }
+    }
+
+    /// A change of the policy holds within a second.
+    fn check_version(&self, version: u32, claim: &Sent) -> Result<(), Broken> {
+        let binding = self.version_at(claim.sent_at.before(CHANGE_TIME));
+        promise(version >= binding, || {
+            format!("a change holds within a second: decided under {version}, not {binding}")
+        })
+    }
+
+    /// The version that was in force at an instant.
+    fn version_at(&self, time: Time) -> u32 {
+        let made = self.made_at.iter().filter(|made_at| **made_at <= time);
+        u32::try_from(made.count()).expect("few versions").max(1)
+    }
+
+    /// Notes which accounts have no room at present, by some clock, under a version that some
+    /// instance may still know alone.
+    pub fn note_rooms(&mut self, ledger: &Ledger, accounts: &[AccountId], time: Time) {
+        let moment = (time, ledger.entries.len(), self.made_at.len());
+        if self.noted.replace(moment) == Some(moment) {
+            return;
+        }
+        let versions = self.version_at(time.before(CHANGE_TIME))..=self.version_at(time);
+        for account in accounts {
+            let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));
+            let is_full = |now| {
+                let mut versions = versions.clone();
+                versions.any(|version| !has_room(&ledger.entries, *account, version, now))
+            };
+            if clocks.into_iter().any(is_full) {
+                self.full_at.insert(*account, time);
+            }
+        }
+    }
+
+    /// Looks at a counter that was settled; `is_last` where no other settlement is on its way. After
+    /// the ledger was restored a counter may have a line that the ledger lacks.
+    pub fn check_counter(
+        &mut self,
+        counter: Option<&StoredCounter>,
+        account: AccountId,
+        ledger: &Ledger,
+        is_last: bool,
+    ) -> Result<(), Broken> {
+        let Some(counter) = counter else {
+            return Ok(());
+        };
+        if is_last && Some(&counter.line) == ledger.last(account) {
+            self.lagging.remove(&account);
+        }
+        if !self.lost.is_empty() {
+            return Ok(());
+        }
+        let number = counter.line.number;
+        let mut entries = ledger.entries_of(account, number);
+        promise(entries.any(|entry| entry.line == counter.line), || {
+            "counters follow the ledger: a line that it does not have".to_owned()
+        })?;
+        let keys = ledger.keys_of(account, number);
+        let has_all = keys.iter().all(|key| counter.keys.contains(key));
+        promise(!counter.has_all_keys || has_all, || {
+            "a counter that says so holds all keys".to_owned()
+        })
+    }
+
+    /// Looks at a world in which nothing is under way.
+    pub fn check_rest(
+        &self,
+        ledger: &Ledger,
+        redis: &Redis,
+        sent: &[Sent],
+        time: Time,
+    ) -> Result<(), Broken> {
+        promise(sent.iter().all(|claim| claim.reply.is_none()), || {
+            "every claim ends".to_owned()
+        })?;
+        let accounts: BTreeSet<AccountId> =
+            ledger.entries.iter().map(|entry| entry.account).collect();
+        for account in accounts.difference(&self.lagging) {
+            let last = ledger.last(*account);
+            let counter = redis.counter(*account, time.0);
+            promise(
+                counter.is_none_or(|counter| Some(&counter.line) == last),
+                || "counters follow the ledger: one lags, and nothing was lost".to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether one more unit fits after an account's entries, by the judge's own sums.
+pub fn has_room(entries: &[Entry], account: AccountId, version: u32, now: DateTime<Utc>) -> bool {
+    let own = entries.iter().filter(|entry| entry.account == account);
+    let last = own
+        .max_by_key(|entry| entry.line.number)
+        .map(|entry| &entry.line);
+    let at = last.map_or(now, |line| now.max(line.at));
+    let version = last.map_or(version, |line| version.max(line.policy_version));
+    let Version {
+        hours_east, limits, ..
+    } = VERSIONS[version as usize - 1];
+    limits.iter().all(|(max, per)| {
+        let window = window(per, hours_east, at);
+        used(entries, account, window, at) < *max
+    })
+}
+
+/// The window of a limit that contains an instant, in a zone without clock changes.
+fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 2] {
+    let seconds = match per {
+        "day" => 24 * 60 * 60,
+        "hour" => 60 * 60,
+        other => panic!("no limit per {other}"),
+    };
+    let east = hours_east * 60 * 60;
+    let into = (at.timestamp() + east).rem_euclid(seconds);
+    let start = DateTime::from_timestamp(at.timestamp() - into, 0).expect("an instant");
+    [start, start + TimeDelta::seconds(seconds)]
+}
+
+/// The units of an account's grants in a window that were not given back, and that did not lapse by
+/// an instant.
+fn used(
+    entries: &[Entry],
+    account: AccountId,
+    window: [DateTime<Utc>; 2],
+    at: DateTime<Utc>,
+) -> u64 {
+    let grants = entries.iter().filter(|entry| {
+        entry.account == account
+            && matches!(entry.kind, EntryKind::Grant { .. })
+            && (window[0]..window[1]).contains(&entry.line.at)
+    });
+    let taken = grants.filter(|grant| {
+        let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
+        !is_due
+            && !entries
+                .iter()
+                .any(|other| closes(other.kind) == Some(grant.id))
+    });
+    taken.map(|grant| grant.units.get()).sum()
+}
+
+/// When a hold that nothing has ended lapses.
+fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
+    let is_named = entries
+        .iter()
+        .any(|other| names(other.kind) == Some(grant.id));
+    grant.held_until().filter(|_| !is_named)
+}
+
+/// The grant whose units an entry gives back.
+fn closes(kind: EntryKind) -> Option<EntryId> {
+    match kind {
+        EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
+        _ => None,
+    }
+}
+
+/// What tells which claim an entry is of.
+pub fn nonce(entry: &Entry) -> u64 {
+    entry.id.0.as_u64_pair().1 & ((1 << 42) - 1)
+}
+
+/// The claim or correction that an entry is of. A lapse is of none.
+fn claim_of<'a>(entry: &Entry, sent: &'a [Sent]) -> Option<&'a Sent> {
+    let nonce = nonce(entry);
+    (nonce < LAPSE_NONCES).then(|| &sent[nonce as usize])
+}
+
+/// Whether an entry does what a claim asks.
+fn does(entry: &Entry, claim: &Sent) -> bool {
+    let is_done = match (&claim.work.task, entry.kind) {
+        (Task::Claim(hold), EntryKind::Grant { held_until }) => {
+            hold.is_some() == held_until.is_some()
+        }
+        (Task::Reverse(grant), EntryKind::Reversal { of })
+        | (Task::Confirm(grant), EntryKind::Confirmation { of }) => grant.id == of,
+        _ => false,
+    };
+    is_done
+        && entry.account == claim.work.account
+        && entry.key == claim.work.key
+        && entry.metadata == claim.work.metadata
+}
+
+/// Numbers without gaps or forks, time and versions that never run backwards, keys and claims with
+/// one entry.
+fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
+    let own = before.iter().filter(|other| other.account == entry.account);
+    let last = own.clone().max_by_key(|other| other.line.number);
+    let number = last.map_or(0, |last| last.line.number);
+    promise(entry.line.number == number + 1, || {
+        let next = entry.line.number;
+        format!("numbers without gaps or forks: {next} after {number}")
+    })?;
+    let goes_on = |last: &Entry| last.line.at <= entry.line.at;
+    promise(last.is_none_or(goes_on), || {
+        "time never runs backwards in an account".to_owned()
+    })?;
+    let goes_on = |last: &Entry| last.line.policy_version <= entry.line.policy_version;
+    promise(last.is_none_or(goes_on), || {
+        "versions never run backwards in an account".to_owned()
+    })?;
+    let has_key = |other: &Entry| entry.key.is_some() && other.key == entry.key;
+    promise(!before.iter().any(has_key), || {
+        "a key has one entry".to_owned()
+    })?;
+    let is_twice = |other: &Entry| nonce(other) == nonce(entry) && nonce(entry) < LAPSE_NONCES;
+    promise(!before.iter().any(is_twice), || {
+        "a claim has one entry".to_owned()
+    })
+}
+
+/// An entry's totals are sums in the windows of its version, and a grant is within every `max`.
+fn check_totals(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+    let line = &entry.line;
+    let Version {
+        hours_east, limits, ..
+    } = VERSIONS[line.policy_version as usize - 1];
+    promise(line.totals.len() == limits.len(), || {
+        "an entry has its version's limits".to_owned()
+    })?;
+    for (total, (max, per)) in line.totals.iter().zip(limits) {
+        let own = window(per, hours_east, line.at);
+        promise([total.window.start, total.window.end] == own, || {
+            "an entry is in its windows".to_owned()
+        })?;
+        // What is due lapses in an entry of its own.
+        let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
+        promise(total.used == sum && total.max == *max, || {
+            format!("totals are sums: a {per} says {} and has {sum}", total.used)
+        })?;
+        let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
+        promise(!is_grant || sum <= *max, || {
+            format!("never over: {sum} of {max} a {per}")
+        })?;
+    }
+    Ok(())
+}
+
+/// A grant is given back once; a hold is confirmed once and in time, and lapses only then.
+fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
+    let Some(of) = names(entry.kind) else {
+        return Ok(());
+    };
+    let grant = before.iter().find(|other| other.id == of);
+    let grant = grant.ok_or("a grant is committed before what names it")?;
+    let is_named = |kind| before.iter().any(|other| other.kind == kind);
+    let is_closed = before.iter().any(|other| closes(other.kind) == Some(of));
+    promise(!is_closed, || "a grant is given back once".to_owned())?;
+    let (until, at) = (grant.held_until(), entry.line.at);
+    match entry.kind {
+        EntryKind::Confirmation { of } => {
+            promise(!is_named(EntryKind::Confirmation { of }), || {
+                "a hold is confirmed once".to_owned()
+            })?;
+            promise(until.is_some_and(|until| at < until), || {
+                "a hold is confirmed in time or never".to_owned()
+            })
+        }
+        EntryKind::Lapse { of } => {
+            let is_due = until.is_some_and(|until| until <= at);
+            promise(is_due && !is_named(EntryKind::Confirmation { of }), || {
+                "what is held or confirmed does not lapse".to_owned()
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line tells when its first hold lapses, and holds that are due lapse before the next decision.
+fn check_holds(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+    let own = with_it
+        .iter()
+        .filter(|other| other.account == entry.account);
+    let open = own.filter_map(|other| open_until(other, with_it));
+    let Some(first) = open.min() else {
+        return Ok(());
+    };
+    promise(
+        entry.line.lapses_at.is_some_and(|told| told <= first),
+        || "a line tells when its first hold lapses".to_owned(),
+    )?;
+    let is_lapse = matches!(entry.kind, EntryKind::Lapse { .. });
+    promise(is_lapse || entry.line.at < first, || {
+        "holds lapse before the next decision".to_owned()
+    })
+}

@@ -1,0 +1,425 @@
+//! The world of a history: instances, clients, stores and the calls between them; and what happens
+//! when an event does.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use perdiem::domain::identity::AccountId;
+use perdiem::engine::Outcome;
+use perdiem::engine::claim::way::Lane;
+use perdiem::ledger::LedgerError;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::clients::{Sent, Wish, account, work};
+use super::events::Event;
+use super::instance::{Around, Instance, Request, Response, Waiting};
+use super::ledger::Ledger;
+use super::promises::{Broken, Promises, has_room, nonce};
+use super::redis::Redis;
+use super::time::Time;
+use super::{SKEWS, Scene, policy};
+
+/// More events than any history at rest needs to end what is under way.
+const EVENTS_TO_REST: usize = 2000;
+/// How long a server is away that is set back.
+const SET_BACK: Duration = Duration::from_secs(3);
+pub const SUBJECTS: u8 = 2;
+
+/// A world.
+pub struct World {
+    pub scene: Scene,
+    pub time: Time,
+    pub ledger: Ledger,
+    pub ledger_copy: Option<Ledger>,
+    pub redis: Redis,
+    pub redis_copy: Option<Redis>,
+    pub instances: Vec<Instance>,
+    pub calls: Vec<Call>,
+    pub sent: Vec<Sent>,
+    pub promises: Promises,
+    lives: u64,
+}
+
+/// What an instance asked of a store.
+pub struct Call {
+    pub instance: usize,
+    /// `None` once it had its effect, or is lost.
+    pub request: Option<Request>,
+    /// `None` until the effect.
+    pub response: Option<Response>,
+    /// `None` once nobody waits for it.
+    pub waiting: Option<Waiting>,
+}
+
+impl Call {
+    fn settles(&self, account: AccountId) -> bool {
+        match &self.request {
+            Some(Request::Settle(settlement)) => settlement.account == account,
+            _ => false,
+        }
+    }
+}
+
+impl World {
+    /// A world in which nothing has happened.
+    pub fn new(scene: Scene) -> Self {
+        let mut world = Self {
+            scene,
+            time: Time::START,
+            ledger: Ledger::new(policy(1), scene.planted),
+            ledger_copy: None,
+            redis: Redis::new(scene.planted),
+            redis_copy: None,
+            instances: Vec::new(),
+            calls: Vec::new(),
+            sent: Vec::new(),
+            promises: Promises::default(),
+            lives: 0,
+        };
+        world.promises.version_made(Time(Duration::ZERO));
+        for instance in 0..scene.instances {
+            let started = world.start(instance);
+            world.instances.push(started);
+        }
+        world
+    }
+
+    fn start(&mut self, instance: usize) -> Instance {
+        self.lives += 1;
+        let around = Around {
+            ledger: &self.ledger,
+            time: self.time,
+            calls: Vec::new(),
+        };
+        Instance::start(self.lives, skew(instance), self.scene.has_counters, &around)
+    }
+
+    /// An instance takes a step, and the calls that it begins are sent.
+    fn at<T>(&mut self, index: usize, step: impl FnOnce(&mut Instance, &mut Around) -> T) -> T {
+        let mut around = Around {
+            ledger: &self.ledger,
+            time: self.time,
+            calls: Vec::new(),
+        };
+        let result = step(&mut self.instances[index], &mut around);
+        let sent = around.calls.into_iter().map(|(request, waiting)| Call {
+            instance: index,
+            request: Some(request),
+            response: None,
+            waiting: Some(waiting),
+        });
+        self.calls.extend(sent);
+        result
+    }
+
+    /// Something happens.
+    pub fn happen(&mut self, event: &Event) -> Result<(), Broken> {
+        match event {
+            Event::Send(instance, wish) => self.send(*instance, wish),
+            Event::Begin(instance, lane) => {
+                self.at(*instance, |it, around| it.begin(*lane, around));
+            }
+            Event::Effect(call) => self.effect(*call, false)?,
+            Event::Repeat(call) => self.effect(*call, true)?,
+            Event::Hear(call) => {
+                if let Some(response) = self.calls[*call].response.take() {
+                    self.hear(*call, response);
+                }
+            }
+            Event::Lose(call) => {
+                self.note_lag_of(*call);
+                self.calls[*call].response = None;
+                self.hear(*call, unavailable());
+            }
+            Event::Break(call) => {
+                self.note_lag_of(*call);
+                self.calls[*call].request = None;
+                self.hear(*call, unavailable());
+            }
+            Event::Garble(call) => {
+                let corrupt = LedgerError::Corrupt("a row".to_owned());
+                self.calls[*call].request = None;
+                self.hear(*call, Response::Failed(corrupt));
+            }
+            Event::Panic(call) => self.panic(*call),
+            Event::Crash(instance) => self.crash(*instance),
+            Event::FlushRedis => {
+                self.all_may_lag();
+                self.redis.flush();
+            }
+            Event::CopyRedis => self.redis_copy = Some(self.redis.clone()),
+            Event::RollBackRedis => {
+                self.all_may_lag();
+                self.redis = self.redis_copy.clone().expect("a copy");
+            }
+            Event::Breaker(instance) => {
+                let answer = &mut self.instances[*instance].counters_answer;
+                *answer = !*answer;
+            }
+            Event::CopyLedger => self.ledger_copy = Some(self.ledger.clone()),
+            Event::RestoreLedger(is_another_server) => self.restore(*is_another_server),
+            Event::Pass(by, paused) => self.pass(*by, *paused),
+            Event::Change => {
+                let version = u32::try_from(self.ledger.policies.len() + 1).expect("few");
+                self.ledger.policies.push(policy(version));
+                self.promises.version_made(self.time);
+            }
+        }
+        self.calls
+            .retain(|call| call.request.is_some() || call.response.is_some());
+        self.promises
+            .note_rooms(&self.ledger, &accounts(), self.time);
+        self.hear_answers()
+    }
+
+    fn send(&mut self, instance: usize, wish: &Wish) {
+        let nonce = self.sent.len() as u64;
+        let newest = self.ledger.policies[0].clone();
+        let work = work(wish, newest.into(), nonce);
+        let again = work.clone();
+        let reply = self.at(instance, |it, around| it.submit(again, around));
+        self.sent.push(Sent {
+            work,
+            sent_at: self.time,
+            sent_after: self.promises.transactions(),
+            reply,
+            is_refused: false,
+        });
+    }
+
+    fn hear(&mut self, call: usize, response: Response) {
+        let Some(waiting) = self.calls[call].waiting.take() else {
+            return;
+        };
+        let (instance, sent) = (self.calls[call].instance, self.calls.len());
+        let accounts = accounts_of(&waiting);
+        self.at(instance, |it, around| it.hear(waiting, response, around));
+        for account in accounts {
+            // An account that is known to have no counter goes on without one.
+            if !self.calls[sent..].iter().any(|call| call.settles(account)) {
+                self.promises.may_lag(account);
+            }
+        }
+    }
+
+    /// A request has its effect at its store. One that is repeated has it again later.
+    fn effect(&mut self, index: usize, is_repeated: bool) -> Result<(), Broken> {
+        let Some(request) = self.calls[index].request.take() else {
+            return Ok(());
+        };
+        let from = self.ledger.entries.len();
+        let response = match &request {
+            Request::Ask(ask) => Response::Counter(self.redis.ask(ask, self.time.0)),
+            Request::Settle(settlement) => {
+                self.redis.settle(settlement, self.time.0);
+                let account = settlement.account;
+                let is_last = !self.calls.iter().any(|call| call.settles(account));
+                self.promises.check_counter(
+                    self.redis.counter(account, self.time.0),
+                    account,
+                    &self.ledger,
+                    is_last && !is_repeated,
+                )?;
+                Response::Settled
+            }
+            Request::Look(look) => Response::View(self.ledger.look(look)),
+            Request::Burst(drafts, fence) => {
+                let ended = self.ledger.burst(drafts, fence);
+                ended.map_or_else(Response::Failed, Response::Burst)
+            }
+            Request::Append(drafts) => {
+                let ended = self.ledger.append(drafts);
+                ended.map_or_else(Response::Failed, Response::Appended)
+            }
+        };
+        let call = &mut self.calls[index];
+        if call.waiting.is_none() {
+            // Nobody settles what is committed late.
+            let late = self.ledger.entries.iter().skip(from);
+            late.for_each(|entry| self.promises.may_lag(entry.account));
+        }
+        call.request = is_repeated.then_some(request);
+        call.response = call.waiting.is_some().then_some(response);
+        self.promises
+            .check_appended(&self.ledger, from, &self.sent, self.time)
+    }
+
+    fn panic(&mut self, call: usize) {
+        self.note_lag_of(call);
+        let instance = self.calls[call].instance;
+        let waiting = self.calls[call].waiting.take();
+        self.calls[call].response = None;
+        if let Some(Waiting::Look(groups, _) | Waiting::Append(groups, ..)) = waiting {
+            self.at(instance, |it, around| it.give_up(groups, around));
+        }
+    }
+
+    fn crash(&mut self, instance: usize) {
+        self.all_may_lag();
+        for call in self
+            .calls
+            .iter_mut()
+            .filter(|call| call.instance == instance)
+        {
+            call.waiting = None;
+            call.response = None;
+        }
+        self.instances[instance] = self.start(instance);
+    }
+
+    /// The ledger's connections break, and it is replaced by its copy. A server that is set back is
+    /// away until no line that was known before is used any more, and what it answered is lost: its
+    /// fence tells nothing once others wrote as much as it had forgotten.
+    fn restore(&mut self, is_another_server: bool) {
+        self.all_may_lag();
+        for call in &mut self.calls {
+            let is_for_redis = matches!(call.request, Some(Request::Ask(_) | Request::Settle(_)));
+            let is_cut = !is_another_server || call.request.is_some();
+            if is_cut && !is_for_redis {
+                call.request = None;
+                call.response = call.waiting.is_some().then(unavailable);
+            }
+        }
+        if !is_another_server {
+            self.time.0 += SET_BACK;
+        }
+        let copy = self.ledger_copy.clone().expect("a copy");
+        let lost = self.ledger.restore(&copy, is_another_server);
+        self.promises.lost(lost, &accounts(), self.time);
+    }
+
+    /// Time passes, and every instance that is not paused polls.
+    fn pass(&mut self, by: Duration, paused: Option<usize>) {
+        self.time.0 += by;
+        for instance in (0..self.instances.len()).filter(|index| Some(*index) != paused) {
+            self.at(instance, |it, around| it.poll(around));
+        }
+    }
+
+    fn note_lag_of(&mut self, call: usize) {
+        let call = &self.calls[call];
+        if let Some(Request::Settle(settlement)) = &call.request {
+            self.promises.may_lag(settlement.account);
+        }
+        for account in call.waiting.iter().flat_map(accounts_of) {
+            self.promises.may_lag(account);
+        }
+    }
+
+    fn all_may_lag(&mut self) {
+        for account in accounts() {
+            self.promises.may_lag(account);
+        }
+    }
+
+    /// Clients hear what instances answered.
+    fn hear_answers(&mut self) -> Result<(), Broken> {
+        for index in 0..self.sent.len() {
+            let Some(reply) = &mut self.sent[index].reply else {
+                continue;
+            };
+            let answer = match reply.try_recv() {
+                Ok(answer) => Some(answer),
+                Err(TryRecvError::Closed) => None,
+                Err(TryRecvError::Empty) => continue,
+            };
+            self.sent[index].reply = None;
+            if let Some(answer) = answer {
+                let claim = &self.sent[index];
+                self.promises
+                    .check_answer(claim, &answer, &self.ledger, self.time)?;
+                self.sent[index].is_refused = matches!(answer, Ok(Outcome::Refused(..)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing fails any more, and what is under way ends. Then each instance decides one more
+    /// claim an account, exactly.
+    pub fn come_to_rest(&mut self) -> Result<(), Broken> {
+        self.settle_down()?;
+        self.promises
+            .check_rest(&self.ledger, &self.redis, &self.sent, self.time)?;
+        self.happen(&Event::Pass(Duration::from_secs(5), None))?;
+        for instance in 0..self.instances.len() {
+            for subject in 0..SUBJECTS {
+                self.decide_one_more(instance, subject)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_down(&mut self) -> Result<(), Broken> {
+        for _ in 0..EVENTS_TO_REST {
+            let Some(event) = self.next_to_rest() else {
+                return Ok(());
+            };
+            self.happen(&event)?;
+        }
+        Err("what is under way ends".to_owned())
+    }
+
+    fn next_to_rest(&self) -> Option<Event> {
+        if let Some(call) = self.calls.first() {
+            return Some(match call.response {
+                Some(_) => Event::Hear(0),
+                None => Event::Effect(0),
+            });
+        }
+        let lanes = [Lane::Append, Lane::Contend, Lane::Look];
+        self.instances
+            .iter()
+            .enumerate()
+            .find_map(|(index, instance)| {
+                let lane = lanes.into_iter().find(|lane| instance.waits_for(*lane))?;
+                Some(Event::Begin(index, lane))
+            })
+    }
+
+    fn decide_one_more(&mut self, instance: usize, subject: u8) -> Result<(), Broken> {
+        let version = u32::try_from(self.ledger.policies.len()).expect("few");
+        let now = self.time.by_clock(skew(instance));
+        let fits = has_room(&self.ledger.entries, account(subject), version, now);
+        let entries = self.ledger.entries.len();
+        let wish = Wish::Claim {
+            subject,
+            key: None,
+            is_hold: false,
+            is_refused: false,
+        };
+        self.happen(&Event::Send(instance, wish))?;
+        self.settle_down()?;
+        let mut new = self.ledger.entries[entries..].iter();
+        let own = self.sent.len() as u64 - 1;
+        match new.any(|entry| nonce(entry) == own) == fits {
+            true => Ok(()),
+            false => Err(format!(
+                "with nothing under way a claim is decided exactly: {fits}"
+            )),
+        }
+    }
+}
+
+/// How much an instance's clock is off.
+pub fn skew(instance: usize) -> TimeDelta {
+    SKEWS[instance]
+}
+
+/// Every account.
+fn accounts() -> Vec<AccountId> {
+    (0..SUBJECTS).map(account).collect()
+}
+
+/// The accounts whose groups wait for a look or an append.
+fn accounts_of(waiting: &Waiting) -> Vec<AccountId> {
+    match waiting {
+        Waiting::Look(groups, _) | Waiting::Append(groups, ..) => {
+            groups.iter().map(|group| group.account).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn unavailable() -> Response {
+    Response::Failed(LedgerError::Unavailable(sqlx::Error::WorkerCrashed))
+}
