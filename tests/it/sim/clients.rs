@@ -6,6 +6,7 @@ use std::time::Duration;
 use perdiem::domain::claim::{HoldTime, Metadata, Subject, Units};
 use perdiem::domain::grant::Entry;
 use perdiem::domain::identity::{AccountId, KeyId};
+use perdiem::domain::key::KeyNumber;
 use perdiem::domain::policy::Policy;
 use perdiem::domain::work::{Task, Work};
 use perdiem::engine::{Outcome, Undecided};
@@ -60,6 +61,7 @@ fn key(key: u8) -> KeyId {
 /// What a wish asks of an instance. The nonce tells which claim an entry is of.
 pub fn work(wish: &Wish, policy: Arc<Policy>, nonce: u64) -> Work {
     let plain = Work {
+        claimed_by: KeyNumber::OF_SETTINGS,
         task: Task::Claim(None),
         policy,
         account: account(0),

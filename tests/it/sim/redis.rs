@@ -65,7 +65,6 @@ impl Redis {
                 line: counter.line.clone(),
                 confirmed_at: counter.confirmed_at,
                 holds_all_keys: counter.has_all_keys,
-                knows_key: ask.key.is_some_and(|key| counter.keys.contains(&key)),
             }),
             grants_wait: false,
         }
@@ -75,9 +74,10 @@ impl Redis {
     pub fn settle(&mut self, settlement: &Settlement, now: Duration) {
         let current = self.counter(settlement.account, now).cloned();
         let (line, seen) = (&settlement.line, settlement.seen);
-        let (after, keys) = match &settlement.keys {
-            SettledKeys::All(keys) => (None, keys),
-            SettledKeys::After(after, keys) => (Some(after), keys),
+        let (is_all, after, keys) = match &settlement.keys {
+            SettledKeys::All(keys) => (true, None, &keys[..]),
+            SettledKeys::After(after, keys) => (false, Some(after), &keys[..]),
+            SettledKeys::Unknown => (false, None, &[][..]),
         };
         if let Some(current) = &current
             && Some(&current.line) != after
@@ -88,12 +88,12 @@ impl Redis {
             return;
         }
         let goes_on = |current: &StoredCounter| {
-            after.is_some()
+            !is_all
                 && current.has_all_keys
                 && (Some(&current.line) == after || current.line == *line)
         };
         let kept = current.filter(goes_on);
-        let has_all_keys = after.is_none() || kept.is_some();
+        let has_all_keys = is_all || kept.is_some();
         let mut all = kept.map(|kept| kept.keys).unwrap_or_default();
         if has_all_keys {
             all.extend(keys);

@@ -225,7 +225,9 @@ impl World {
             Request::Look(look) => Response::View(self.ledger.look(look)),
             Request::Burst(drafts, fence) => {
                 let ended = self.ledger.burst(drafts, fence);
-                ended.map_or_else(Response::Failed, Response::Burst)
+                ended.map_or_else(Response::Failed, |(burst, accounts)| {
+                    Response::Burst(burst, accounts)
+                })
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts);
