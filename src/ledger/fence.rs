@@ -41,7 +41,7 @@ impl Fence {
 }
 
 /// What became of drafts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Appended {
     /// The accounts whose entries are committed.
     pub accounts: HashSet<AccountId>,
@@ -52,8 +52,7 @@ pub struct Appended {
 /// What became of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Burst {
-    /// Every entry is committed, but for those of accounts that were taken for new and are not. A
-    /// server that has them all shows this fence.
+    /// Every entry is committed. A server that has them all shows this fence.
     Committed(Fence),
     /// Nothing was written: an account has another last line, or a key is taken.
     Conflict,

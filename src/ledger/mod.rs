@@ -287,20 +287,18 @@ impl Ledger {
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
         let burst = match fence {
-            Some(fence) => self.burst(drafts, fence).await?,
-            None => Appended::default(),
+            Some(fence) => Some(self.burst(drafts, fence).await?),
+            None => None,
         };
-        match burst.burst {
-            Some(Burst::Committed(_)) => Ok(burst),
-            Some(Burst::Conflict | Burst::Behind) | None => Ok(Appended {
-                accounts: self.append(drafts).await?,
-                ..burst
-            }),
-        }
+        let accounts = match burst {
+            Some(Burst::Committed(_)) => drafts.iter().map(|it| it.borrow().account).collect(),
+            Some(Burst::Conflict | Burst::Behind) | None => self.append(drafts).await?,
+        };
+        Ok(Appended { accounts, burst })
     }
 
-    /// Appends drafts in one transaction, as [`Ledger::append_in_burst`] tells. Only PostgreSQL takes
-    /// bursts, and only from a server that shows the fence.
+    /// Appends drafts in one transaction, all of them or none, as [`Ledger::append_in_burst`] tells.
+    /// Only PostgreSQL takes bursts, and only a server that shows a fence.
     ///
     /// # Errors
     /// As [`Ledger::append`], but for [`LedgerError::Conflict`].
@@ -308,10 +306,10 @@ impl Ledger {
         &self,
         drafts: &[impl Borrow<Draft>],
         fence: &Fence,
-    ) -> Result<Appended, LedgerError> {
+    ) -> Result<Burst, LedgerError> {
         match self {
             Self::Postgres(store) => store.burst(drafts, fence).await,
-            Self::Sqlite(_) => Ok(Appended::default()),
+            Self::Sqlite(_) => Ok(Burst::Behind),
         }
     }
 

@@ -26,7 +26,6 @@ use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
 use crate::domain::drafting::Known;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
-use crate::domain::work::Task;
 use crate::engine::instance::{Epoch, Memory, Terms, is_fresh};
 use crate::ledger::{LedgerError, LedgerView};
 
@@ -129,22 +128,10 @@ pub fn begin(
     let (account, policy) = (work.account, work.policy.id);
     claim.asked.is_known = !present.terms.may_be_counted(policy)
         && present.memory.knows_line(account, work.key, present.at);
-    if counters_answer && !claim.asked.is_known {
-        return Step::Ask;
+    match counters_answer && !claim.asked.is_known {
+        true => Step::Ask,
+        false => Step::Join,
     }
-    claim.asked.is_known |= !present.has_counters && may_be_new(claim, present);
-    Step::Join
-}
-
-/// Whether a claim's account has no counter and may be taken for new. A grant that Redis counted may
-/// be its first one.
-fn may_be_new(claim: &InFlight, present: &Present) -> bool {
-    let work = &claim.work;
-    matches!(work.task, Task::Claim(_))
-        && !present.terms.may_be_counted(work.policy.id)
-        && present
-            .memory
-            .takes_for_new(work.account, work.key, present.at)
 }
 
 /// A claim's counter was asked; `None` where the counters do not answer. The ledger has the last
@@ -162,7 +149,6 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
         claim.asked = CounterView {
             has_no_counter: true,
             wants_keys: has_key,
-            is_known: may_be_new(claim, present),
             ..CounterView::default()
         };
         return Step::Join;
@@ -236,9 +222,15 @@ pub fn appended(
             .map(|committed| committed.contains(&group.account));
         match is_committed {
             Ok(true) => group.finish(present, steps),
-            Ok(false) => losses += usize::from(group.lose(present)),
+            Ok(false) => {
+                losses += 1;
+                group.lose(present);
+            }
             Err(error) => match **error {
-                LedgerError::Conflict => losses += usize::from(group.lose(present)),
+                LedgerError::Conflict => {
+                    losses += 1;
+                    group.lose(present);
+                }
                 LedgerError::Unavailable(_) => group.send_unknown(),
                 LedgerError::Refused(_) | LedgerError::Corrupt(_) => group.refuse(error, steps),
             },
@@ -271,7 +263,7 @@ impl Group {
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
         let basis = Basis {
-            after: known.line,
+            after: Some(known.line),
             epoch: known.epoch,
             as_of,
         };
@@ -289,7 +281,6 @@ impl Group {
     pub fn looked(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         self.must_look = false;
         let last = seen.lines.get(&self.account);
-        present.memory.looked_up(self.account, last.is_none());
         if let Some(plan) = &mut self.plan {
             if plan.is_among(&seen.entries) {
                 self.finish(present, steps);
@@ -378,22 +369,14 @@ impl Group {
         }
     }
 
-    /// Another writer was first; or, what this tells apart, the account was taken for new and is
-    /// not. Returns whether another writer was.
-    fn lose(&mut self, present: &Present) -> bool {
-        let followed_a_line = self.draft().is_some_and(|draft| draft.after.is_some());
-        match followed_a_line {
-            true => {
-                present.memory.distrust(self.account, present.at);
-                self.losses += 1;
-            }
-            false => present.memory.looked_up(self.account, false),
-        }
+    /// Another writer was first.
+    fn lose(&mut self, present: &Present) {
+        present.memory.distrust(self.account, present.at);
+        self.losses += 1;
         self.look_again();
         // That writer may have made a counter.
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = false);
-        followed_a_line
     }
 
     /// The ledger did not say whether it took the draft.

@@ -5,9 +5,6 @@
 //! Every line is known under the fence of the server that told it. Where a server does not show
 //! that fence, the ledger may have gone back in time: then every line is forgotten, and another
 //! epoch begins. A line of an older epoch goes into no burst.
-//!
-//! An account that nobody has heard of may be taken for new while most such accounts are: entry 1
-//! follows no line, so the unique index alone tells whether that was right.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,11 +22,6 @@ const YOUNG: Duration = Duration::from_secs(3);
 /// After a burst that met another writer, no known line is used for so long: where several
 /// instances serve the same accounts, most bursts after known lines would fall back.
 const REST: Duration = Duration::from_secs(1);
-/// Each look at an account that was not remembered counts for so little of [`Remembered::new`].
-const NEW_EACH: u16 = 16;
-/// From this share on, accounts that are not remembered are taken for new: one wrong guess in
-/// eight costs about as much as the looks that the others save.
-const NEW_FROM: u16 = u16::MAX / 8 * 7;
 /// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
 /// limit, each with a key.
 const BYTES_MOST: usize = 16 << 20;
@@ -41,8 +33,8 @@ pub struct Epoch(u64);
 /// An account's last line, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownLine {
-    /// The last one that this instance appended; `None` for an account that is taken for new.
-    pub line: Option<Line>,
+    /// The last one that this instance appended.
+    pub line: Line,
     /// The epoch in which it became known.
     pub epoch: Epoch,
     /// Whether the account may have a counter.
@@ -59,9 +51,6 @@ struct Remembered {
     epoch: Epoch,
     fence: Option<Fence>,
     rests_until: Option<Instant>,
-    /// Of the accounts that were looked up and not remembered, the share that had no entries, of
-    /// `u16::MAX`. The latest count most.
-    new: u16,
     younger: Generation,
     older: Generation,
 }
@@ -89,36 +78,13 @@ impl Memory {
             && !key.is_some_and(|key| remembered.knows_key(key))
     }
 
-    /// Whether an account may be taken for new, and no retry of `key` is likely.
-    pub fn takes_for_new(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> bool {
-        let remembered = self.lock();
-        remembered.takes_for_new(account, now) && !key.is_some_and(|key| remembered.knows_key(key))
-    }
-
-    /// An account was looked up, or another writer was first there: it has entries or none.
-    pub fn looked_up(&self, account: AccountId, is_new: bool) {
-        let mut remembered = self.lock();
-        if remembered.find(account).is_none() {
-            remembered.new -= remembered.new / NEW_EACH;
-            remembered.new += if is_new { u16::MAX / NEW_EACH } else { 0 };
-        }
-    }
-
-    /// An account's last line, if it is known, or the account is taken for new.
+    /// An account's last line, if it is known.
     pub fn line(&self, account: AccountId, now: Instant) -> Option<KnownLine> {
         let remembered = self.lock();
-        let epoch = remembered.epoch;
-        if remembered.takes_for_new(account, now) {
-            return Some(KnownLine {
-                line: None,
-                epoch,
-                may_have_counter: false,
-            });
-        }
         let known = remembered.usable(account, now)?;
         Some(KnownLine {
-            line: Some(known.line.clone()?),
-            epoch,
+            line: known.line.clone()?,
+            epoch: remembered.epoch,
             may_have_counter: known.may_have_counter,
         })
     }
@@ -209,27 +175,14 @@ impl Memory {
 
 impl Remembered {
     fn usable(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
-        self.account(account, now).filter(|_| !self.rests(now))
-    }
-
-    /// Nothing is guessed of a ledger that takes no bursts, or while the memory rests.
-    fn takes_for_new(&self, account: AccountId, now: Instant) -> bool {
-        let may_guess = self.new >= NEW_FROM && self.fence.is_some() && !self.rests(now);
-        may_guess && self.find(account).is_none()
-    }
-
-    fn rests(&self, now: Instant) -> bool {
-        self.rests_until.is_some_and(|until| now < until)
+        let rests = self.rests_until.is_some_and(|until| now < until);
+        self.account(account, now).filter(|_| !rests)
     }
 
     fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
-        let known = self.find(account)?;
-        (now.duration_since(known.since) < YOUNG).then_some(known)
-    }
-
-    fn find(&self, account: AccountId) -> Option<&KnownAccount> {
         let known = self.younger.accounts.get(&account);
-        known.or_else(|| self.older.accounts.get(&account))
+        let known = known.or_else(|| self.older.accounts.get(&account))?;
+        (now.duration_since(known.since) < YOUNG).then_some(known)
     }
 
     fn knows_key(&self, key: KeyId) -> bool {
@@ -335,7 +288,7 @@ mod tests {
     fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
         let is_known = memory.knows_line(account(1), key, now);
         let known = memory.line(account(1), now).filter(|_| is_known);
-        known.and_then(|known| Some(known.line?.number))
+        known.map(|known| known.line.number)
     }
 
     #[test]
@@ -382,34 +335,6 @@ mod tests {
         let now = now + YOUNG;
         learn(&memory, 1, &[entry(4, None)], now);
         assert_eq!(number(&memory, None, now), Some(4));
-    }
-
-    #[test]
-    fn unknown_accounts_are_taken_for_new_while_most_are() {
-        let (memory, now) = (Memory::default(), Instant::now());
-        memory.show(fence(1, 10));
-        let is_new = |number| memory.takes_for_new(account(number), None, now);
-        assert!(!is_new(1));
-        (0..40).for_each(|_| memory.looked_up(account(1), true));
-        assert!(is_new(1));
-        assert_eq!(
-            memory.line(account(1), now).map(|known| known.line),
-            Some(None)
-        );
-        // Not one that is remembered, nor where a retry is likely.
-        learn(&memory, 2, &[entry(1, Some(key(1)))], now);
-        assert!(!is_new(2) && !memory.takes_for_new(account(2), None, now + YOUNG));
-        assert!(!memory.takes_for_new(account(1), Some(key(1)), now));
-        // What is remembered says nothing of the others.
-        (0..40).for_each(|_| memory.looked_up(account(2), false));
-        assert!(is_new(1));
-        (0..3).for_each(|_| memory.looked_up(account(1), false));
-        assert!(!is_new(1));
-        (0..40).for_each(|_| memory.looked_up(account(1), true));
-        memory.burst_ended(Burst::Conflict, now);
-        assert!(!is_new(1));
-        memory.show(None);
-        assert!(!memory.takes_for_new(account(1), None, now + REST));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const KEYS: u8 = 3;
 const CALLS_MOST: usize = 10;
 const MOMENT: Duration = Duration::from_millis(10);
 const SPANS: [Duration; 3] = [
-    Duration::from_millis(400),
+    Duration::from_millis(700),
     Duration::from_millis(1200),
     Duration::from_secs(5),
 ];

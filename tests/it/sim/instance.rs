@@ -20,7 +20,6 @@ use perdiem::engine::claim::way::{self, Lane, Missing, Present, Step, Steps};
 use perdiem::engine::claim::{CounterDenial, KeysInProgress};
 use perdiem::engine::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
-use uuid::Uuid;
 
 use super::clients::{CLAIM_TIME, Reply};
 use super::ledger::Ledger;
@@ -46,7 +45,7 @@ pub enum Request {
 pub enum Response {
     Counter(Answer),
     View(LedgerView),
-    Burst(Burst, HashSet<AccountId>),
+    Burst(Burst),
     Appended(HashSet<AccountId>),
     Settled,
     Failed(LedgerError),
@@ -105,17 +104,11 @@ impl Instance {
     pub fn start(life: u64, skew: TimeDelta, has_counters: bool, around: &Around) -> Self {
         let terms = Terms::new(around.time.at());
         terms.learn(around.ledger.policies.clone());
-        let memory = Memory::default();
-        if life.is_multiple_of(2) {
-            // It has looked up many accounts, all of them new: it takes others for new.
-            let others = (0..64).map(|other| AccountId(Uuid::from_u128(other)));
-            others.for_each(|other| memory.looked_up(other, true));
-        }
         Self {
             counters_answer: has_counters,
             facts: Facts {
                 terms,
-                memory,
+                memory: Memory::default(),
                 skew,
                 has_counters,
             },
@@ -342,11 +335,11 @@ impl Instance {
     ) {
         let at = around.time.at();
         let result = match response {
-            Response::Burst(burst @ Burst::Committed(_), accounts) => {
+            Response::Burst(burst @ Burst::Committed(_)) => {
                 self.facts.memory.burst_ended(burst, at);
-                Ok(accounts)
+                Ok(drafts(&groups).iter().map(|draft| draft.account).collect())
             }
-            Response::Burst(burst, _) => {
+            Response::Burst(burst) => {
                 let request = Request::Append(drafts(&groups));
                 let waiting = Waiting::Append(groups, fence, Some(burst));
                 return around.calls.push((request, waiting));

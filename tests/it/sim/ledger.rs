@@ -146,39 +146,26 @@ impl Ledger {
         entries.filter_map(|entry| entry.key).collect()
     }
 
-    /// Appends every draft or none, if the ledger shows the fence; but a draft with entry 1 is left
-    /// out where that number or its key is taken. Returns the accounts of what was appended.
-    pub fn burst(
-        &mut self,
-        drafts: &[Draft],
-        fence: &Fence,
-    ) -> Result<(Burst, HashSet<AccountId>), LedgerError> {
+    /// Appends every entry or none, if the ledger shows the fence.
+    pub fn burst(&mut self, drafts: &[Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         let shown = self.fence();
         let is_shown = shown.place == fence.place && shown.horizon >= fence.horizon;
         if !is_shown && self.planted != Planted::NoFence {
-            return Ok((Burst::Behind, HashSet::new()));
+            return Ok(Burst::Behind);
         }
         self.next_transaction += 1;
         check_data(drafts)?;
-        let (mut entries, mut accounts) = (self.entries.clone(), HashSet::new());
-        for draft in drafts {
-            let mut taken = draft.entries.iter().map(|entry| {
-                self.takes_key_of(&entries, entry) || self.takes_number_of(&entries, entry)
-            });
-            if draft.after.is_none() && taken.next() == Some(true) {
-                continue;
+        let mut entries = self.entries.clone();
+        for entry in drafts.iter().flat_map(|draft| &draft.entries) {
+            if self.takes_key_of(&entries, entry) || self.takes_number_of(&entries, entry) {
+                return Ok(Burst::Conflict);
             }
-            if taken.any(|is_taken| is_taken) {
-                return Ok((Burst::Conflict, HashSet::new()));
-            }
-            drop(taken);
-            entries.extend(draft.entries.iter().cloned());
-            accounts.insert(draft.account);
+            entries.push(entry.clone());
         }
         self.entries = entries;
         let place = fence.place;
         let horizon = self.next_transaction;
-        Ok((Burst::Committed(Fence { place, horizon }), accounts))
+        Ok(Burst::Committed(Fence { place, horizon }))
     }
 
     /// Appends each draft whose account's last line is the assumed one. A draft whose first key is

@@ -244,14 +244,12 @@ impl Promises {
     /// the ledger was restored a counter may have a line that the ledger lacks.
     pub fn check_counter(
         &mut self,
-        counter: Option<&StoredCounter>,
         account: AccountId,
+        before: Option<&StoredCounter>,
+        counter: &StoredCounter,
         ledger: &Ledger,
         is_last: bool,
     ) -> Result<(), Broken> {
-        let Some(counter) = counter else {
-            return Ok(());
-        };
         if is_last && Some(&counter.line) == ledger.last(account) {
             self.lagging.remove(&account);
         }
@@ -259,6 +257,10 @@ impl Promises {
             return Ok(());
         }
         let number = counter.line.number;
+        promise(
+            before.is_none_or(|before| before.line.number <= number),
+            || "counters follow the ledger: one went back".to_owned(),
+        )?;
         let mut entries = ledger.entries_of(account, number);
         promise(entries.any(|entry| entry.line == counter.line), || {
             "counters follow the ledger: a line that it does not have".to_owned()

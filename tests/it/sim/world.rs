@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use perdiem::counter::Settlement;
 use perdiem::domain::identity::AccountId;
 use perdiem::engine::Outcome;
 use perdiem::engine::claim::way::Lane;
@@ -21,6 +22,8 @@ use super::{SKEWS, Scene, policy};
 
 /// More events than any history at rest needs to end what is under way.
 const EVENTS_TO_REST: usize = 2000;
+/// How long it takes until another server has taken over.
+const TAKE_OVER: Duration = Duration::from_millis(10);
 /// How long a server is away that is set back.
 const SET_BACK: Duration = Duration::from_secs(3);
 pub const SUBJECTS: u8 = 2;
@@ -169,15 +172,15 @@ impl World {
             .retain(|call| call.request.is_some() || call.response.is_some());
         self.promises
             .note_rooms(&self.ledger, &accounts(), self.time);
-        self.hear_answers()
+        // A lane that panics, and an instance that crashes, answers nobody.
+        self.hear_answers(matches!(event, Event::Panic(_) | Event::Crash(_)))
     }
 
     fn send(&mut self, instance: usize, wish: &Wish) {
         let nonce = self.sent.len() as u64;
-        let newest = self.ledger.policies[0].clone();
-        let work = work(wish, newest.into(), nonce);
-        let again = work.clone();
-        let reply = self.at(instance, |it, around| it.submit(again, around));
+        let work = work(wish, self.ledger.policies[0].clone().into(), nonce);
+        let submitted = work.clone();
+        let reply = self.at(instance, |it, around| it.submit(submitted, around));
         self.sent.push(Sent {
             work,
             sent_at: self.time,
@@ -211,23 +214,13 @@ impl World {
         let response = match &request {
             Request::Ask(ask) => Response::Counter(self.redis.ask(ask, self.time.0)),
             Request::Settle(settlement) => {
-                self.redis.settle(settlement, self.time.0);
-                let account = settlement.account;
-                let is_last = !self.calls.iter().any(|call| call.settles(account));
-                self.promises.check_counter(
-                    self.redis.counter(account, self.time.0),
-                    account,
-                    &self.ledger,
-                    is_last && !is_repeated,
-                )?;
+                self.settle(settlement, is_repeated)?;
                 Response::Settled
             }
             Request::Look(look) => Response::View(self.ledger.look(look)),
             Request::Burst(drafts, fence) => {
                 let ended = self.ledger.burst(drafts, fence);
-                ended.map_or_else(Response::Failed, |(burst, accounts)| {
-                    Response::Burst(burst, accounts)
-                })
+                ended.map_or_else(Response::Failed, Response::Burst)
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts);
@@ -246,6 +239,18 @@ impl World {
             .check_appended(&self.ledger, from, &self.sent, self.time)
     }
 
+    fn settle(&mut self, settlement: &Settlement, is_repeated: bool) -> Result<(), Broken> {
+        let (account, now) = (settlement.account, self.time.0);
+        let before = self.redis.counter(account, now).cloned();
+        self.redis.settle(settlement, now);
+        let is_last = !is_repeated && !self.calls.iter().any(|call| call.settles(account));
+        let Some(counter) = self.redis.counter(account, now) else {
+            return Ok(());
+        };
+        self.promises
+            .check_counter(account, before.as_ref(), counter, &self.ledger, is_last)
+    }
+
     fn panic(&mut self, call: usize) {
         self.note_lag_of(call);
         let instance = self.calls[call].instance;
@@ -258,11 +263,8 @@ impl World {
 
     fn crash(&mut self, instance: usize) {
         self.all_may_lag();
-        for call in self
-            .calls
-            .iter_mut()
-            .filter(|call| call.instance == instance)
-        {
+        let calls = self.calls.iter_mut();
+        for call in calls.filter(|call| call.instance == instance) {
             call.waiting = None;
             call.response = None;
         }
@@ -282,9 +284,11 @@ impl World {
                 call.response = call.waiting.is_some().then(unavailable);
             }
         }
-        if !is_another_server {
-            self.time.0 += SET_BACK;
-        }
+        self.time.0 += if is_another_server {
+            TAKE_OVER
+        } else {
+            SET_BACK
+        };
         let copy = self.ledger_copy.clone().expect("a copy");
         let lost = self.ledger.restore(&copy, is_another_server);
         self.promises.lost(lost, &accounts(), self.time);
@@ -315,14 +319,15 @@ impl World {
     }
 
     /// Clients hear what instances answered.
-    fn hear_answers(&mut self) -> Result<(), Broken> {
+    fn hear_answers(&mut self, may_be_dropped: bool) -> Result<(), Broken> {
         for index in 0..self.sent.len() {
             let Some(reply) = &mut self.sent[index].reply else {
                 continue;
             };
             let answer = match reply.try_recv() {
                 Ok(answer) => Some(answer),
-                Err(TryRecvError::Closed) => None,
+                Err(TryRecvError::Closed) if may_be_dropped => None,
+                Err(TryRecvError::Closed) => return Err("every claim is answered".to_owned()),
                 Err(TryRecvError::Empty) => continue,
             };
             self.sent[index].reply = None;
@@ -403,7 +408,7 @@ impl World {
 }
 
 /// How much an instance's clock is off.
-pub fn skew(instance: usize) -> TimeDelta {
+fn skew(instance: usize) -> TimeDelta {
     SKEWS[instance]
 }
 
