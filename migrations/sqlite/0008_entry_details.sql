@@ -8,15 +8,15 @@ FROM (SELECT id, row_number() OVER (ORDER BY id) AS number FROM keys) AS numbere
 WHERE numbered.id = keys.id;
 CREATE UNIQUE INDEX keys_number ON keys (number);
 
--- `blind` is 16 random bytes, for seals that survive the erasure of the subject. SQLite's
--- generator is a stream cipher with a key from the operating system.
+-- `blind` is 16 random bytes, for seals that survive the erasure of the subject.
 CREATE TABLE written_again (
     id blob PRIMARY KEY,
     policy integer NOT NULL,
     subject text,
-    blind blob NOT NULL DEFAULT (randomblob(16))
+    blind blob NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO written_again (id, policy, subject) SELECT id, policy, subject FROM accounts;
+INSERT INTO written_again (id, policy, subject, blind)
+SELECT id, policy, subject, randomblob(16) FROM accounts;
 DROP TABLE accounts;
 ALTER TABLE written_again RENAME TO accounts;
 

@@ -537,6 +537,13 @@ fn new_identity() -> (Uuid, [u8; 32]) {
     (Uuid::new_v4(), secret)
 }
 
+/// The random bytes of a new account, for seals that survive the erasure of its subject.
+fn new_blind() -> Uuid {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("the system has randomness");
+    Uuid::from_bytes(random)
+}
+
 fn stored_identity(id: Uuid, secret: &[u8]) -> Result<Identity, LedgerError> {
     Ok(Identity::new(id, decode_hash(secret)?))
 }

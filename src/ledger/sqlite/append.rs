@@ -17,7 +17,7 @@ use crate::ledger::batched::{Batched, ROWS_MOST, batched};
 use crate::ledger::record::{
     claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
 };
-use crate::ledger::{Draft, LedgerError};
+use crate::ledger::{Draft, LedgerError, new_blind};
 
 impl Store {
     /// See [`crate::ledger::Ledger::append`].
@@ -162,8 +162,8 @@ const INSERT_DETAILS: Batched = batched!(
 );
 
 const INSERT_ACCOUNTS: Batched = batched!(
-    "INSERT OR FAIL INTO accounts (id, policy, subject) SELECT * FROM (VALUES ",
-    "(?,?,?)",
+    "INSERT OR FAIL INTO accounts (id, policy, subject, blind) SELECT * FROM (VALUES ",
+    "(?,?,?,?)",
     ") WHERE column1 IS NOT NULL"
 );
 
@@ -218,10 +218,10 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
 }
 
 fn bind_account<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
-    query.bind(draft.account.0).bind(draft.policy.0).bind(
-        draft
-            .subject
-            .as_ref()
-            .map(|subject| subject.as_str().to_owned()),
-    )
+    let subject = draft.subject.as_ref();
+    query
+        .bind(draft.account.0)
+        .bind(draft.policy.0)
+        .bind(subject.map(|subject| subject.as_str().to_owned()))
+        .bind(new_blind())
 }

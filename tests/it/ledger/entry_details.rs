@@ -251,6 +251,14 @@ async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
         entry.claimed_by = None;
     }
     assert_eq!(older_books.entries().await, expected);
+    let equal = "SELECT CAST(count(*) - count(DISTINCT blind) AS text) FROM accounts";
+    for ground in [&ground, &older] {
+        assert_eq!(
+            texts(ground, equal).await,
+            ["0"],
+            "each account has a blind of its own"
+        );
+    }
 
     // The ledger goes on: keys are known, grants are closed once, and numbers have no gap.
     let metadata = json!({ "order": "A-1" });
