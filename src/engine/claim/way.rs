@@ -8,7 +8,7 @@
 //! 3. The claims of an account form a *group*. A lane *looks* at the ledger for groups whose last line
 //!    is not known; then each group is decided.
 //! 4. A lane *appends* what the groups were granted, in one transaction. What was committed is
-//!    answered. A group that another writer forestalled looks at the ledger again, and after two
+//!    answered. A group that lost to another writer looks at the ledger again, and after two
 //!    losses it *contends*: it waits for its turn.
 //! 5. Where Redis decides alone, the claim is *counted* (`engine/counted`).
 
