@@ -56,7 +56,8 @@ fn field(kind: u8, id: Uuid) -> [u8; 17] {
     field
 }
 
-/// Reads the answer to an ask: the fields number, line, confirmed and keys. `None` when there is no counter or none that perdiem wrote.
+/// Reads the answer to an ask: the fields number, line, confirmed and keys. `None` when there is no
+/// counter or none that perdiem wrote.
 pub fn decode_counter(answer: Value) -> Option<Counter> {
     let fields: Vec<Option<String>> = Vec::from_redis_value(answer).ok()?;
     let field = |index: usize| fields.get(index)?.as_deref();

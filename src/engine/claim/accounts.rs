@@ -49,9 +49,13 @@ impl Accounts {
         }
     }
 
-    /// How many groups wait for any lane.
+    /// How many claims wait for a lane, or behind a group that a lane has.
     pub fn waiting(&self) -> usize {
-        self.look.len() + self.contend.len() + self.append.len()
+        let waiting = self.accounts.values().map(|account| match account {
+            AccountGroup::Waits(group) => group.every_claim().count(),
+            AccountGroup::UnderWay(later) => later.len(),
+        });
+        waiting.sum()
     }
 
     /// Takes the groups that wait for a lane, with about so many claims at most.
@@ -61,10 +65,16 @@ impl Accounts {
         while claims < most
             && let Some(account) = self.queue(lane).pop_front()
         {
+            let Some(waits) = self.accounts.get_mut(&account) else {
+                continue;
+            };
             let under_way = AccountGroup::UnderWay(Vec::new());
-            if let Some(AccountGroup::Waits(group)) = self.accounts.insert(account, under_way) {
-                claims += group.every_claim().count();
-                taken.push(*group);
+            match std::mem::replace(waits, under_way) {
+                AccountGroup::Waits(group) => {
+                    claims += group.every_claim().count();
+                    taken.push(*group);
+                }
+                another_lanes => *waits = another_lanes,
             }
         }
         taken
@@ -81,10 +91,11 @@ impl Accounts {
 
     /// A lane lost a group. The claims that came later go on without it.
     pub fn give_up(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
-        let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&account) else {
+        let Some(AccountGroup::UnderWay(later)) = self.accounts.get_mut(&account) else {
             return None;
         };
-        let mut later = later.into_iter();
+        let mut later = std::mem::take(later).into_iter();
+        self.accounts.remove(&account);
         let mut group = Group::new(later.next()?);
         group.claims.extend(later);
         self.wait(Box::new(group), present)

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::group::Group;
 use super::lane::{Lanes, halves};
 use super::way::{Steps, appended};
-use crate::chain::Chain;
 use crate::domain::identity::AccountId;
 use crate::engine::instance::Stage;
 use crate::faults::reach;
@@ -96,14 +95,9 @@ impl Lanes {
             let losses = appended(&mut groups, &result, &present, steps);
             self.metrics.conflicts(losses);
             if let Err(error) = result {
-                match &*error {
-                    LedgerError::Conflict => {}
-                    LedgerError::Unavailable(_) => failure = Some(error),
-                    LedgerError::Refused(_) | LedgerError::Corrupt(_) => {
-                        let error = Chain(&error);
-                        tracing::error!(%error, "the ledger refuses a claim");
-                    }
-                }
+                failure = matches!(*error, LedgerError::Unavailable(_))
+                    .then_some(error)
+                    .or(failure);
             }
             all.extend(groups);
         }

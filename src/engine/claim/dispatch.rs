@@ -1,6 +1,7 @@
 //! The dispatch owns every queue of a claim's way. Each step of `way` names a queue or an answer;
 //! this is the one place that does what a step says.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::in_flight::{InFlight, Undecided};
 use super::probe::Denied;
 use super::settle::SettleQueue;
 use super::way::{Lane, Present, Step, Steps};
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::identity::AccountId;
 use crate::engine::instance::{DrainSignal, Memory, Terms};
@@ -66,7 +68,7 @@ struct Waiting {
 pub struct Taken {
     /// The groups.
     pub groups: Vec<Group>,
-    accounts: Vec<AccountId>,
+    accounts: HashSet<AccountId>,
     lane: Lane,
     is_busy: bool,
     dispatch: Arc<Dispatch>,
@@ -92,7 +94,12 @@ impl Dispatch {
             Step::Count => send(&self.count, claim),
             Step::AskLater => self.go_later(claim, self.ask.clone()),
             Step::CountLater => self.go_later(claim, self.count.clone()),
-            Step::End(result) => claim.end(result),
+            Step::End(result) => {
+                if let Err(Undecided::Ledger(error)) = &result {
+                    tracing::error!(error = %Chain(error), "the ledger refuses a claim");
+                }
+                claim.end(result);
+            }
             Step::Join => {
                 let present = self.present();
                 let mut waiting = self.groups.lock();
@@ -205,12 +212,13 @@ impl Taken {
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
         for group in self.groups.drain(..) {
+            let account = group.account;
             // A lock each: claims that begin do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
             let lane = waiting.accounts.bring_back(group, &present);
+            self.accounts.remove(&account);
             dispatch.groups.tell(&waiting, lane);
         }
-        self.accounts.clear();
         dispatch.go_all(steps);
     }
 }
@@ -219,7 +227,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         self.is_over();
         let groups = &self.dispatch.groups;
-        for account in self.accounts.drain(..) {
+        for account in self.accounts.drain() {
             let present = self.dispatch.present();
             let mut waiting = groups.lock();
             let lane = waiting.accounts.give_up(account, &present);

@@ -295,7 +295,7 @@ impl GroupOutcome {
         draft.flat_map(|draft| draft.entries.iter().map(|entry| entry.id))
     }
 
-    /// The account's last line once the draft stands.
+    /// The account's last line once the draft is committed.
     pub fn last_line(&self) -> Option<&Line> {
         let appended = self.draft.as_ref().and_then(|draft| draft.entries.last());
         appended
@@ -315,8 +315,8 @@ impl GroupOutcome {
             && self.last_line().is_some_and(has_room)
     }
 
-    /// Everybody's answer: the draft, if there is one, stands in the ledger, and no other one
-    /// after the same line can.
+    /// Everybody's answer: the draft, if there is one, is committed, and no other one after the same
+    /// line can be.
     pub fn answers(self) -> impl Iterator<Item = AnsweredClaim> {
         let is_certain = self.draft.is_some();
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::ledger::LedgerError;
 /// What became of a claim or a correction.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// Granted, or corrected: the entry stands in the ledger.
+    /// Granted, or corrected: the entry is in the ledger.
     Entered(Entry),
     /// The same was done before: its entry.
     Repeated(Entry),
@@ -102,7 +102,7 @@ pub struct InFlight {
     pub may_be_counted: bool,
     /// Whether a grant with its key may wait in Redis' queue unseen.
     pub may_wait: bool,
-    /// The ids of entries for it that may or may not stand in the ledger.
+    /// The ids of entries for it that may or may not be committed.
     pub sent: Vec<EntryId>,
     /// The id under which Redis was last asked to count it. That may still be done, late.
     pub counted: Option<EntryId>,
@@ -132,7 +132,7 @@ pub struct CounterView {
     pub seen: Option<u64>,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
-    /// Whether this instance knew the last line, and the claim would have been granted after it.
+    /// Whether this instance knew the last line, and the claim is no retry that it knows of.
     pub is_known: bool,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,

@@ -47,12 +47,11 @@ impl Lanes {
         let mut pause = Pause(RETRY_FIRST);
         loop {
             let mut taken = self.dispatch.next(Lane::Look).await;
+            let groups = self.shed(&mut taken, &pause);
             let mut steps = Steps::default();
-            self.shed(&mut taken, &pause, &mut steps);
-            let groups = std::mem::take(&mut taken.groups);
             let looking = self.look_in_halves(groups, &mut steps);
             let (groups, failure) = with_patience(&mut taken, looking).await;
-            taken.groups = groups;
+            taken.groups.extend(groups);
             taken.bring_back(steps);
             pause.after(failure).await;
         }
@@ -91,34 +90,40 @@ impl Lanes {
         let mut pause = Pause(RETRY_FIRST);
         loop {
             let mut taken = self.dispatch.next(Lane::Contend).await;
-            let mut steps = Steps::default();
-            self.shed(&mut taken, &pause, &mut steps);
-            let accounts = taken.groups.iter().map(|group| group.account).collect();
+            let groups = self.shed(&mut taken, &pause);
+            let accounts = groups.iter().map(|group| group.account).collect();
             let turn = turn_at(&self.ledger, accounts).await;
             if turn.is_some() {
                 reach("append.turn");
             }
-            let groups = std::mem::take(&mut taken.groups);
+            let mut steps = Steps::default();
             let (groups, looked) = self.look_in_halves(groups, &mut steps).await;
+            // What was refused does not wait for the append.
+            self.dispatch.go_all(steps);
+            let mut steps = Steps::default();
             let ended = self.append(groups).await;
             let (groups, appended) = self.appended(ended, &mut steps);
             drop(turn);
-            taken.groups = groups;
+            taken.groups.extend(groups);
             taken.bring_back(steps);
             pause.after(looked.or(appended)).await;
         }
     }
 
-    /// Lets go the claims that nobody waits for, and those that Redis decides while the ledger
-    /// cannot.
-    fn shed(&self, taken: &mut Taken, pause: &Pause, steps: &mut Steps) {
+    /// Lets go, before the ledger is asked again, the claims that nobody waits for and those that
+    /// Redis decides while the ledger cannot. Returns the groups that still have claims.
+    fn shed(&self, taken: &mut Taken, pause: &Pause) -> Vec<Group> {
         let (now, is_silent) = (Instant::now(), self.watch.ledger_is_silent());
+        let mut steps = Steps::default();
         for group in &mut taken.groups {
-            group.drop_expired(now, steps);
+            group.drop_expired(now, &mut steps);
             if is_silent || pause.is_long() {
-                group.leave_to_redis(is_silent, now, steps);
+                group.leave_to_redis(is_silent, now, &mut steps);
             }
         }
+        self.dispatch.go_all(steps);
+        let has_claims = |group: &mut Group| group.lane().is_some();
+        taken.groups.extract_if(.., has_claims).collect()
     }
 
     /// Looks at the ledger for groups. Where the ledger cannot tell of one of them, each half is
@@ -130,7 +135,7 @@ impl Lanes {
     ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
         let (mut all, mut failure) = (Vec::new(), None);
         let mut batches = vec![groups];
-        while let Some(mut groups) = batches.pop() {
+        while let Some(mut groups) = batches.pop().filter(|groups| !groups.is_empty()) {
             match self.look(&mut groups, steps).await {
                 Ok(()) => {}
                 Err(LedgerError::Refused(_) | LedgerError::Corrupt(_)) if groups.len() > 1 => {
@@ -138,7 +143,6 @@ impl Lanes {
                     continue;
                 }
                 Err(error @ (LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
-                    tracing::error!(error = %Chain(&error), "the ledger refuses a claim");
                     let error = Arc::new(error);
                     groups
                         .iter_mut()

@@ -18,7 +18,7 @@ const BATCH_MOST: usize = 256;
 pub struct Denied {
     /// The claim.
     pub claim: InFlight,
-    /// How.
+    /// What the counter says.
     pub denial: CounterDenial,
 }
 

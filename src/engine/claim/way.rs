@@ -68,7 +68,7 @@ pub enum Lane {
 /// A counter's denial.
 #[derive(Debug)]
 pub struct CounterDenial {
-    /// How.
+    /// What lacks room.
     pub refusal: Refusal,
     /// Every change of a policy that was made before this instant was known to it.
     pub as_of: Instant,

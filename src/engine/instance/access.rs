@@ -168,10 +168,14 @@ impl Access {
         let key = first_version(rule, None, FIRST_START, now);
         let secret = generate_secret();
         let added = ledger.add_first_key(&key, &hash(&secret)).await?;
-        if added {
-            self.refresh(ledger, ledger.revision().await?).await?;
+        if !added {
+            return Ok(None);
         }
-        Ok(added.then_some(secret))
+        // Nobody could read the secret again: a failure now is left to the poll.
+        if let Ok(revision) = ledger.revision().await {
+            let _ = self.refresh(ledger, revision).await;
+        }
+        Ok(Some(secret))
     }
 
     /// Whose secret it is, as far as this instance knows.

@@ -196,7 +196,7 @@ impl Comparison<'_> {
                 line: last.clone(),
                 confirmed_at: now,
                 seen: seen(&suspect.number),
-                // Its keys are completed when a denial needs them.
+                // Where Redis may decide alone, a denial that needs its keys completes them.
                 keys: SettledKeys::After(last.clone(), Vec::new()),
                 ttl: useful_for(last, false, now),
             });

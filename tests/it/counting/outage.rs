@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::books::Books;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, redis_at};
 
 /// An application on a PostgreSQL and a Redis of its own, both to be hurt.
@@ -78,6 +79,60 @@ fn policy(on_ledger_outage: &str) -> Value {
         "limits": [{ "max": 3, "per": "day" }],
         "on_ledger_outage": on_ledger_outage,
     })
+}
+
+/// The claim was sent to the ledger before anybody knew that it does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_under_way_is_decided_by_redis_in_time() {
+    for outage in [Mode::Hold, Mode::Refuse] {
+        let (postgres, redis) = (Postgres::start(), Redis::start());
+        let proxy = Proxy::before(postgres.port()).await;
+        let mut ground = Ground::new(Stack::Sqlite);
+        ground.database_url = proxy.url(&postgres.create_database());
+        ground.redis_url = Some(redis.url());
+        let app = App::start_with(&ground, |options| {
+            options.claim_deadline = Duration::from_secs(6);
+            options.redis_timeout = Duration::from_millis(500);
+        })
+        .await;
+        app.put_policy("sms", policy("count")).await;
+        proxy.set(outage);
+        let claim = json!({ "subject": "member-42" });
+        let answer = app.claim_under("sms", claim, None).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{outage:?}: {answer:?}");
+        assert_eq!(answer.json()["provisional"], true, "{answer:?}");
+        proxy.set(Mode::Pass);
+        eventually("it is recorded", || async {
+            let answer = app.get("/v1/grants?provisional=true").await;
+            answer.status == StatusCode::OK && answer.json()["items"][0].is_object()
+        })
+        .await;
+    }
+}
+
+/// No grant waits any more, and the ledger decides alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_stopped_counting_is_decided_without_redis() {
+    let Site {
+        app,
+        ground,
+        mut redis,
+        postgres: _postgres,
+    } = Site::new().await;
+    for durability in ["counted", "recorded"] {
+        let mut rule = policy("refuse");
+        rule["durability"] = json!(durability);
+        rule["reason"] = json!("a test");
+        app.put_policy("sms", rule).await;
+    }
+    drop(app);
+    let app = App::start(&ground).await;
+    redis.kill();
+    for (key, status) in [("1", 201), ("2", 201), ("3", 201), ("4", 429), ("5", 429)] {
+        let claim = json!({ "subject": "member-42" });
+        let answer = app.claim_under("sms", claim, Some(key)).await;
+        assert_eq!(answer.status, status, "{key}: {answer:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
