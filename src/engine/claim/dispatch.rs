@@ -59,9 +59,12 @@ pub struct Groups {
 #[derive(Default)]
 struct Waiting {
     accounts: Accounts,
-    /// The lanes that have a batch since a moment ago. What comes meanwhile goes together in the
-    /// next batch: few wide transactions cost the ledger far less than many narrow ones.
+    /// The lanes that have a batch since a moment ago.
     busy: Vec<Lane>,
+    /// The lanes that wait for groups, once for each that is free.
+    free: Vec<Lane>,
+    /// Of looks and appends, what went last.
+    last: Option<Lane>,
 }
 
 /// Groups that a lane has. Whatever becomes of the lane, their accounts come back.
@@ -144,17 +147,22 @@ impl Dispatch {
             if let Some(taken) = self.try_next(lane) {
                 return taken;
             }
+            self.groups.lock().free.push(lane);
             self.groups.told(lane).notified().await;
+            self.groups.lock().is_not_free(lane);
         }
     }
 
     /// As [`Dispatch::next`], if some wait now.
     pub fn try_next(self: &Arc<Self>, lane: Lane) -> Option<Taken> {
         let mut waiting = self.groups.lock();
-        if waiting.busy.contains(&lane) || !waiting.accounts.wait_for(lane) {
+        if !waiting.may_begin(lane) {
             return None;
         }
         waiting.busy.push(lane);
+        waiting.last = Some(lane)
+            .filter(|lane| lane.beside().is_some())
+            .or(waiting.last);
         let groups = waiting.accounts.take(lane, BATCH_MOST);
         Some(Taken {
             accounts: groups.iter().map(|group| group.account).collect(),
@@ -179,12 +187,35 @@ impl Groups {
         }
     }
 
-    /// Tells a lane that a group waits for it. A busy lane looks by itself.
+    /// Tells a lane that it may begin, if it may. A busy lane looks by itself.
     fn tell(&self, waiting: &Waiting, lane: Option<Lane>) {
         if let Some(lane) = lane
-            && !waiting.busy.contains(&lane)
+            && waiting.may_begin(lane)
         {
             self.told(lane).notify_one();
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether a lane's next batch may go. Looks and appends take turns. What comes meanwhile goes
+    /// together in the next batch: few wide statements cost the ledger far less than many narrow
+    /// ones.
+    fn may_begin(&self, lane: Lane) -> bool {
+        if self.busy.contains(&lane) || !self.accounts.wait_for(lane) {
+            return false;
+        }
+        let Some(beside) = lane.beside() else {
+            return true;
+        };
+        let beside_waits = self.accounts.wait_for(beside) && self.free.contains(&beside);
+        let had_its_turn = self.last == Some(lane) && beside_waits;
+        !had_its_turn && !self.busy.contains(&beside)
+    }
+
+    fn is_not_free(&mut self, lane: Lane) {
+        if let Some(place) = self.free.iter().position(|free| *free == lane) {
+            self.free.swap_remove(place);
         }
     }
 }
@@ -198,12 +229,14 @@ impl Taken {
         let groups = &self.dispatch.groups;
         let mut waiting = groups.lock();
         waiting.busy.retain(|lane| *lane != self.lane);
+        groups.tell(&waiting, self.lane.beside());
     }
 
     /// The batch holds others up: another one goes beside it.
     pub fn is_slow(&mut self) {
         self.is_over();
-        self.dispatch.groups.told(self.lane).notify_one();
+        let groups = &self.dispatch.groups;
+        groups.tell(&groups.lock(), Some(self.lane));
     }
 
     /// Brings the groups back, and does what follows from their steps.
@@ -215,10 +248,14 @@ impl Taken {
             let account = group.account;
             // A lock each: claims that begin do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
-            let lane = waiting.accounts.bring_back(group, &present);
+            waiting.accounts.bring_back(group, &present);
             self.accounts.remove(&account);
-            dispatch.groups.tell(&waiting, lane);
         }
+        let waiting = dispatch.groups.lock();
+        for lane in [Lane::Look, Lane::Append, Lane::Contend] {
+            dispatch.groups.tell(&waiting, Some(lane));
+        }
+        drop(waiting);
         dispatch.go_all(steps);
     }
 }

@@ -65,6 +65,17 @@ pub enum Lane {
     Append,
 }
 
+impl Lane {
+    /// The lane that this one takes turns with.
+    pub fn beside(self) -> Option<Self> {
+        match self {
+            Self::Look => Some(Self::Append),
+            Self::Append => Some(Self::Look),
+            Self::Contend => None,
+        }
+    }
+}
+
 /// A counter's denial.
 #[derive(Debug)]
 pub struct CounterDenial {
