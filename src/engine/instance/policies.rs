@@ -79,7 +79,7 @@ impl Policies {
         })
     }
 
-    /// Whether every change older than [`FRESH`](super::terms::FRESH) is known.
+    /// Whether what was read is fresh.
     pub fn are_fresh(&self) -> bool {
         is_fresh(self.terms.as_of(), Instant::now())
     }
