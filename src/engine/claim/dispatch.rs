@@ -135,8 +135,8 @@ impl Dispatch {
         });
     }
 
-    /// How many groups wait for the ledger.
-    pub fn groups_waiting(&self) -> usize {
+    /// How many claims wait for the ledger, or behind a group that a lane has.
+    pub fn claims_waiting(&self) -> usize {
         self.groups.lock().accounts.waiting()
     }
 

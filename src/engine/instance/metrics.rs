@@ -359,7 +359,7 @@ impl Engine {
         for (stage, queue) in [(Stage::Ask, &dispatch.ask), (Stage::Count, &dispatch.count)] {
             metrics.waiting(stage, queue.max_capacity() - queue.capacity());
         }
-        metrics.waiting(Stage::Append, dispatch.groups_waiting());
+        metrics.waiting(Stage::Append, dispatch.claims_waiting());
         metrics.waiting(Stage::Settle, dispatch.settle.waiting());
         let counters = self.counters.as_ref();
         let available = counters.is_some_and(|counters| counters.is_available());
