@@ -69,7 +69,7 @@ struct Waiting {
 
 /// Groups that a lane has. Whatever becomes of the lane, their accounts come back.
 pub struct Taken {
-    /// The groups.
+    /// The groups that the lane works on.
     pub groups: Vec<Group>,
     accounts: HashSet<AccountId>,
     lane: Lane,
@@ -140,8 +140,7 @@ impl Dispatch {
         self.groups.lock().accounts.waiting()
     }
 
-    /// The next groups of a lane, as soon as some wait and the lane has no other batch since a
-    /// moment ago.
+    /// The next groups of a lane, as soon as some wait and it is the lane's turn.
     pub async fn next(self: &Arc<Self>, lane: Lane) -> Taken {
         loop {
             if let Some(taken) = self.try_next(lane) {
@@ -153,7 +152,7 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::next`], if some wait now.
+    /// As [`Dispatch::next`], if the lane may begin now.
     pub fn try_next(self: &Arc<Self>, lane: Lane) -> Option<Taken> {
         let mut waiting = self.groups.lock();
         if !waiting.may_begin(lane) {

@@ -65,7 +65,7 @@ pub struct Basis {
 
 /// A claim or correction that an entry of a draft answers.
 pub struct Entered {
-    /// The claim.
+    /// The claim that the entry answers.
     pub claim: InFlight,
     /// The entry's place in the draft.
     pub entry: usize,

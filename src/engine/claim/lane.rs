@@ -28,7 +28,7 @@ const RETRY_LAST: Duration = Duration::from_millis(200);
 pub struct Lanes {
     /// Where groups wait.
     pub dispatch: Arc<Dispatch>,
-    /// The ledger.
+    /// Where groups are looked up and appended.
     pub ledger: Ledger,
     /// What claims are decided by is kept fresh.
     pub policies: Arc<Policies>,

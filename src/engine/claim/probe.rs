@@ -16,7 +16,7 @@ const BATCH_MOST: usize = 256;
 
 /// A claim that its counter denies.
 pub struct Denied {
-    /// The claim.
+    /// The claim that the counter denies.
     pub claim: InFlight,
     /// What the counter says.
     pub denial: CounterDenial,

@@ -92,7 +92,7 @@ pub struct Present<'a> {
     pub terms: &'a Terms,
     /// The last lines.
     pub memory: &'a Memory,
-    /// The clock.
+    /// The instant by this instance's clock.
     pub now: DateTime<Utc>,
     /// The same instant, for deadlines.
     pub at: Instant,

@@ -25,7 +25,7 @@ pub struct StoredCounter {
     pub line: Line,
     /// Whether `keys` are all that the account must remember as of the line.
     pub has_all_keys: bool,
-    /// The keys.
+    /// Some of the account's keys, or all of them.
     pub keys: BTreeSet<KeyId>,
     confirmed_at: DateTime<Utc>,
     expires_at: Duration,
