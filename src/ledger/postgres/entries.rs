@@ -348,33 +348,37 @@ pub async fn last_lines(
     .await
 }
 
+/// Reads entries by their keys and ids, each by an index of its own. A plan for `= ANY`, made while
+/// the ledger is nearly empty, reads the whole ledger afterwards, until PostgreSQL analyzes it.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<EntryRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
-    if ids.is_empty() && of.is_empty() {
-        return sqlx::query_as(concat!(
-            "SELECT ",
-            entry_columns!(),
-            " FROM entries AS e",
-            with_details!(),
-            "WHERE e.key = ANY($1)"
-        ))
-        .bind(keys)
-        .fetch_all(connection)
-        .await;
-    }
-    sqlx::query_as(concat!(
+    let mut rows: Vec<EntryRow> = sqlx::query_as(concat!(
         "SELECT ",
         entry_columns!(),
-        " FROM entries AS e",
-        with_details!(),
-        "WHERE e.key = ANY($1) OR e.id = ANY($2)
-            OR e.id = ANY(ARRAY(SELECT id FROM entry_details WHERE of_grant = ANY($3)))"
+        " FROM (
+             SELECT found.* FROM UNNEST($1::uuid[]) AS wanted (key) CROSS JOIN LATERAL (
+                 SELECT * FROM entries WHERE entries.key = wanted.key LIMIT 1
+             ) AS found
+             UNION ALL
+             SELECT found.* FROM UNNEST(
+                 $2::uuid[] || ARRAY(SELECT id FROM entry_details WHERE of_grant = ANY($3))
+             ) AS wanted (id) CROSS JOIN LATERAL (
+                 SELECT * FROM entries WHERE entries.id = wanted.id LIMIT 1
+             ) AS found
+         ) AS e LEFT JOIN LATERAL (
+             SELECT * FROM entry_details
+             WHERE entry_details.account = e.account AND entry_details.number = e.number LIMIT 1
+         ) AS d ON true"
     ))
     .bind(keys)
     .bind(ids)
     .bind(of)
     .fetch_all(connection)
-    .await
+    .await?;
+    // One can be found by its key and by its id.
+    rows.sort_unstable_by_key(|row| row.id);
+    rows.dedup_by_key(|row| row.id);
+    Ok(rows)
 }
