@@ -32,8 +32,9 @@ def claim_script(redis):
     claim = ["i__rand_int__", "k__rand_int__", "1", "1", "0", GRANT]
     # The present instant, no observing, and no roll-back.
     claim += [f"{DAY_STARTS_AT}000000", "", "0"]
-    limit = ["day", "3", str(DAY_STARTS_AT), str(DAY_STARTS_AT + 86_400), "0"]
-    call = ["EVALSHA", sha, "3", *keys, *claim, *limit]
+    window = f"day:{DAY_STARTS_AT}"
+    limit = [f"u{window}", "3", f";d%d+,(%d+),{DAY_STARTS_AT}%+86400;", "0"]
+    call = ["EVALSHA", sha, "3", *keys, *claim, window, *limit]
     answer = redis.query(*(word.replace("__rand_int__", "0") for word in call))
     redis.query("FLUSHALL")
     if not answer.startswith("granted"):

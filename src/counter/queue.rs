@@ -17,15 +17,11 @@ use crate::domain::grant::Total;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
-use crate::domain::totals::{decode_totals, encode_totals, with_used};
+use crate::domain::totals::{decode_totals, encode_totals, used_pattern, with_used};
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
-const RECORD_LUA: &str = concat!(
-    include_str!("lua/line.lua"),
-    include_str!("lua/queue.lua"),
-    include_str!("lua/record.lua")
-);
-const ASIDE_LUA: &str = concat!(include_str!("lua/queue.lua"), include_str!("lua/aside.lua"));
+const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
+const ASIDE_LUA: &str = include_str!("lua/aside.lua");
 
 static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(COUNT_LUA));
 static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(RECORD_LUA));
@@ -154,11 +150,11 @@ impl Queued {
 
 /// Grants of one account that stand in the ledger now.
 #[derive(Debug, Clone)]
-pub struct RecordedGrants {
+pub struct RecordedGrants<'a> {
     /// The account's last line.
     pub settlement: Settlement,
-    /// The grants' places and entries.
-    pub grants: Vec<(String, EntryId)>,
+    /// The grants.
+    pub grants: Vec<&'a QueuedGrant>,
 }
 
 /// What the stream's fields do not say of a grant.
@@ -207,14 +203,13 @@ impl Counters {
         call.arg(3).arg(&self.names(count.account));
         let entry = grant.map(|grant| record::entry_field(grant.entry));
         let key = grant.and_then(|grant| grant.key).map(record::key_field);
-        let bytes = |field: &Option<[u8; 17]>| field.map_or(Vec::new(), Vec::from);
         let ledger = match count.ledger {
             LedgerWord::NotAsked => String::new(),
             LedgerWord::Silent => "silent".to_owned(),
             LedgerWord::Line(number) => number.to_string(),
         };
-        call.arg(bytes(&entry).as_slice())
-            .arg(bytes(&key).as_slice())
+        call.arg(bytes(entry))
+            .arg(bytes(key))
             .arg(grant.map_or(0, |grant| grant.units.get()))
             .arg(count.policy_version)
             .arg(ledger)
@@ -225,12 +220,12 @@ impl Counters {
             )
             .arg(count.now.timestamp_micros())
             .arg(if count.observes { "observe" } else { "" })
-            .arg(trusted_from.timestamp_micros());
+            .arg(trusted_from.timestamp_micros())
+            .arg(window_names(&count.totals, ""));
         for total in &count.totals {
-            call.arg(total.per.as_str())
+            call.arg(format!("u{}", window_name(total)))
                 .arg(total.max)
-                .arg(total.window.start.timestamp())
-                .arg(total.window.end.timestamp())
+                .arg(used_pattern(total))
                 .arg(total.used);
         }
     }
@@ -289,12 +284,21 @@ impl Counters {
     ///
     /// # Errors
     /// [`Unavailable`]: some may have been taken off.
-    pub async fn record(&self, recorded: &[RecordedGrants]) -> Result<(), Unavailable> {
-        let call = |recorded: &RecordedGrants, call: &mut Cmd| {
+    pub async fn record(&self, recorded: &[RecordedGrants<'_>]) -> Result<(), Unavailable> {
+        let call = |recorded: &RecordedGrants<'_>, call: &mut Cmd| {
             call.arg(3).arg(&self.names(recorded.settlement.account));
             call.arg(recorded.grants.len());
-            for (place, entry) in &recorded.grants {
-                call.arg(place).arg(record::entry_field(*entry).as_slice());
+            for QueuedGrant {
+                place,
+                grant,
+                totals,
+            } in &recorded.grants
+            {
+                call.arg(place)
+                    .arg(record::entry_field(grant.entry).as_slice())
+                    .arg(bytes(grant.key.map(record::key_field)))
+                    .arg(grant.units.get())
+                    .arg(window_names(totals, "u"));
             }
             settle_arguments(&recorded.settlement, call);
         };
@@ -332,6 +336,22 @@ impl Counters {
         let waiting = waiting_name(&counter);
         [counter, waiting, queue_name(self.ledger, account.bucket())]
     }
+}
+
+/// A field, or nothing.
+fn bytes(field: Option<[u8; 17]>) -> Vec<u8> {
+    field.map_or(Vec::new(), Vec::from)
+}
+
+/// A window's name in the queue, and after a `u` in what waits.
+fn window_name(total: &Total) -> String {
+    format!("{}:{}", total.per, total.window.start.timestamp())
+}
+
+/// The windows' names, each after a prefix.
+fn window_names(totals: &[Total], prefix: &str) -> String {
+    let name = |total| format!("{prefix}{}", window_name(total));
+    totals.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {

@@ -68,7 +68,18 @@ fn decode_total(text: &str) -> Option<Total> {
     })
 }
 
-/// What stands for a window's length. `counter/lua/count.lua` has the same letters.
+/// The pattern by which Lua finds the units used in a total's window, in a text that
+/// [`encode_totals`] wrote, with a semicolon before and after it.
+pub fn used_pattern(total: &Total) -> String {
+    let Window { start, end } = total.window;
+    let (start, end) = (start.timestamp(), end.timestamp());
+    let (letter, length) = (letter(total.per), end - start);
+    // A minus has a meaning in patterns.
+    let start = start.to_string().replace('-', "%-");
+    format!(";{letter}%d+,(%d+),{start}%+{length};")
+}
+
+/// What stands for a window's length.
 fn letter(per: Per) -> char {
     match per {
         Per::Minute => 'i',

@@ -1,5 +1,5 @@
 -- Sets something aside that cannot be recorded: it moves to a stream of its own, for people to
--- look at, and its account waits for it no more. Safe to run twice. Begins with queue.lua.
+-- look at, and its account waits for it no more. Safe to run twice.
 --
 -- KEYS[1]  the bucket's queue
 -- KEYS[2]  the bucket's stream of what was set aside
@@ -7,15 +7,28 @@
 -- ARGV[1]  its place in the queue
 -- returns  1 when it was there, 0 when not
 
-local grant = read_grant(KEYS[1], ARGV[1])
-if not grant then
+local queue, waiting, place = KEYS[1], KEYS[3], ARGV[1]
+local entry = redis.call('XRANGE', queue, place, place)[1]
+if not entry then
   return 0
 end
-redis.call('XADD', KEYS[2], '*', 'place', ARGV[1], unpack(grant.fields))
-if KEYS[3] then
-  take_off(KEYS[3], KEYS[1], grant)
-else
-  redis.call('XDEL', KEYS[1], ARGV[1])
+local fields, grant = entry[2], {}
+for field = 1, #fields, 2 do
+  grant[fields[field]] = fields[field + 1]
 end
-forget_if_empty(KEYS[1])
+
+redis.call('XADD', KEYS[2], '*', 'place', place, unpack(fields))
+redis.call('XDEL', queue, place)
+if waiting then
+  redis.call('HDEL', waiting, 'n', grant.id, grant.key)
+  for name in string.gmatch(grant.windows or '', '%S+') do
+    if redis.call('HINCRBY', waiting, 'u' .. name, -tonumber(grant.units)) <= 0 then
+      redis.call('HDEL', waiting, 'u' .. name)
+    end
+  end
+end
+-- A queue that is empty is none: nothing waits in it, whatever an account's hash says.
+if redis.call('XLEN', queue) == 0 then
+  redis.call('DEL', queue)
+end
 return 1

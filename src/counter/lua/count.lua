@@ -20,8 +20,10 @@
 --          otherwise ''
 -- ARGV[9]  an instant in microseconds since 1970: what the ledger told before it may have been
 --          rolled back with Redis, and then lacks keys
--- ARGV[10…] five for each limit: per, max, the window's start and end in seconds since 1970, and
---          the units used in it as of the ledger's last line
+-- ARGV[10] the windows' names, for the queue
+-- ARGV[11…] four for each limit: its window's field in what waits; max; the pattern that finds the
+--          units used in its window, in the totals of a line between semicolons; and the units used
+--          in it as of the ledger's last line
 -- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
 --          with the claim's when it is granted, and when the ledger last confirmed the counter
 --          ('' when it did not);
@@ -45,16 +47,21 @@ local NEW_FOR = 3000000
 local UNITS_MAX = 9007199254740991
 -- Of how many fields of what waits a look reads the ids.
 local FIELDS_MOST = 1000
--- Without a queue nothing waits, whatever the hash says.
-local is_queue = redis.call('EXISTS', queue) == 1
 
--- What waits of the account: the places of the claim's id and key, and the units by window.
-local names, units_of = {}, {}
-for index = 10, #ARGV, 5 do
-  names[#names + 1] = ARGV[index] .. ':' .. ARGV[index + 2]
-  units_of[#names] = 'u' .. names[#names]
+-- 1. What waits of the account: the places of the claim's id and key, and the units by window.
+local fields = {'n', id, key}
+for index = 11, #ARGV, 4 do
+  fields[#fields + 1] = ARGV[index]
 end
-local waits = is_queue and redis.call('HMGET', waiting, 'n', id, key, unpack(units_of)) or {}
+local waits = redis.call('HMGET', waiting, unpack(fields))
+local may_wait = id == ''
+for _, value in ipairs(waits) do
+  may_wait = may_wait or value
+end
+-- Without a queue nothing waits, whatever the hash says.
+if may_wait and redis.call('EXISTS', queue) == 0 then
+  waits = {}
+end
 for field = 2, 3 do
   local place = waits[field]
   local found = place and redis.call('XRANGE', queue, place, place)[1]
@@ -63,6 +70,7 @@ for field = 2, 3 do
   end
 end
 
+-- 2. Whether the counter, or that the account is new, tells enough.
 local current = read_line(counter, key)
 local ask = {'ask', current and string.format('%.0f', current.number) or ''}
 if current and current.knows then
@@ -71,68 +79,59 @@ end
 local holds_all_keys = current and current.keys == '1'
   and tonumber(current.confirmed) * 1000 > trusted_from
 local number = tonumber(ledger)
-local told = tonumber(waits[1] or '')
-local is_new = not current and told and told > trusted_from
-  and math.abs(tonumber(ARGV[7]) - told) <= NEW_FOR
-if ledger == '' and is_new then
-  number = 0
-elseif ledger == '' and (not current or key ~= '' and not holds_all_keys) then
+if not current and ledger == '' then
+  local told = tonumber(waits[1] or '')
+  if told and told > trusted_from and math.abs(tonumber(ARGV[7]) - told) <= NEW_FOR then
+    number = 0
+  end
+end
+if ledger == '' and not number and (not current or key ~= '' and not holds_all_keys) then
   return ask
 end
 if number and current and current.number > number then
   return ask
 end
-
--- The units used in the windows of the counter's line, as domain/totals.rs writes them.
-local LETTERS = {minute = 'i', hour = 'h', day = 'd', week = 'w', month = 'm', year = 'y'}
-local at, version, totals
+local at, totals
 if current and not number then
-  local lapses, text
+  local version, lapses, text
   at, version, lapses, text = string.match(current.line, '^(%-?%d+) (%d+) (%S+) (%S+)$')
-  at, version = tonumber(at), tonumber(version)
-  for letter, used, first, length in string.gmatch(text, '(%a)%d+,(%d+),(%-?%d+)%+(%d+)') do
-    totals = totals or {}
-    totals[letter .. first .. '+' .. length] = tonumber(used)
-  end
-  -- Holds that may have lapsed take units until the ledger says so.
-  local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
-  if ledger == '' and (not totals or version > tonumber(ARGV[4]) or may_have_lapses) then
-    return ask
+  at, totals = tonumber(at), ';' .. text .. ';'
+  if ledger == '' then
+    local is_readable = string.find(text, '^%a%d+,%d+,%-?%d+%+%d')
+    -- Holds that may have lapsed take units until the ledger says so.
+    local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
+    if not is_readable or tonumber(version) > tonumber(ARGV[4]) or may_have_lapses then
+      return ask
+    end
   end
 end
 
--- The units used in a window, without those that wait; nil when only the ledger can tell.
-local function used_in(per, first, last, by_ledger)
+-- 3. The units used in each window, with those that wait.
+local used, looked, pending, is_denied, is_certain = {}, {}, {}, false, false
+for index = 11, #ARGV, 4 do
+  local before
   if number then
-    return tonumber(by_ledger)
+    before = tonumber(ARGV[index + 3])
+  else
+    before = totals and tonumber(string.match(totals, ARGV[index + 2]))
+    if not before then
+      local begins = tonumber(string.match(ARGV[index], '%-?%d+$'))
+      if ledger ~= 'silent' and begins * 1000000 <= at then
+        return ask
+      end
+      before = 0
+    end
   end
-  local used = totals and totals[string.format('%s%.0f+%.0f', LETTERS[per], first, last - first)]
-  if used then
-    return used
-  end
-  if ledger == 'silent' or first * 1000000 > at then
-    return 0
-  end
-  return nil
-end
-
-local used, looked, denied, is_certain = {}, {}, false, false
-for index = 10, #ARGV, 5 do
-  local before = used_in(ARGV[index], tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3]),
-    ARGV[index + 4])
-  if not before then
-    return ask
-  end
-  local max = observes and UNITS_MAX or tonumber(ARGV[index + 1])
-  is_certain = is_certain or units > max - before
-  local waiting_units = waits[#used + 4] or '0'
+  local room = (observes and UNITS_MAX or tonumber(ARGV[index + 1])) - before
+  local waiting_units = tonumber(waits[#used + 4] or '0')
+  is_certain = is_certain or units > room
+  is_denied = is_denied or units > room - waiting_units
   if id == '' then
     looked[#looked + 1] = string.format('%.0f', before)
-    looked[#looked + 1] = waiting_units
+    looked[#looked + 1] = string.format('%.0f', waiting_units)
   end
-  before = before + tonumber(waiting_units)
-  denied = denied or units > max - before
-  used[#used + 1] = before
+  used[#used + 1] = before + waiting_units
+  pending[#pending + 1] = waiting_units + units
 end
 
 if id == '' then
@@ -149,30 +148,32 @@ if id == '' then
 end
 
 -- The ledger alone may know that this is the retry of a grant.
-if denied and ledger == 'silent' and key ~= '' and not holds_all_keys then
+if is_denied and ledger == 'silent' and key ~= '' and not holds_all_keys then
   return ask
 end
 
+-- 4. The answer, and what a grant writes.
 local answer = {'granted'}
-if denied then
+if is_denied then
   local waits_first = not is_certain and ledger ~= 'silent'
   answer = {waits_first and 'waits' or 'denied', current and not number and current.confirmed or ''}
 end
-for index, before in ipairs(used) do
-  answer[#answer + 1] = string.format('%.0f', denied and before or before + units)
+for _, before in ipairs(used) do
+  answer[#answer + 1] = string.format('%.0f', is_denied and before or before + units)
 end
-if denied then
+if is_denied then
   return answer
 end
 
-local after = table.concat(answer, ' ', 2)
 local place = redis.call('XADD', queue, '*', 'id', id, 'key', key, 'units', ARGV[3],
-  'windows', table.concat(names, ' '), 'used', after, 'grant', ARGV[6])
-redis.call('HSET', waiting, id, place, key ~= '' and key or id, place)
+  'windows', ARGV[10], 'used', table.concat(answer, ' ', 2), 'grant', ARGV[6])
+local written = {id, place, key ~= '' and key or id, place}
 if ledger == '0' then
-  redis.call('HSET', waiting, 'n', ARGV[7])
+  written[5], written[6] = 'n', ARGV[7]
 end
-for _, field in ipairs(units_of) do
-  redis.call('HINCRBY', waiting, field, ARGV[3])
+for index, units_after in ipairs(pending) do
+  written[#written + 1] = fields[index + 3]
+  written[#written + 1] = string.format('%.0f', units_after)
 end
+redis.call('HSET', waiting, unpack(written))
 return answer

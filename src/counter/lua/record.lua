@@ -1,27 +1,49 @@
 -- Takes grants of one account off the queue that the ledger holds now, and settles the counter,
 -- in one step: nobody sees their units twice or not at all. Safe to run twice. Begins with
--- line.lua and queue.lua.
+-- line.lua.
 --
 -- KEYS      as count.lua's
 -- ARGV[1]   how many grants
--- ARGV[2…]  two for each: its place in the queue, and `i` and its entry's id; then what `settle`
---           takes
+-- ARGV[2…]  five for each: its place in the queue; `i` and its entry's id; `k` and its key's, ''
+--           without one; its units; and its windows' fields in what waits, with spaces between.
+--           Then what `settle` takes
 -- returns   how many were still queued
 
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
-local count = tonumber(ARGV[1])
+local last = 5 * tonumber(ARGV[1])
 
-local found = {}
-for index = 2, 2 * count, 2 do
-  local grant = read_grant(queue, ARGV[index])
-  if grant and grant.id == ARGV[index + 1] then
-    found[#found + 1] = grant
+local ids = {}
+for index = 2, last, 5 do
+  ids[#ids + 1] = ARGV[index + 1]
+end
+-- There is none where holds lapsed before the account's grants.
+local waits = #ids > 0 and redis.call('HMGET', waiting, unpack(ids)) or {}
+
+local places, fields, taken = {}, {'n'}, {}
+for grant, place in ipairs(waits) do
+  local index = 5 * grant - 3
+  if place == ARGV[index] then
+    places[#places + 1] = place
+    fields[#fields + 1] = ARGV[index + 1]
+    fields[#fields + 1] = ARGV[index + 2]
+    for field in string.gmatch(ARGV[index + 4], '%S+') do
+      taken[field] = (taken[field] or 0) + tonumber(ARGV[index + 3])
+    end
   end
 end
 
-for _, grant in ipairs(found) do
-  take_off(waiting, queue, grant)
+if #places > 0 then
+  redis.call('XDEL', queue, unpack(places))
+  for field, units in pairs(taken) do
+    if redis.call('HINCRBY', waiting, field, string.format('%.0f', -units)) <= 0 then
+      fields[#fields + 1] = field
+    end
+  end
+  redis.call('HDEL', waiting, unpack(fields))
+  -- A queue that is empty is none: nothing waits in it, whatever an account's hash says.
+  if redis.call('XLEN', queue) == 0 then
+    redis.call('DEL', queue)
+  end
 end
-forget_if_empty(queue)
-settle(counter, {unpack(ARGV, 2 * count + 2)})
-return #found
+settle(counter, {unpack(ARGV, last + 2)})
+return #places

@@ -16,11 +16,10 @@ use crate::counter::{
     Unavailable,
 };
 use crate::domain::account::{Unknown, instant_after, record};
-use crate::domain::claim::Subject;
 use crate::domain::drafting::{Drafting, Known, Lapses};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::{Limit, Policy, PolicyId};
+use crate::domain::policy::{Limit, Policy};
 use crate::domain::totals::are_over;
 use crate::domain::window::Per;
 use crate::engine::Engine;
@@ -73,15 +72,11 @@ impl From<Unavailable> for Stuck {
 }
 
 /// What one account's queued grants become.
-struct Recording {
-    account: AccountId,
-    subject: Option<Subject>,
-    /// The line that the entries go on from.
-    after: Option<Line>,
-    policy: PolicyId,
-    entries: Vec<Entry>,
-    /// The grants that the ledger holds once the entries stand: their places and entries.
-    settled: Vec<QueuedGrant>,
+struct Recording<'a> {
+    /// Without entries where the ledger holds all that it can.
+    draft: Draft,
+    /// The grants that the ledger holds once the entries stand.
+    settled: Vec<&'a QueuedGrant>,
 }
 
 impl Drainer {
@@ -249,7 +244,8 @@ impl Drainer {
         for queued in accounts {
             batches.push(self.batch(queued, &seen, &mut taken).await?);
         }
-        let drafts: Vec<Draft> = batches.iter().filter_map(Recording::draft).collect();
+        let drafts = batches.iter().map(|batch| &batch.draft);
+        let drafts: Vec<&Draft> = drafts.filter(|draft| !draft.entries.is_empty()).collect();
         let appended = match drafts.is_empty() {
             true => HashSet::new(),
             false => match self.append(&drafts, seen.fence.as_ref()).await {
@@ -259,8 +255,9 @@ impl Drainer {
         };
         reach("drain.appended");
         let now = self.clock.now();
-        let stands =
-            |batch: &Recording| batch.entries.is_empty() || appended.contains(&batch.account);
+        let stands = |Recording { draft, .. }: &Recording| {
+            draft.entries.is_empty() || appended.contains(&draft.account)
+        };
         let recorded: Vec<RecordedGrants> = batches
             .iter()
             .filter(|batch| stands(batch))
@@ -270,15 +267,17 @@ impl Drainer {
         let left = accounts.iter().zip(&batches);
         let left =
             left.filter(|(queued, batch)| !stands(batch) || batch.settled.len() < queued.len());
-        let left = left.map(|(_, batch)| batch.account.bucket()).collect();
+        let left = left.map(|(queued, _)| queued[0].grant.account.bucket());
+        let left = left.collect();
         for batch in batches.iter().filter(|batch| stands(batch)) {
-            for entry in &batch.entries {
+            let entries = &batch.draft.entries;
+            for entry in entries {
                 entry
                     .provisional
                     .into_iter()
                     .for_each(|how| self.metrics.recorded(how));
             }
-            let grants = batch.entries.iter().filter_map(|entry| entry.provisional);
+            let grants = entries.iter().filter_map(|entry| entry.provisional);
             let repeated = batch.settled.len() - grants.count();
             (0..repeated).for_each(|_| self.metrics.repeated());
         }
@@ -287,7 +286,7 @@ impl Drainer {
 
     async fn append(
         &self,
-        drafts: &[Draft],
+        drafts: &[&Draft],
         fence: Option<&Fence>,
     ) -> Result<HashSet<AccountId>, LedgerError> {
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
@@ -298,21 +297,23 @@ impl Drainer {
     }
 
     /// What becomes of an account's queued grants. `taken` holds the keys of this round.
-    async fn batch(
+    async fn batch<'a>(
         &self,
-        queued: &[QueuedGrant],
+        queued: &'a [QueuedGrant],
         seen: &LedgerView,
         taken: &mut HashSet<KeyId>,
-    ) -> Result<Recording, LedgerError> {
+    ) -> Result<Recording<'a>, LedgerError> {
         let first = &queued[0].grant;
         let last = seen.lines.get(&first.account);
         let lapses = self.lapses(&queued[0], last).await?;
         let mut batch = Recording {
-            account: first.account,
-            subject: first.subject.clone(),
-            after: last.cloned(),
-            policy: first.policy,
-            entries: lapses.entries,
+            draft: Draft {
+                account: first.account,
+                subject: first.subject.clone(),
+                after: last.cloned(),
+                policy: first.policy,
+                entries: lapses.entries,
+            },
             settled: Vec::new(),
         };
         if lapses.has_more {
@@ -328,7 +329,7 @@ impl Drainer {
                         // next round sees a line that does.
                         break;
                     }
-                    batch.settled.push(queued.clone());
+                    batch.settled.push(queued);
                     continue;
                 }
                 // Another claim has the key. This grant was given, and is recorded without.
@@ -338,14 +339,15 @@ impl Drainer {
                 // Another account of this round has it: the next round sees what it is.
                 break;
             }
-            let line = batch.entries.last().map(|entry| &entry.line);
+            let entries = &mut batch.draft.entries;
+            let line = entries.last().map(|entry| &entry.line);
             let line = line.or(lapses.line.as_ref());
-            let may_learn = batch.entries.is_empty();
+            let may_learn = entries.is_empty();
             let next = self.next_line(queued, last, line, may_learn).await?;
             let Some((line, provisional)) = next else {
                 break;
             };
-            batch.entries.push(Entry {
+            entries.push(Entry {
                 account: grant.account,
                 id: grant.entry,
                 kind: EntryKind::Grant { held_until: None },
@@ -358,7 +360,7 @@ impl Drainer {
                 note: None,
                 line,
             });
-            batch.settled.push(queued.clone());
+            batch.settled.push(queued);
         }
         Ok(batch)
     }
@@ -469,37 +471,29 @@ fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
         && entry.kind == EntryKind::Grant { held_until: None }
 }
 
-impl Recording {
-    fn draft(&self) -> Option<Draft> {
-        let draft = Draft {
-            account: self.account,
-            policy: self.policy,
-            subject: self.subject.clone(),
-            after: self.after.clone(),
-            entries: self.entries.clone(),
-        };
-        (!draft.entries.is_empty()).then_some(draft)
-    }
-
+impl<'a> Recording<'a> {
     /// What to take off the queue once the entries stand.
-    fn recorded(&self, now: DateTime<Utc>) -> Option<RecordedGrants> {
-        let appended = self.entries.last().map(|entry| &entry.line);
-        let line = appended.or(self.after.as_ref())?;
-        let keys = self.entries.iter().filter_map(|entry| entry.key).collect();
+    fn recorded(&self, now: DateTime<Utc>) -> Option<RecordedGrants<'a>> {
+        let Draft {
+            account,
+            after,
+            entries,
+            ..
+        } = &self.draft;
+        let appended = entries.last().map(|entry| &entry.line);
+        let line = appended.or(after.as_ref())?;
+        let keys = entries.iter().filter_map(|entry| entry.key).collect();
         let settlement = Settlement {
-            account: self.account,
+            account: *account,
             line: line.clone(),
             confirmed_at: now,
             seen: None,
-            keys: SettledKeys::since(self.after.as_ref(), keys),
+            keys: SettledKeys::since(after.as_ref(), keys),
             ttl: useful_for(line, true, now),
         };
-        let grants = self.settled.iter();
         Some(RecordedGrants {
             settlement,
-            grants: grants
-                .map(|queued| (queued.place.clone(), queued.grant.entry))
-                .collect(),
+            grants: self.settled.clone(),
         })
     }
 }

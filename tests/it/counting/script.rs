@@ -119,13 +119,10 @@ impl Bench {
     }
 
     /// The record of queued grants that stand in the ledger up to a line.
-    fn record(&self, taken: &[QueuedGrant], line: Line) -> RecordedGrants {
+    fn record<'a>(&self, taken: &'a [QueuedGrant], line: Line) -> RecordedGrants<'a> {
         RecordedGrants {
             settlement: self.settlement(line),
-            grants: taken
-                .iter()
-                .map(|queued| (queued.place.clone(), queued.grant.entry))
-                .collect(),
+            grants: taken.iter().collect(),
         }
     }
 
