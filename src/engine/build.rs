@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::claim::{
     Dispatch, Groups, KeysInProgress, Lanes, SettleQueue, ask_all, probe_all, settle_all,
 };
-use super::counted::{Counting, Drainer, count_all};
+use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
 use super::instance::{
     Access, AdminKey, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher, WrongKeys,
 };
@@ -181,7 +181,9 @@ impl WorkerParts<'_> {
             return (dispatch, None);
         };
         self.start_draining(counters, &dispatch.drain, background);
+        let (unsure, to_ask_about) = mpsc::channel(self.claims_most);
         let counting = Arc::new(Counting {
+            unsure,
             counters: counters.clone(),
             ledger: self.ledger.clone(),
             clock: self.clock.clone(),
@@ -196,9 +198,11 @@ impl WorkerParts<'_> {
         let asking = ask_all(dispatch.clone(), counters.clone(), metrics, to_ask);
         let probing = probe_all(dispatch.clone(), self.ledger.clone(), to_probe);
         let counting_all = count_all(counting.clone(), to_count);
+        let asking_ledger = ask_ledger_all(counting.clone(), to_ask_about);
         background.push(tokio::spawn(asking).abort_handle());
         background.push(tokio::spawn(probing).abort_handle());
         background.push(tokio::spawn(counting_all).abort_handle());
+        background.push(tokio::spawn(asking_ledger).abort_handle());
         (dispatch, Some(counting))
     }
 

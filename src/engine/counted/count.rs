@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
@@ -45,6 +45,8 @@ pub struct Counting {
     pub watch: Arc<Watch>,
     /// Where claims go afterwards.
     pub dispatch: Arc<Dispatch>,
+    /// Where claims wait that the ledger is asked about. It is never full: a claim is in one queue.
+    pub unsure: Sender<InFlight>,
     /// Who is told that grants wait.
     pub drain: DrainSignal,
     /// By how much the clocks of instances may differ.
@@ -58,6 +60,16 @@ pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
     in_batches(queue, LANES, BATCH_MOST, move |claims| {
         let counting = counting.clone();
         async move { counting.decide(claims).await }
+    })
+    .await;
+}
+
+/// Takes claims that the counters cannot tell of off the queue, asks the ledger, and lets Redis
+/// decide again. Counts of other claims do not wait for the ledger.
+pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
+    in_batches(queue, LANES, BATCH_MOST, move |claims| {
+        let counting = counting.clone();
+        async move { counting.decide_with_ledger(claims).await }
     })
     .await;
 }
@@ -96,7 +108,7 @@ impl Counting {
                 .into_iter()
                 .for_each(|claim| self.leave_unanswered(claim, is_sent));
         };
-        let (mut unsure, mut denied) = (Vec::new(), Vec::new());
+        let mut denied = Vec::new();
         for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
             let confirmed = |at: Option<DateTime<Utc>>| {
                 at.is_some_and(|at| (now - at).abs() <= CONFIRMED)
@@ -108,12 +120,12 @@ impl Counting {
                 }
                 Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
                     claim.asked.seen = seen;
-                    unsure.push(claim);
+                    self.ask_about(claim);
                 }
                 Some(Counted::Denied(_, at) | Counted::Waits(_, at))
                     if word == LedgerWord::NotAsked && !confirmed(at) =>
                 {
-                    unsure.push(claim);
+                    self.ask_about(claim);
                 }
                 Some(Counted::Denied(used, _) | Counted::Waits(used, _))
                     if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
@@ -128,12 +140,17 @@ impl Counting {
         if !denied.is_empty() {
             for (claim, step) in probe(&self.ledger, denied).await {
                 match step {
-                    Step::Join => unsure.push(claim),
+                    Step::Join => self.ask_about(claim),
                     step => self.dispatch.go(claim, step),
                 }
             }
         }
-        self.decide_with_ledger(unsure).await;
+    }
+
+    fn ask_about(&self, claim: InFlight) {
+        if let Err(error) = self.unsure.try_send(claim) {
+            self.give_up(error.into_inner());
+        }
     }
 
     /// Asks the ledger for what the counters could not tell, and lets Redis decide again:

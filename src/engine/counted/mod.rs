@@ -5,5 +5,5 @@
 mod count;
 mod drain;
 
-pub use count::{Counting, count_all};
+pub use count::{Counting, ask_ledger_all, count_all};
 pub use drain::Drainer;
