@@ -34,7 +34,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(2);
 const ROUND_EVERY: Duration = Duration::from_millis(50);
 /// How many grants a round takes, and how many of one queue.
 const ROUND_MOST: usize = 4096;
-const OF_BUCKET_MOST: usize = 64;
+const OF_BUCKET_MOST: usize = 256;
+/// How many accounts' grants are taken off the queues before claims that wait for Redis go on.
+const RECORD_MOST: usize = 32;
 /// How long to wait before an unreachable ledger or Redis is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -263,7 +265,9 @@ impl Drainer {
             .filter(|batch| stands(batch))
             .filter_map(|batch| batch.recorded(now))
             .collect();
-        self.counters.record(&recorded).await?;
+        for some in recorded.chunks(RECORD_MOST) {
+            self.counters.record(some).await?;
+        }
         let left = accounts.iter().zip(&batches);
         let left =
             left.filter(|(queued, batch)| !stands(batch) || batch.settled.len() < queued.len());
