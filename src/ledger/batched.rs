@@ -15,9 +15,17 @@ pub const ROWS_MOST: usize = 64;
 impl Batched {
     /// The statement for so many rows, at most [`ROWS_MOST`].
     pub fn of(&self, rows: usize) -> &'static str {
+        match Self::width(rows) {
+            ROWS_FEW => self.few,
+            _ => self.many,
+        }
+    }
+
+    /// How many rows the statement for so many has.
+    pub fn width(rows: usize) -> usize {
         match rows <= ROWS_FEW {
-            true => self.few,
-            false => self.many,
+            true => ROWS_FEW,
+            false => ROWS_MOST,
         }
     }
 }
@@ -30,17 +38,26 @@ macro_rules! eight {
     };
 }
 
+macro_rules! sixty_four {
+    ($row:expr) => {
+        $crate::ledger::batched::eight!($crate::ledger::batched::eight!($row))
+    };
+}
+
+/// A statement of rows between two parts; or one that a macro makes of a macro that repeats rows.
 macro_rules! batched {
     ($before:expr, $row:literal, $after:expr) => {
         $crate::ledger::batched::Batched {
             few: concat!($before, $crate::ledger::batched::eight!($row), $after),
-            many: concat!(
-                $before,
-                $crate::ledger::batched::eight!($crate::ledger::batched::eight!($row)),
-                $after
-            ),
+            many: concat!($before, $crate::ledger::batched::sixty_four!($row), $after),
+        }
+    };
+    ($statement:ident) => {
+        $crate::ledger::batched::Batched {
+            few: $statement!(eight),
+            many: $statement!(sixty_four),
         }
     };
 }
 
-pub(in crate::ledger) use {batched, eight};
+pub(in crate::ledger) use {batched, eight, sixty_four};

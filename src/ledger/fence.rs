@@ -11,14 +11,15 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::identity::AccountId;
 
-/// What tells a ledger's server, database and table from their copies.
+/// What tells a ledger's server, database and table from their copies. SQLite's server is the
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LedgerPlace {
     /// When the server was started. A standby, and a server restored from a backup, have another
     /// start than the server that they are copies of.
     pub started_at: DateTime<Utc>,
     /// A hash of the file that holds the entries. Another database of the same server, and a table
-    /// that was made or emptied again, have another file.
+    /// that was made or emptied again, have another file. On SQLite a part of the ledger's id.
     pub file: i64,
 }
 
@@ -28,7 +29,8 @@ pub struct Fence {
     /// It is this one, with this table.
     pub place: LedgerPlace,
     /// It has ended every transaction with a number below this one. A server whose memory and
-    /// disk were set back together has its old start, and has not.
+    /// disk were set back together has its old start, and has not. On SQLite it has the entry at
+    /// this position: a file that was set back while a process has it open has not.
     pub horizon: i64,
 }
 

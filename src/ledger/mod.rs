@@ -298,7 +298,6 @@ impl Ledger {
     }
 
     /// Appends drafts in one transaction, all of them or none, as [`Ledger::append_in_burst`] tells.
-    /// Only PostgreSQL takes bursts, and only a server that shows a fence.
     ///
     /// # Errors
     /// As [`Ledger::append`], but for [`LedgerError::Conflict`].
@@ -307,10 +306,7 @@ impl Ledger {
         drafts: &[impl Borrow<Draft>],
         fence: &Fence,
     ) -> Result<Burst, LedgerError> {
-        match self {
-            Self::Postgres(store) => store.burst(drafts, fence).await,
-            Self::Sqlite(_) => Ok(Burst::Behind),
-        }
+        store!(self, store => store.burst(drafts, fence).await)
     }
 
     /// Appends drafts in one transaction, and returns the accounts whose entries now stand,

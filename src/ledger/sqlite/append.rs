@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{Row, Sqlite, SqliteConnection};
+use sqlx::{Row as _, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::Store;
@@ -13,13 +13,46 @@ use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
 use crate::domain::totals::encode_totals;
 use crate::faults::reach;
-use crate::ledger::batched::{Batched, ROWS_MOST, batched};
+use crate::ledger::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
+use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::record::{
     claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
 };
 use crate::ledger::{Draft, LedgerError, new_blind};
 
+/// How many values an account's row has.
+const ACCOUNT_COLUMNS: usize = 4;
+
 impl Store {
+    /// See [`crate::ledger::Ledger::burst`].
+    pub async fn burst(
+        &self,
+        drafts: &[impl Borrow<Draft>],
+        fence: &Fence,
+    ) -> Result<Burst, LedgerError> {
+        if fence.place != self.place {
+            return Ok(Burst::Behind);
+        }
+        let rows = rows(drafts.iter().map(Borrow::borrow));
+        let burst = async |connection: &mut SqliteConnection| {
+            match burst(connection, &rows, fence.horizon)
+                .await
+                .map_err(LedgerError::from)
+            {
+                // The newest position is that of an entry of this burst, or nothing was written.
+                Ok(newest) if newest > fence.horizon => Ok(Burst::Committed(self.fence(newest))),
+                Ok(_) => Ok(Burst::Behind),
+                Err(LedgerError::Conflict) => {
+                    sqlx::query("ROLLBACK").execute(connection).await?;
+                    Ok(Burst::Conflict)
+                }
+                // The transaction ends with its connection.
+                Err(error) => Err(error),
+            }
+        };
+        self.writer.run(burst).await
+    }
+
     /// See [`crate::ledger::Ledger::append`].
     pub async fn append(
         &self,
@@ -50,6 +83,14 @@ impl Store {
     }
 }
 
+/// An entry to append.
+type Row<'a> = (&'a Draft, &'a Entry);
+
+fn rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Vec<Row<'a>> {
+    let rows = |draft: &'a Draft| draft.entries.iter().map(move |entry| (draft, entry));
+    drafts.flat_map(rows).collect()
+}
+
 /// Appends the drafts whose last line is the assumed one. Inside the one write transaction nobody
 /// else can come between the guard and the entries.
 async fn append(
@@ -59,39 +100,50 @@ async fn append(
     let refused = refused(connection, drafts).await?;
     let fitting = drafts
         .iter()
+        .copied()
         .filter(|draft| !refused.contains(&draft.account.0));
-    let standing = fitting.clone().map(|draft| draft.account).collect();
-    let entries: Vec<(&Draft, &Entry)> = fitting
-        .flat_map(|draft| draft.entries.iter().map(|entry| (*draft, entry)))
-        .collect();
-    insert(connection, &INSERT_ENTRIES, &entries, bind_entry).await?;
-    let detailed: Vec<&Entry> = entries
-        .iter()
-        .map(|(_, entry)| *entry)
-        .filter(|entry| has_details(entry))
-        .collect();
-    insert(connection, &INSERT_DETAILS, &detailed, bind_details).await?;
-    let opened: Vec<&Draft> = entries
-        .iter()
-        .filter(|(_, entry)| entry.line.number == 1)
-        .map(|(draft, _)| *draft)
-        .collect();
-    insert(connection, &INSERT_ACCOUNTS, &opened, bind_account).await?;
-    Ok(standing)
+    insert(connection, &rows(fitting.clone()), 0).await?;
+    Ok(fitting.map(|draft| draft.account).collect())
 }
 
-async fn insert<Row>(
+/// Appends every entry if the file has one at the position `horizon`. Returns the newest position.
+/// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.
+async fn burst(
     connection: &mut SqliteConnection,
-    statement: &Batched,
-    rows: &[Row],
-    bind: for<'q> fn(Statement<'q>, &Row) -> Statement<'q>,
+    rows: &[Row<'_>],
+    horizon: i64,
+) -> Result<i64, sqlx::Error> {
+    let is_one_query = rows.len() <= ROWS_MOST && !rows.iter().any(|(_, entry)| has_details(entry));
+    let ending = match is_one_query {
+        true => bind_rows(sqlx::query(BURST.of(rows.len())), rows, horizon),
+        false => {
+            sqlx::query(BEGIN).execute(&mut *connection).await?;
+            insert(connection, rows, horizon).await?;
+            sqlx::query(END)
+        }
+    };
+    let newest = ending.fetch_all(connection).await?;
+    let newest = newest.first().ok_or(sqlx::Error::RowNotFound)?;
+    newest.try_get(0)
+}
+
+/// Inserts entries, and what goes beside them, if the file has an entry at the position `horizon`.
+async fn insert(
+    connection: &mut SqliteConnection,
+    rows: &[Row<'_>],
+    horizon: i64,
 ) -> Result<(), sqlx::Error> {
+    let entries = rows.iter().map(|(_, entry)| *entry);
+    let detailed: Vec<&Entry> = entries.filter(|entry| has_details(entry)).collect();
+    for entries in detailed.chunks(ROWS_MOST) {
+        let query = sqlx::query(INSERT_DETAILS.of(entries.len())).bind(horizon);
+        let query = entries.iter().fold(query, bind_details);
+        query.execute(&mut *connection).await?;
+    }
     for rows in rows.chunks(ROWS_MOST) {
-        let query = sqlx::query(statement.of(rows.len()));
-        rows.iter()
-            .fold(query, bind)
-            .execute(&mut *connection)
-            .await?;
+        let query = sqlx::query(INSERT_ROWS.of(rows.len()));
+        let query = bind_rows(query, rows, horizon);
+        query.execute(&mut *connection).await?;
     }
     Ok(())
 }
@@ -143,29 +195,72 @@ const REFUSED: Batched = batched!(
     )
 );
 
-// OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what each
-// page was before the statement.
-const INSERT_ENTRIES: Batched = batched!(
-    "INSERT OR FAIL INTO entries (account, number, id, at, kind, flags, policy, policy_version,
-         units, key, claimed_by, totals, lapses_at, metadata)
-     SELECT * FROM (VALUES ",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    ") WHERE column1 IS NOT NULL"
-);
+/// An `INSERT` of rows, if the newest entry has at least a position. A table without entries has
+/// the position 0.
+macro_rules! insert {
+    ($into:literal, $times:ident, $row:literal) => {
+        // OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what
+        // each page was before the statement.
+        concat!(
+            "WITH fence (is_shown) AS (SELECT COALESCE(MAX(position), 0) >= ? FROM entries)
+     INSERT OR FAIL INTO ",
+            $into,
+            " SELECT * FROM (VALUES ",
+            $times!($row),
+            ") WHERE column1 IS NOT NULL AND (SELECT is_shown FROM fence)"
+        )
+    };
+}
 
-const INSERT_DETAILS: Batched = batched!(
-    "INSERT OR FAIL INTO entry_details (account, number, id, kind, of_grant, held_until, made_by,
-         reason)
-     SELECT * FROM (VALUES ",
-    "(?,?,?,?,?,?,?,?)",
-    ") WHERE column1 IS NOT NULL"
-);
+/// Inserts the accounts that rows open, and then their entries.
+macro_rules! insert_rows {
+    ($times:ident) => {
+        concat!(
+            insert!("accounts (id, policy, subject, blind)", $times, "(?,?,?,?)"),
+            "; ",
+            insert!(
+                "entries (account, number, id, at, kind, flags, policy, policy_version, units, key,
+                    claimed_by, totals, lapses_at, metadata)",
+                $times,
+                "(?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            )
+        )
+    };
+}
 
-const INSERT_ACCOUNTS: Batched = batched!(
-    "INSERT OR FAIL INTO accounts (id, policy, subject, blind) SELECT * FROM (VALUES ",
-    "(?,?,?,?)",
-    ") WHERE column1 IS NOT NULL"
-);
+macro_rules! insert_details {
+    ($times:ident) => {
+        insert!(
+            "entry_details (account, number, id, kind, of_grant, held_until, made_by, reason)",
+            $times,
+            "(?,?,?,?,?,?,?,?)"
+        )
+    };
+}
+
+macro_rules! begin {
+    () => {
+        "BEGIN IMMEDIATE"
+    };
+}
+
+macro_rules! end {
+    () => {
+        "SELECT COALESCE(MAX(position), 0) FROM entries; COMMIT"
+    };
+}
+
+macro_rules! burst {
+    ($times:ident) => {
+        concat!(begin!(), "; ", insert_rows!($times), "; ", end!())
+    };
+}
+
+const INSERT_ROWS: Batched = batched!(insert_rows);
+const INSERT_DETAILS: Batched = batched!(insert_details);
+const BURST: Batched = batched!(burst);
+const BEGIN: &str = begin!();
+const END: &str = end!();
 
 type Statement<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
@@ -186,7 +281,16 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
         .bind(first.map(|entry| encode_kind(entry.kind)))
 }
 
-fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &(&Draft, &Entry)) -> Statement<'q> {
+/// The values of [`INSERT_ROWS`]. What is not bound at the end is NULL.
+fn bind_rows<'q>(query: Statement<'q>, rows: &[Row<'_>], horizon: i64) -> Statement<'q> {
+    let opened = rows.iter().filter(|(_, entry)| entry.line.number == 1);
+    let unused = Batched::width(rows.len()) - opened.clone().count();
+    let query = opened.fold(query.bind(horizon), bind_account);
+    let query = (0..unused * ACCOUNT_COLUMNS).fold(query, |query, _| query.bind(None::<i64>));
+    rows.iter().fold(query.bind(horizon), bind_entry)
+}
+
+fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &Row<'_>) -> Statement<'q> {
     query
         .bind(draft.account.0)
         .bind(signed(entry.line.number))
@@ -217,7 +321,7 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
         .bind(note.and_then(|note| note.reason.clone()))
 }
 
-fn bind_account<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
+fn bind_account<'q>(query: Statement<'q>, (draft, _): &Row<'_>) -> Statement<'q> {
     let subject = draft.subject.as_ref();
     query
         .bind(draft.account.0)

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::Store;
-use super::entries::{EntryRow, last_lines};
+use super::entries::{EntryRow, LastRow, LineRow, last_lines};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
@@ -91,7 +91,8 @@ impl Store {
     ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
         let mut connection = self.own.acquire().await?;
         let rows = last_lines(&mut connection, accounts).await?;
-        let line = |row: super::entries::LineRow| (AccountId(row.account), row.decode());
-        Ok(rows.into_iter().map(line).collect())
+        let lines = rows.into_iter().map(LastRow::line);
+        let line = |line: LineRow| (AccountId(line.account), line.decode());
+        Ok(lines.map(line).collect())
     }
 }

@@ -46,6 +46,20 @@ impl LineRow {
 }
 
 row! {
+    /// An account's last line, and the position of its entry in the file.
+    pub struct LastRow {
+        ..line: LineRow,
+        position: i64,
+    }
+}
+
+impl LastRow {
+    pub fn line(self) -> LineRow {
+        self.line
+    }
+}
+
+row! {
     pub struct EntryRow {
         ..line: LineRow,
         id: Uuid,
@@ -154,9 +168,14 @@ impl Store {
                 Ok::<_, sqlx::Error>((lines, entries))
             })
             .await?;
-        let mut seen = LedgerView::default();
-        for row in lines {
-            seen.lines.insert(AccountId(row.account), row.decode()?);
+        // A file that has the entry at this position has them all.
+        let horizon = lines.iter().map(|row| row.position).max();
+        let mut seen = LedgerView {
+            fence: Some(self.fence(horizon.unwrap_or(0))),
+            ..LedgerView::default()
+        };
+        for line in lines.into_iter().map(LastRow::line) {
+            seen.lines.insert(AccountId(line.account), line.decode()?);
         }
         for row in entries {
             seen.entries.push(row.decode()?);
@@ -228,7 +247,7 @@ impl Store {
 pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
-) -> Result<Vec<LineRow>, sqlx::Error> {
+) -> Result<Vec<LastRow>, sqlx::Error> {
     let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
     of_ids(connection, &LAST_LINES, &accounts).await
 }
@@ -272,7 +291,7 @@ where
 const LAST_LINES: Batched = batched!(
     "WITH wanted (account) AS (VALUES ",
     "(?)",
-    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals
+    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals, position
      FROM wanted CROSS JOIN entries AS last ON last.rowid = (
          SELECT rowid FROM entries WHERE account = wanted.account ORDER BY number DESC LIMIT 1
      )"

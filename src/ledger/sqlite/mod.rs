@@ -24,6 +24,7 @@ use sqlx::{Connection, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use super::connections::Connections;
+use super::fence::{Fence, LedgerPlace};
 use super::file::LedgerFile;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
@@ -57,6 +58,7 @@ pub struct Store {
     snapshots: SqlitePool,
     own: SqlitePool,
     identity: Identity,
+    place: LedgerPlace,
 }
 
 impl Store {
@@ -125,6 +127,10 @@ impl Store {
             reads: reads.connect_lazy_with(reading.clone()),
             snapshots: snapshots.connect_lazy_with(reading.clone()),
             own: own.connect_lazy_with(reading),
+            place: LedgerPlace {
+                started_at: now,
+                file: identity.id.as_u64_pair().0.cast_signed(),
+            },
             identity,
         })
     }
@@ -132,6 +138,15 @@ impl Store {
     /// See [`super::Ledger::identity`].
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// What the file shows when it has an entry at a position: positions are in the order of
+    /// appending, so it has the entries before that one too.
+    fn fence(&self, horizon: i64) -> Fence {
+        Fence {
+            place: self.place,
+            horizon,
+        }
     }
 
     /// Writes in one transaction, which no other writer can come into, and which ends as the

@@ -7,12 +7,23 @@ use tokio::task::JoinSet;
 
 use crate::support::app::{Ground, Stack};
 use crate::support::books::Books;
-use crate::support::desk::{Desk, another_ledger};
+use crate::support::desk::{Desk, another_ledger, on_every_store};
 use crate::support::servers::{Postgres, postgres};
+
+on_every_store!(
+    a_burst_writes_what_the_guarded_statement_writes,
+    a_burst_that_meets_another_writer_writes_nothing,
+    a_burst_needs_the_server_that_told_the_lines,
+);
 
 /// What the server shows now.
 async fn fence(desk: &Desk) -> Fence {
-    let view = desk.look(&["anyone"], &[]).await;
+    fence_of(desk, "anyone").await
+}
+
+/// What the server shows that tells an account's last line.
+async fn fence_of(desk: &Desk, subject: &str) -> Fence {
+    let view = desk.look(&[subject], &[]).await;
     view.fence.expect("a fence")
 }
 
@@ -33,9 +44,8 @@ fn last(draft: &Draft) -> Option<&Line> {
     draft.entries.last().map(|entry| &entry.line)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_writes_what_the_guarded_statement_writes() {
-    let desk = Desk::open(Stack::Postgres).await;
+async fn a_burst_writes_what_the_guarded_statement_writes(stack: Stack) {
+    let desk = Desk::open(stack).await;
     let before = fence(&desk).await;
     let keyed = desk.draft_of("a", None, &[(2, Some("order-1")), (1, None)]);
     let plain = desk.draft("b", None, 3);
@@ -54,27 +64,30 @@ async fn a_burst_writes_what_the_guarded_statement_writes() {
     assert_eq!(after.place, before.place);
     assert!(after.horizon > before.horizon);
     let next = desk.draft("b", last(&plain), 2);
-    let newest = commit(&desk, std::slice::from_ref(&next), &after).await;
-    assert!(newest.horizon > after.horizon);
+    let newer = commit(&desk, std::slice::from_ref(&next), &after).await;
+    assert!(newer.horizon > after.horizon);
+    let many = desk.draft("d", None, 150);
+    let newest = commit(&desk, std::slice::from_ref(&many), &newer).await;
+    assert!(newest.horizon > newer.horizon);
     let books = Books::open(&desk.ground).await;
     let found = books.entries().await;
-    let written = [keyed, plain, held, next].map(|draft| draft.entries);
-    let [a, b, c, more] = written;
+    let written = [keyed, plain, held, next, many].map(|draft| draft.entries);
+    let [a, b, c, more, d] = written;
     assert_eq!(found[&desk.account("a")], a);
     assert_eq!(found[&desk.account("b")], [b, more].concat());
     assert_eq!(found[&desk.account("c")], c);
+    assert_eq!(found[&desk.account("d")], d);
     let subjects = books.audit().await;
     assert_eq!(
         subjects[&desk.account("a")][0].subject.as_deref(),
         Some("a")
     );
-    assert!(fence(&desk).await.horizon >= newest.horizon);
+    assert!(fence_of(&desk, "d").await.horizon >= newest.horizon);
 }
 
 /// Half a burst is impossible: whichever of its accounts another writer has gone on with.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_that_meets_another_writer_writes_nothing() {
-    let desk = Desk::open(Stack::Postgres).await;
+async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
+    let desk = Desk::open(stack).await;
     let first = desk
         .append(desk.draft_of("b", None, &[(1, Some("order-1"))]))
         .await;
@@ -100,11 +113,11 @@ async fn a_burst_that_meets_another_writer_writes_nothing() {
         [desk.account("b")]
     );
     assert_eq!(desk.entries("b").await, 2);
+    commit(&desk, &[desk.draft("e", None, 1)], &fence).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_needs_the_server_that_told_the_lines() {
-    let desk = Desk::open(Stack::Postgres).await;
+async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {
+    let desk = Desk::open(stack).await;
     let shown = fence(&desk).await;
     let LedgerPlace { started_at, file } = shown.place;
     let other_starts = [-1, 1].map(|micros| LedgerPlace {
@@ -165,6 +178,30 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     let own = fence(&copy).await;
     commit(&copy, &third, &own).await;
     assert_eq!(copy.last("a").await.map(|line| line.number), Some(3));
+}
+
+/// A backup is written over the file while a process has it open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
+    let desk = Desk::open(Stack::Sqlite).await;
+    let first = desk.append(desk.draft("a", None, 1)).await;
+    let second = desk.draft("a", Some(&first), 1);
+    let known = fence_of(&desk, "a").await;
+    let known = commit(&desk, std::slice::from_ref(&second), &known).await;
+    let third = [desk.draft("a", last(&second), 1)];
+    let file = sqlx::SqlitePool::connect(&desk.ground.database_url)
+        .await
+        .expect("a pool");
+    for sql in [
+        "DROP TRIGGER entries_are_append_only_delete",
+        "DELETE FROM entries WHERE number = 2",
+    ] {
+        sqlx::query(sql).execute(&file).await.expect("it is done");
+    }
+    assert_eq!(burst(&desk, &third, &known).await, Burst::Behind);
+    let appended = desk.ledger.append(&third).await;
+    assert_eq!(appended.expect("an answer"), [].into());
+    assert_eq!(desk.last("a").await, Some(first));
 }
 
 /// A copy of the database takes its place on the same server.
