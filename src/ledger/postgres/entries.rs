@@ -46,12 +46,13 @@ impl LineRow {
 }
 
 row! {
-    /// An account's last line, if it has one, and what its server shows.
+    /// What a server shows, and an account's last line. One row has no line where no account has one.
     struct FencedRow {
         started_at: DateTime<Utc>,
         file: i64,
         horizon: i64,
-        account: Uuid,
+        has_keys: bool,
+        account: Option<Uuid>,
         number: Option<i64>,
         at: Option<DateTime<Utc>>,
         policy_version: Option<i32>,
@@ -73,7 +74,7 @@ impl FencedRow {
 
     fn line(self) -> Option<LineRow> {
         Some(LineRow {
-            account: self.account,
+            account: self.account?,
             number: self.number?,
             at: self.at?,
             policy_version: self.policy_version?,
@@ -185,16 +186,19 @@ impl Store {
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let ((fence, lines), entries) = self
             .in_time(async |connection| {
-                let lines = match look.accounts.as_slice() {
-                    [] => (None, Vec::new()),
-                    accounts if self.shows_fence => fenced_lines(connection, accounts).await?,
-                    accounts => (None, last_lines(connection, accounts).await?),
+                let (fence, lines, names_entries) = match look.accounts.as_slice() {
+                    [] => (None, Vec::new(), !look.names_no_entries()),
+                    _ if self.shows_fence => fenced_lines(connection, look).await?,
+                    accounts => {
+                        let lines = last_lines(connection, accounts).await?;
+                        (None, lines, !look.names_no_entries())
+                    }
                 };
-                let entries = match look.names_no_entries() {
-                    true => Vec::new(),
-                    false => entries(connection, look).await?,
+                let entries = match names_entries {
+                    true => entries(connection, look).await?,
+                    false => Vec::new(),
                 };
-                Ok((lines, entries))
+                Ok(((fence, lines), entries))
             })
             .await?;
         let mut seen = LedgerView {
@@ -299,34 +303,42 @@ impl Store {
 }
 
 /// Reads last lines, and the fence of the server that tells them, in one statement: every line
-/// that it sees was committed before the horizon.
+/// that it sees was committed before the horizon. Returns too whether there may be entries to read:
+/// mostly no entry has any of the keys.
 async fn fenced_lines(
     connection: &mut PgConnection,
-    accounts: &[AccountId],
-) -> Result<(Option<Fence>, Vec<LineRow>), sqlx::Error> {
-    let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
+    look: &Look,
+) -> Result<(Option<Fence>, Vec<LineRow>, bool), sqlx::Error> {
+    let accounts: Vec<Uuid> = look.accounts.iter().map(|account| account.0).collect();
+    let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let rows: Vec<FencedRow> = sqlx::query_as(
         "WITH server AS MATERIALIZED (
              SELECT pg_postmaster_start_time() AS started_at,
                  hashtextextended(pg_relation_filepath('entries'), 0) AS file,
-                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS horizon
+                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS horizon,
+                 EXISTS (
+                     SELECT FROM UNNEST($2::uuid[]) AS wanted (key) CROSS JOIN LATERAL (
+                         SELECT FROM entries WHERE entries.key = wanted.key LIMIT 1
+                     ) AS found
+                 ) AS has_keys
          )
-         SELECT server.started_at, server.file, server.horizon, wanted.account, last.number, last.at,
-             last.policy_version, last.lapses_at, last.totals
-         FROM server CROSS JOIN UNNEST($1::uuid[]) AS wanted (account)
-         LEFT JOIN LATERAL (
-             SELECT number, at, policy_version, lapses_at, totals FROM entries
-             WHERE entries.account = wanted.account ORDER BY number DESC LIMIT 1
-         ) AS last ON true",
+         SELECT * FROM server LEFT JOIN (
+             SELECT last.* FROM UNNEST($1::uuid[]) AS wanted (account)
+             CROSS JOIN LATERAL (
+                 SELECT account, number, at, policy_version, lapses_at, totals FROM entries
+                 WHERE entries.account = wanted.account ORDER BY number DESC LIMIT 1
+             ) AS last
+         ) AS lines ON true",
     )
     .bind(accounts)
+    .bind(keys)
     .fetch_all(connection)
     .await?;
     let fence = rows.first().map(FencedRow::fence);
-    Ok((
-        fence,
-        rows.into_iter().filter_map(FencedRow::line).collect(),
-    ))
+    let has_keys = rows.first().is_some_and(|row| row.has_keys);
+    let names_others = !look.entries.is_empty() || !look.followers_of.is_empty();
+    let lines = rows.into_iter().filter_map(FencedRow::line).collect();
+    Ok((fence, lines, has_keys || names_others))
 }
 
 pub async fn last_lines(
