@@ -533,11 +533,13 @@ fn new_identity() -> (Uuid, [u8; 32]) {
     (Uuid::new_v4(), secret)
 }
 
-/// The random bytes of a new account, for seals that survive the erasure of its subject.
-fn new_blind() -> Uuid {
-    let mut random = [0; 16];
+/// 16 random bytes for each new account, for seals that survive the erasure of its subject. One call
+/// to the system for all of them.
+fn new_blinds(count: usize) -> Vec<Uuid> {
+    let mut random = vec![0; 16 * count];
     getrandom::fill(&mut random).expect("the system has randomness");
-    Uuid::from_bytes(random)
+    let (blinds, _) = random.as_chunks();
+    blinds.iter().copied().map(Uuid::from_bytes).collect()
 }
 
 fn stored_identity(id: Uuid, secret: &[u8]) -> Result<Identity, LedgerError> {

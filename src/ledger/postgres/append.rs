@@ -17,7 +17,7 @@ use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::record::{
     claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
 };
-use crate::ledger::{Draft, LedgerError, new_blind};
+use crate::ledger::{Draft, LedgerError, new_blinds};
 
 impl Store {
     /// See [`crate::ledger::Ledger::burst`]. One statement, so one transaction and one round trip.
@@ -352,7 +352,7 @@ where
         .bind(column(&opened, |draft| {
             draft.subject.as_ref().map(Subject::as_str)
         }))
-        .bind(column(&opened, |_| new_blind()))
+        .bind(new_blinds(opened.len()))
 }
 
 /// The statement with the values of $15 to $26 too.

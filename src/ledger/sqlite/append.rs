@@ -18,7 +18,7 @@ use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::record::{
     claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
 };
-use crate::ledger::{Draft, LedgerError, new_blind};
+use crate::ledger::{Draft, LedgerError, new_blinds};
 
 /// How many values an account's row has.
 const ACCOUNT_COLUMNS: usize = 4;
@@ -284,8 +284,12 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
 /// The values of [`INSERT_ROWS`]. What is not bound at the end is NULL.
 fn bind_rows<'q>(query: Statement<'q>, rows: &[Row<'_>], horizon: i64) -> Statement<'q> {
     let opened = rows.iter().filter(|(_, entry)| entry.line.number == 1);
-    let unused = Batched::width(rows.len()) - opened.clone().count();
-    let query = opened.fold(query.bind(horizon), bind_account);
+    let blinds = new_blinds(opened.clone().count());
+    let unused = Batched::width(rows.len()) - blinds.len();
+    let opened = opened.zip(blinds);
+    let query = opened.fold(query.bind(horizon), |query, ((draft, _), blind)| {
+        bind_account(query, draft, blind)
+    });
     let query = (0..unused * ACCOUNT_COLUMNS).fold(query, |query, _| query.bind(None::<i64>));
     rows.iter().fold(query.bind(horizon), bind_entry)
 }
@@ -321,11 +325,11 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
         .bind(note.and_then(|note| note.reason.clone()))
 }
 
-fn bind_account<'q>(query: Statement<'q>, (draft, _): &Row<'_>) -> Statement<'q> {
+fn bind_account<'q>(query: Statement<'q>, draft: &Draft, blind: Uuid) -> Statement<'q> {
     let subject = draft.subject.as_ref();
     query
         .bind(draft.account.0)
         .bind(draft.policy.0)
         .bind(subject.map(|subject| subject.as_str().to_owned()))
-        .bind(new_blind())
+        .bind(blind)
 }
