@@ -23,6 +23,7 @@ mod rehearse;
 pub mod settle;
 mod submit;
 mod totals;
+mod wake;
 pub mod way;
 
 pub use ask::ask_all;

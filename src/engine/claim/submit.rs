@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::begin::{ClaimFailure, outcome_of};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided, Waiter};
+use super::wake::woken_together;
 use super::way::{Present, Step};
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
@@ -104,7 +105,7 @@ impl Engine {
             return Err(Undecided::Clock.into());
         }
         self.dispatch.go(claim, first);
-        match timeout_at(deadline, answered).await {
+        match timeout_at(deadline, woken_together(answered)).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(Undecided::Ending.into()),
             Err(_) => Err(Undecided::Deadline.into()),
