@@ -1,7 +1,9 @@
 //! The groups of all accounts: where each waits, and which a lane has. An account is in one lane at
 //! a time, so that this instance never races itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
 
 use super::group::Group;
 use super::in_flight::InFlight;

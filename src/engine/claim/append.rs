@@ -70,7 +70,7 @@ impl Lanes {
         reach("append.committed");
         match burst {
             Some(Burst::Behind) => {
-                tracing::warn!("the ledger's server was started again, restored or replaced");
+                tracing::warn!("the ledger was restored or replaced, or its server was started again");
                 self.metrics.burst_fell_back();
             }
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),

@@ -1,10 +1,10 @@
 //! The dispatch owns every queue of a claim's way. Each step of `way` names a queue or an answer;
 //! this is the one place that does what a step says.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::HashSet;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep};

@@ -5,9 +5,10 @@
 //! their buffers so: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
 //! packet switches", 1998.)
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::HashMap;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -51,7 +52,7 @@ impl Places {
             state: Mutex::new(State {
                 free: most,
                 is_awaited: false,
-                callers: HashMap::new(),
+                callers: HashMap::default(),
             }),
             emptied: Notify::new(),
         }))

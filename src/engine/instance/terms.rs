@@ -1,12 +1,12 @@
 //! What claims are decided by, as this instance knows it: policies and overrides. Nothing here reads
 //! the ledger.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, Utc};
+use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::domain::account::{Sums, Unknown, Verdict, decide, instant_after};
