@@ -56,6 +56,16 @@ pub fn ask(ledger: Uuid, asks: &[Ask]) -> Vec<Cmd> {
 const ASK_PARTS: usize = 6;
 const ASK_BYTES: usize = 144;
 
+/// Asks whether accounts have counters.
+pub fn exist(ledger: Uuid, accounts: &[AccountId]) -> Vec<Cmd> {
+    let exists = |account: &AccountId| {
+        let mut command = cmd("EXISTS");
+        command.arg(counter_name(ledger, *account));
+        command
+    };
+    accounts.iter().map(exists).collect()
+}
+
 /// A script by its hash or its text, before it has its keys and arguments.
 pub fn script(verb: &str, script: &str) -> Cmd {
     let mut command = Cmd::with_capacity(SCRIPT_PARTS, SCRIPT_BYTES);

@@ -12,6 +12,7 @@ mod queue;
 pub mod record;
 mod scan;
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -114,6 +115,8 @@ pub struct Settlement {
     /// The number that the counter bore when it was asked. A counter that still bears it is
     /// overwritten even by a lower line: the ledger is right.
     pub seen: Option<u64>,
+    /// Whether nothing is written where no counter exists.
+    pub only_existing: bool,
     /// Its keys.
     pub keys: SettledKeys,
     /// For how long the counter is of use.
@@ -160,17 +163,31 @@ impl Counters {
         Ok(asks.iter().map(answer).collect())
     }
 
-    /// Writes last lines in one round trip.
+    /// Writes last lines.
     ///
     /// # Errors
     /// [`Unavailable`]: some may have been written.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
-        let call = |settlement: &Settlement, call: &mut Cmd| {
+        let absent = self.absent(settlements).await?;
+        let is_wanted = |it: &&Settlement| !it.only_existing || !absent.contains(&it.account);
+        let settlements: Vec<&Settlement> = settlements.iter().filter(is_wanted).collect();
+        let call = |settlement: &&Settlement, call: &mut Cmd| {
             commands::settle(self.ledger, settlement, call);
         };
-        self.run(&self.link()?, &SETTLE, SETTLE_LUA, settlements, call)
+        self.run(&self.link()?, &SETTLE, SETTLE_LUA, &settlements, call)
             .await?;
         Ok(())
+    }
+
+    /// The accounts without a counter, of those whose counter is written only if it exists.
+    async fn absent(&self, settlements: &[Settlement]) -> Result<HashSet<AccountId>, Unavailable> {
+        let only_existing = settlements.iter().filter(|it| it.only_existing);
+        let accounts: Vec<AccountId> = only_existing.map(|it| it.account).collect();
+        let commands = commands::exist(self.ledger, &accounts);
+        let answers = self.query(&self.link()?, commands).await?;
+        let answered = accounts.into_iter().zip(answers);
+        let absent = answered.filter(|(_, answer)| matches!(answer, Ok(Value::Int(0))));
+        Ok(absent.map(|(account, _)| account).collect())
     }
 
     fn connected(&self) -> Result<Arc<Connected>, Unavailable> {

@@ -134,6 +134,7 @@ fn settlement(number: u64, keys: SettledKeys) -> Settlement {
         line: line(number),
         confirmed_at: DateTime::from_timestamp_millis(now().timestamp_millis())
             .expect("an instant"),
+        only_existing: false,
         seen: None,
         keys,
         ttl: Duration::from_secs(3600),

@@ -73,6 +73,17 @@ pub struct Entered {
     pub is_repeat: bool,
 }
 
+/// What an account needs of its counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CounterNeed {
+    /// Nothing: no counter exists, and none could deny the next claim.
+    Absent,
+    /// A counter that exists must not lag. None could deny the next claim.
+    Kept,
+    /// A counter.
+    Wanted,
+}
+
 impl Group {
     /// A group of one claim.
     pub fn new(claim: InFlight) -> Self {
@@ -303,16 +314,19 @@ impl GroupOutcome {
             .or(self.basis.after.as_ref())
     }
 
-    /// Whether its account goes without a counter: none exists that would lag behind, and the next
-    /// claim could not be denied anyway.
-    pub fn needs_no_counter(&self) -> bool {
-        let is_plain = |claim: &InFlight| {
-            matches!(claim.work.task, Task::Claim(_)) && claim.asked.has_no_counter
-        };
+    /// What its account's counter is needed for: a correction's can allow again what it denied, and
+    /// a line without room denies.
+    pub fn counter_need(&self) -> CounterNeed {
+        let is_plain = |claim: &InFlight| matches!(claim.work.task, Task::Claim(_));
         let has_room = |line: &Line| line.totals.iter().all(|total| total.remaining() > 0);
-        !self.others.iter().any(|(_, outcome)| outcome.is_denied())
+        let allows = !self.others.iter().any(|(_, outcome)| outcome.is_denied())
             && self.claims().all(is_plain)
-            && self.last_line().is_some_and(has_room)
+            && self.last_line().is_some_and(has_room);
+        match allows {
+            false => CounterNeed::Wanted,
+            true if self.claims().all(|claim| claim.asked.has_no_counter) => CounterNeed::Absent,
+            true => CounterNeed::Kept,
+        }
     }
 
     /// Everybody's answer: the draft, if there is one, is committed, and no other one after the same
@@ -365,7 +379,7 @@ mod tests {
     use crate::domain::key::KeyNumber;
     use crate::domain::samples::policy;
     use crate::domain::work::{Task, Work};
-    use crate::engine::claim::in_flight::{CounterView, Waiter};
+    use crate::engine::claim::in_flight::Waiter;
     use crate::engine::claim::way::{Step, Steps};
     use crate::engine::instance::{Memory, Places, Terms};
 
@@ -378,33 +392,24 @@ mod tests {
     /// A claim without a key: only the ids of its entries tell whether it stands.
     fn claim() -> (InFlight, Answered) {
         let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now();
-        let claim = InFlight {
-            work: Work {
-                task: Task::Claim(None),
-                policy: benefit(),
-                account: AccountId(Uuid::from_u128(1)),
-                subject: None,
-                units: Units::ONE,
-                key: None,
-                metadata: None,
-                claimed_by: KeyNumber::OF_SETTINGS,
-                note: None,
-                nonce: 7,
-            },
-            deadline,
-            count_from: deadline,
-            may_be_counted: false,
-            may_wait: false,
-            sent: Vec::new(),
-            counted: None,
-            asked: CounterView::default(),
-            waiter: Waiter {
-                answer,
-                turn: None,
-                _place: Places::new(1).try_take(&"shop".into()).unwrap(),
-            },
+        let work = Work {
+            task: Task::Claim(None),
+            policy: benefit(),
+            account: AccountId(Uuid::from_u128(1)),
+            subject: None,
+            units: Units::ONE,
+            key: None,
+            metadata: None,
+            claimed_by: KeyNumber::OF_SETTINGS,
+            note: None,
+            nonce: 7,
         };
+        let waiter = Waiter {
+            answer,
+            turn: None,
+            _place: Places::new(1).try_take(&"shop".into()).unwrap(),
+        };
+        let claim = InFlight::new(work, Instant::now(), waiter);
         (claim, answered)
     }
 

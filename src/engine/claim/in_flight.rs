@@ -1,8 +1,8 @@
 //! A claim under way, and what may become of it.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::HashSet;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -139,6 +139,21 @@ pub struct CounterView {
 }
 
 impl InFlight {
+    /// A claim or correction that nothing was done for yet, and that Redis may not decide.
+    pub fn new(work: Work, deadline: Instant, waiter: Waiter) -> Self {
+        Self {
+            work,
+            deadline,
+            count_from: deadline,
+            may_be_counted: false,
+            may_wait: false,
+            sent: Vec::new(),
+            counted: None,
+            asked: CounterView::default(),
+            waiter,
+        }
+    }
+
     /// Answers the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
         // The turn ends first: the client may use the key again as soon as it has the answer.

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::batch::in_batches;
-use super::group::GroupOutcome;
+use super::group::{CounterNeed, GroupOutcome};
 use super::in_flight::AnsweredClaim;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::grant::{Entry, Line};
@@ -46,10 +46,11 @@ impl Settling {
     pub fn of_plan(
         plan: GroupOutcome,
         account: AccountId,
+        need: CounterNeed,
         counts: bool,
         now: DateTime<Utc>,
     ) -> (Vec<AnsweredClaim>, Option<Self>) {
-        let settling = Self::after(&plan, account, counts, now);
+        let settling = Self::after(&plan, account, need, counts, now);
         let answers = plan.answers();
         let Some(settling) = settling else {
             return (answers.collect(), None);
@@ -67,6 +68,7 @@ impl Settling {
     fn after(
         plan: &GroupOutcome,
         account: AccountId,
+        need: CounterNeed,
         counts: bool,
         now: DateTime<Utc>,
     ) -> Option<Self> {
@@ -83,6 +85,7 @@ impl Settling {
             line: line.clone(),
             confirmed_at: now,
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
+            only_existing: need == CounterNeed::Kept,
             keys: keys_after(plan.basis.after.as_ref(), entries, counts),
         };
         let wants_keys = counts && plan.claims().any(|claim| claim.asked.wants_keys);
@@ -123,6 +126,7 @@ impl SettleQueue {
                 line: last.line.clone(),
                 confirmed_at: now,
                 seen: None,
+                only_existing: false,
                 keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
             },
             wants_keys: false,
@@ -140,6 +144,7 @@ impl SettleQueue {
             line: line.clone(),
             confirmed_at: now,
             seen,
+            only_existing: false,
             keys: SettledKeys::After(line.clone(), Vec::new()),
         };
         self.send(Settling {

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::begin::{ClaimFailure, outcome_of};
-use super::in_flight::{CounterView, InFlight, Outcome, Undecided, Waiter};
+use super::in_flight::{InFlight, Outcome, Undecided, Waiter};
 use super::wake::woken_together;
 use super::way::{Present, Step};
 use crate::domain::work::{Task, Work};
@@ -83,20 +83,16 @@ impl Engine {
         let counts = self.counting.is_some();
         // Redis knows no holds, and no corrections.
         let is_plain = matches!(work.task, Task::Claim(None));
+        let waiter = Waiter {
+            answer,
+            turn,
+            _place: place,
+        };
         let mut claim = InFlight {
-            deadline,
             count_from: deadline - self.claim_deadline / 2,
             may_be_counted: counts && is_plain,
             may_wait: counts && work.policy.rule.may_be_counted(),
-            work,
-            sent: Vec::new(),
-            counted: None,
-            asked: CounterView::default(),
-            waiter: Waiter {
-                answer,
-                turn,
-                _place: place,
-            },
+            ..InFlight::new(work, deadline, waiter)
         };
         reach("claim.received");
         let first = begin(&mut claim, &present);

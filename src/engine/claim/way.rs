@@ -2,11 +2,11 @@
 //! happens next, and the dispatch and its lanes do it and report back. The simulator drives the
 //! same functions.
 //!
-//! 1. A claim *begins*: it joins its account's group if this instance knows the account's last line.
-//!    Otherwise its counter is *asked*, where there are counters.
+//! 1. A claim *begins*: it joins its account's group. Where the account's counter may deny it, the
+//!    counter is *asked* first.
 //! 2. A counter may deny it. Where it has a key, the ledger is *probed* for the key first.
-//! 3. The claims of an account form a *group*. A lane *looks* at the ledger for groups whose last line
-//!    is not known; then each group is decided.
+//! 3. The claims of an account form a *group*. A group whose last line this instance knows is decided
+//!    at once. For the others a lane *looks* at the ledger; then they are decided.
 //! 4. A lane *appends* what the groups were granted, in one transaction. What was committed is
 //!    answered. A group that lost to another writer looks at the ledger again, and after two
 //!    losses it *contends*: it waits for its turn.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::group::{Basis, Group, GroupOutcome, corrected};
+use super::group::{Basis, CounterNeed, Group, GroupOutcome, corrected};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided};
 use super::settle::Settling;
 use crate::counter::Answer;
@@ -26,7 +26,7 @@ use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
 use crate::domain::drafting::Known;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
-use crate::engine::instance::{Epoch, Memory, Terms, is_fresh};
+use crate::engine::instance::{Epoch, Memory, Recalled, Terms, is_fresh};
 use crate::ledger::{LedgerError, LedgerView};
 
 /// A counter may deny for so long after the ledger confirmed it.
@@ -135,11 +135,12 @@ pub fn begin(
     if redis_decides {
         return Step::Count;
     }
+    let recalled = present.memory.recall(work.account, work.key, present.at);
     // A grant that Redis counted may wait before a known line, unseen.
-    let (account, policy) = (work.account, work.policy.id);
-    claim.asked.is_known = !present.terms.may_be_counted(policy)
-        && present.memory.knows_line(account, work.key, present.at);
-    match counters_answer && !claim.asked.is_known {
+    let may_be_counted = present.terms.may_be_counted(work.policy.id);
+    let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
+    claim.asked.is_known = !may_be_denied && recalled == Recalled::Line;
+    match counters_answer && may_be_denied {
         true => Step::Ask,
         false => Step::Join,
     }
@@ -228,23 +229,25 @@ pub fn appended(
 ) -> usize {
     let mut losses = 0;
     for group in groups.iter_mut().filter(|group| group.draft().is_some()) {
-        let is_committed = result
-            .as_ref()
-            .map(|committed| committed.contains(&group.account));
-        match is_committed {
-            Ok(true) => group.finish(present, steps),
-            Ok(false) => {
-                losses += 1;
-                group.lose(present);
-            }
+        let is_committed = match result {
+            Ok(committed) => committed.contains(&group.account),
             Err(error) => match **error {
-                LedgerError::Conflict => {
-                    losses += 1;
-                    group.lose(present);
+                LedgerError::Conflict => false,
+                LedgerError::Unavailable(_) => {
+                    group.send_unknown();
+                    continue;
                 }
-                LedgerError::Unavailable(_) => group.send_unknown(),
-                LedgerError::Refused(_) | LedgerError::Corrupt(_) => group.refuse(error, steps),
+                LedgerError::Refused(_) | LedgerError::Corrupt(_) => {
+                    group.refuse(error, steps);
+                    continue;
+                }
             },
+        };
+        if is_committed {
+            group.finish(present, steps);
+        } else {
+            losses += 1;
+            group.lose(present);
         }
     }
     losses
@@ -320,6 +323,10 @@ impl Group {
         present: &Present,
         steps: &mut Steps,
     ) -> Result<(), Missing> {
+        if basis.after.is_none() {
+            let claims = self.claims.iter_mut();
+            claims.for_each(|claim| claim.asked.has_no_counter = claim.asked.seen.is_none());
+        }
         self.decide_after(basis, known, present)?;
         if self.plan.is_some() && self.draft().is_none() {
             self.finish(present, steps);
@@ -359,20 +366,25 @@ impl Group {
         };
         self.losses = 0;
         let counts = present.terms.may_be_counted(plan.policy);
-        let settles = counts || !plan.needs_no_counter();
+        let need = match counts {
+            true => CounterNeed::Wanted,
+            false => plan.counter_need(),
+        };
+        let may_have_counter = need != CounterNeed::Absent;
         match &plan.draft {
             Some(draft) => {
                 let (entries, epoch) = (&draft.entries, plan.basis.epoch);
                 let memory = present.memory;
-                memory.learn(self.account, entries, epoch, settles, present.at);
+                memory.learn(self.account, entries, epoch, may_have_counter, present.at);
             }
             // The account has a counter from now on.
-            None if settles => present.memory.distrust(self.account, present.at),
+            None if may_have_counter => present.memory.distrust(self.account, present.at),
             None => {}
         }
         let end = |(claim, answer)| (claim, Step::End(answer));
-        if settles && present.has_counters {
-            let (answered, settling) = Settling::of_plan(plan, self.account, counts, present.now);
+        if may_have_counter && present.has_counters {
+            let settling = Settling::of_plan(plan, self.account, need, counts, present.now);
+            let (answered, settling) = settling;
             steps.claims.extend(answered.into_iter().map(end));
             steps.settlements.extend(settling);
         } else {

@@ -491,6 +491,7 @@ impl<'a> Recording<'a> {
             account: *account,
             line: line.clone(),
             confirmed_at: now,
+            only_existing: false,
             seen: None,
             keys: SettledKeys::since(after.as_ref(), keys),
             ttl: useful_for(line, true, now),

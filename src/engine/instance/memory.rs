@@ -6,10 +6,10 @@
 //! that fence, the ledger may have gone back in time: then every line is forgotten, and another
 //! epoch begins. A line of an older epoch goes into no burst.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::{HashMap, HashSet};
 use tokio::time::Instant;
 
 use crate::domain::grant::{Entry, Line, Total};
@@ -41,6 +41,17 @@ pub struct KnownLine {
     pub may_have_counter: bool,
 }
 
+/// What is known of an account that a claim is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recalled {
+    /// Nothing that the claim can be decided by.
+    Nothing,
+    /// Its last line; and the claim is no retry that is known.
+    Line,
+    /// That another writer appends too, or that the counters are to deny its next claims.
+    Distrusted,
+}
+
 /// The accounts that this instance appended to.
 #[derive(Default)]
 pub struct Memory(Mutex<Remembered>);
@@ -70,12 +81,18 @@ struct KnownAccount {
 }
 
 impl Memory {
-    /// Whether an account's last line is known, and no retry of `key` is likely.
-    pub fn knows_line(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> bool {
+    /// What is known of an account, for a claim with or without a key.
+    pub fn recall(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Recalled {
         let remembered = self.lock();
-        let known = remembered.usable(account, now);
-        known.is_some_and(|known| known.line.is_some())
-            && !key.is_some_and(|key| remembered.knows_key(key))
+        let Some(known) = remembered.account(account, now) else {
+            return Recalled::Nothing;
+        };
+        let may_be_retry = || key.is_some_and(|key| remembered.knows_key(key));
+        match known.line {
+            None => Recalled::Distrusted,
+            Some(_) if remembered.rests(now) || may_be_retry() => Recalled::Nothing,
+            Some(_) => Recalled::Line,
+        }
     }
 
     /// An account's last line, if it is known.
@@ -175,8 +192,11 @@ impl Memory {
 
 impl Remembered {
     fn usable(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
-        let rests = self.rests_until.is_some_and(|until| now < until);
-        self.account(account, now).filter(|_| !rests)
+        self.account(account, now).filter(|_| !self.rests(now))
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
     }
 
     fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
@@ -286,7 +306,7 @@ mod tests {
     }
 
     fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
-        let is_known = memory.knows_line(account(1), key, now);
+        let is_known = memory.recall(account(1), key, now) == Recalled::Line;
         let known = memory.line(account(1), now).filter(|_| is_known);
         known.map(|known| known.line.number)
     }
@@ -332,7 +352,9 @@ mod tests {
         memory.distrust(account(1), now);
         learn(&memory, 1, &[entry(3, None)], now);
         assert_eq!(number(&memory, None, now), None);
+        assert_eq!(memory.recall(account(1), None, now), Recalled::Distrusted);
         let now = now + YOUNG;
+        assert_eq!(memory.recall(account(1), None, now), Recalled::Nothing);
         learn(&memory, 1, &[entry(4, None)], now);
         assert_eq!(number(&memory, None, now), Some(4));
     }

@@ -20,7 +20,7 @@ pub use access::{
 };
 pub use drain_signal::DrainSignal;
 pub use health::{Health, Trouble, Watch, Watcher};
-pub use memory::{Epoch, Memory};
+pub use memory::{Epoch, Memory, Recalled};
 pub use metrics::{Metrics, Stage};
 pub use places::{Place, Places};
 pub use policies::Policies;

@@ -196,6 +196,7 @@ impl Comparison<'_> {
                 line: last.clone(),
                 confirmed_at: now,
                 seen: seen(&suspect.number),
+                only_existing: false,
                 // Where Redis may decide alone, a denial that needs its keys completes them.
                 keys: SettledKeys::After(last.clone(), Vec::new()),
                 ttl: useful_for(last, false, now),

@@ -112,6 +112,7 @@ impl Bench {
             account: self.account,
             line,
             confirmed_at: instant(NOON),
+            only_existing: false,
             seen: None,
             keys: SettledKeys::All(Vec::new()),
             ttl: Duration::from_secs(3600),

@@ -14,7 +14,7 @@ use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
 use perdiem::engine::claim::accounts::Accounts;
 use perdiem::engine::claim::group::{Basis, Group};
-use perdiem::engine::claim::in_flight::{AnsweredClaim, CounterView, InFlight, Waiter};
+use perdiem::engine::claim::in_flight::{AnsweredClaim, InFlight, Waiter};
 use perdiem::engine::claim::settle::Settling;
 use perdiem::engine::claim::way::{self, Lane, Missing, Present, Step, Steps};
 use perdiem::engine::claim::{CounterDenial, KeysInProgress};
@@ -138,21 +138,12 @@ impl Instance {
             .of(&work.policy, work.account, None, present.now);
         let deadline = present.at + CLAIM_TIME;
         let place = self.places.try_take(&"client".into()).expect("a place");
-        let mut claim = InFlight {
-            work,
-            deadline,
-            count_from: deadline,
-            may_be_counted: false,
-            may_wait: false,
-            sent: Vec::new(),
-            counted: None,
-            asked: CounterView::default(),
-            waiter: Waiter {
-                answer,
-                turn,
-                _place: place,
-            },
+        let waiter = Waiter {
+            answer,
+            turn,
+            _place: place,
         };
+        let mut claim = InFlight::new(work, deadline, waiter);
         let step = match claim.work.task {
             Task::Claim(_) => way::begin(&mut claim, false, self.counters_answer, &present),
             _ => Step::Join,

@@ -73,6 +73,9 @@ impl Redis {
     /// Settles a counter.
     pub fn settle(&mut self, settlement: &Settlement, now: Duration) {
         let current = self.counter(settlement.account, now).cloned();
+        if settlement.only_existing && current.is_none() {
+            return;
+        }
         let (line, seen) = (&settlement.line, settlement.seen);
         let (is_all, after, keys) = match &settlement.keys {
             SettledKeys::All(keys) => (true, None, &keys[..]),
