@@ -179,10 +179,14 @@ impl Counters {
         Ok(())
     }
 
-    /// The accounts without a counter, of those whose counter is written only if it exists.
+    /// The accounts without a counter, of those whose counter is written only if it exists. An
+    /// account that gets one by another of the settlements has it.
     async fn absent(&self, settlements: &[Settlement]) -> Result<HashSet<AccountId>, Unavailable> {
-        let only_existing = settlements.iter().filter(|it| it.only_existing);
-        let accounts: Vec<AccountId> = only_existing.map(|it| it.account).collect();
+        let (only_existing, made): (Vec<_>, Vec<_>) =
+            settlements.iter().partition(|it| it.only_existing);
+        let made: HashSet<AccountId> = made.iter().map(|it| it.account).collect();
+        let accounts = only_existing.iter().map(|it| it.account);
+        let accounts: Vec<AccountId> = accounts.filter(|it| !made.contains(it)).collect();
         let commands = commands::exist(self.ledger, &accounts);
         let answers = self.query(&self.link()?, commands).await?;
         let answered = accounts.into_iter().zip(answers);

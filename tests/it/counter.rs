@@ -223,6 +223,24 @@ async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
     assert_eq!(bench.number().await, Some(6));
 }
 
+/// So that none lags, and none is made where nothing could be denied.
+#[tokio::test]
+async fn only_a_counter_that_exists_is_kept() {
+    let mut bench = Bench::new().await;
+    let kept = |number| Settlement {
+        only_existing: true,
+        ..all(number, [])
+    };
+    bench.settle(kept(1)).await;
+    assert_eq!(bench.number().await, None);
+    // The counter is made by the settlement before, in the same batch.
+    let both = [all(2, []), kept(3)];
+    bench.counters.settle(&both).await.expect("settled");
+    assert_eq!(bench.number().await, Some(3));
+    bench.settle(kept(4)).await;
+    assert_eq!(bench.number().await, Some(4));
+}
+
 #[tokio::test]
 async fn settled_twice_is_settled_once() {
     let mut bench = Bench::new().await;

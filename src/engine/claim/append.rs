@@ -70,7 +70,9 @@ impl Lanes {
         reach("append.committed");
         match burst {
             Some(Burst::Behind) => {
-                tracing::warn!("the ledger was restored or replaced, or its server was started again");
+                tracing::warn!(
+                    "the ledger was restored or replaced, or its server was started again"
+                );
                 self.metrics.burst_fell_back();
             }
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),

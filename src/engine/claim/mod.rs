@@ -1,6 +1,6 @@
 //! A claim's way. `way` is its story: what happens next, step by step, with nothing that waits. A
 //! claim begins with its policy in memory (`begin`) and is taken on with a place and a deadline
-//! (`submit`). The `dispatch` owns the queues and does what each step says. Claims of one account
+//! (`submit`, `wake`). The `dispatch` owns the queues and does what each step says. Claims of one account
 //! form a `group`; `accounts` knows where each group waits. The lanes do the IO for many claims at
 //! once: they ask counters (`ask`), probe the ledger for the keys of denied claims (`probe`), look
 //! at the ledger (`look`, `learn`), append (`append`) and settle counters (`settle`). An atomic batch
