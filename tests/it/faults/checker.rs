@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::history::{History, Outcome, Told};
+use super::history::{Attempt, History, Outcome, Told};
 use super::stores::{Entry, Provisional, Rule, Stores, Total};
 
 /// Something that no fault excuses.
@@ -198,7 +199,6 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
         }
     }
     for (number, attempts) in history.by_wish().into_iter().enumerate() {
-        let wish = &history.wishes[number];
         let entries = by_wish.remove(&number).unwrap_or_default();
         if entries.len() > 1 {
             breaches.push(Breach::Doubled {
@@ -206,66 +206,12 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
                 ids: entries.iter().map(|entry| entry.id).collect(),
             });
         }
+        let answers = answers(history, &attempts, &entries);
         for entry in &entries {
-            let is_as_claimed = entry.policy == wish.policy
-                && entry.subject == wish.subject
-                && entry.units == wish.units;
-            let mut told = attempts.iter().filter_map(|attempt| attempt.outcome.told());
-            if !is_as_claimed || told.any(|told| told.id == entry.id && !tells(told, entry)) {
-                breaches.push(Breach::Altered {
-                    wish: number,
-                    entry: entry.id,
-                });
-            }
-            let excused = attempts.iter().any(|attempt| {
-                attempt
-                    .outcome
-                    .told()
-                    .is_some_and(|told| told.id == entry.id || told.provisional)
-                    || !attempt.outcome.is_known()
-            });
-            if !excused {
-                breaches.push(Breach::Foreign {
-                    entry: entry.id,
-                    wish: Some(number),
-                });
-            }
+            check_claimed(number, entry, history, &attempts, &answers, &mut breaches);
         }
-        let mut ids: Vec<Uuid> = Vec::new();
-        let (mut news, mut is_provisional) = (0, false);
-        for attempt in &attempts {
-            let Some(told) = attempt.outcome.told() else {
-                continue;
-            };
-            is_provisional |= told.provisional;
-            news += usize::from(matches!(attempt.outcome, Outcome::Granted(_)));
-            if !ids.contains(&told.id) {
-                ids.push(told.id);
-            }
-            // What was counted twice under one key is recorded once, under one of the ids.
-            let may_be_lost = told.provisional && (history.redis_lost_data || !entries.is_empty());
-            if !may_be_lost && !entries.iter().any(|entry| entry.id == told.id) {
-                breaches.push(Breach::Lost {
-                    wish: number,
-                    id: told.id,
-                });
-            }
-        }
-        // An instance that takes the ledger for silent does not know what another does there.
-        if (ids.len() > 1 || news > 1) && !is_provisional {
-            breaches.push(Breach::TwoGrants { wish: number, ids });
-        }
-        // Where Redis lost it, the claim is a new one.
-        let is_gone =
-            |told: &Told| told.provisional && history.redis_lost_data && entries.is_empty();
-        // The first moment at which the grant was known, or stood for certain.
-        let known = attempts
-            .iter()
-            .filter(|attempt| attempt.outcome.told().is_some_and(|told| !is_gone(told)))
-            .map(|attempt| attempt.ended)
-            .min();
-        let stood = history.quiet_since.filter(|_| !entries.is_empty());
-        let since = [known, stood].into_iter().flatten().min();
+        check_answers(number, history, &answers, &entries, &mut breaches);
+        let since = granted_since(history, &answers, &entries);
         let denied = |began| since.is_some_and(|since| began > since);
         let mut denials = attempts
             .iter()
@@ -273,7 +219,8 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        if wish.has_key && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
+        let has_key = history.wishes[number].has_key;
+        if has_key && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
         }
         for attempt in attempts {
@@ -286,6 +233,106 @@ fn check_claims(history: &History, stores: &Stores) -> Vec<Breach> {
         }
     }
     breaches
+}
+
+/// The attempts that were told of a grant, without those that a lost part of the ledger
+/// explains: the ledger has no such entry, and they may tell of that part.
+fn answers<'a>(
+    history: &History,
+    attempts: &[&'a Attempt],
+    entries: &[&Entry],
+) -> Vec<(&'a Attempt, &'a Told)> {
+    let told = attempts
+        .iter()
+        .filter_map(|attempt| Some((*attempt, attempt.outcome.told()?)));
+    let is_there = |told: &Told| {
+        let mut entries = entries.iter();
+        entries.any(|entry| entry.id == told.id && tells(told, entry))
+    };
+    told.filter(|(attempt, told)| is_there(told) || !history.may_be_lost(attempt))
+        .collect()
+}
+
+/// Checks that an entry is as it was claimed and told.
+fn check_claimed(
+    number: usize,
+    entry: &Entry,
+    history: &History,
+    attempts: &[&Attempt],
+    answers: &[(&Attempt, &Told)],
+    breaches: &mut Vec<Breach>,
+) {
+    let wish = &history.wishes[number];
+    let is_as_claimed =
+        entry.policy == wish.policy && entry.subject == wish.subject && entry.units == wish.units;
+    let mut told = answers.iter().map(|(_, told)| told);
+    if !is_as_claimed || told.any(|told| told.id == entry.id && !tells(told, entry)) {
+        breaches.push(Breach::Altered {
+            wish: number,
+            entry: entry.id,
+        });
+    }
+    let excused = attempts.iter().any(|attempt| {
+        attempt
+            .outcome
+            .told()
+            .is_some_and(|told| told.id == entry.id || told.provisional)
+            || !attempt.outcome.is_known()
+    });
+    if !excused {
+        breaches.push(Breach::Foreign {
+            entry: entry.id,
+            wish: Some(number),
+        });
+    }
+}
+
+/// Checks that what was told is in the ledger, and is one grant.
+fn check_answers(
+    number: usize,
+    history: &History,
+    answers: &[(&Attempt, &Told)],
+    entries: &[&Entry],
+    breaches: &mut Vec<Breach>,
+) {
+    let mut ids: Vec<Uuid> = Vec::new();
+    let (mut news, mut is_provisional) = (0, false);
+    for (attempt, told) in answers {
+        is_provisional |= told.provisional;
+        news += usize::from(matches!(attempt.outcome, Outcome::Granted(_)));
+        if !ids.contains(&told.id) {
+            ids.push(told.id);
+        }
+        // What was counted twice under one key is recorded once, under one of the ids.
+        let may_be_lost = told.provisional && (history.redis_lost_data || !entries.is_empty());
+        if !may_be_lost && !entries.iter().any(|entry| entry.id == told.id) {
+            breaches.push(Breach::Lost {
+                wish: number,
+                id: told.id,
+            });
+        }
+    }
+    // An instance that takes the ledger for silent does not know what another does there.
+    if (ids.len() > 1 || news > 1) && !is_provisional {
+        breaches.push(Breach::TwoGrants { wish: number, ids });
+    }
+}
+
+/// The first moment at which a claim's grant was known, or was in the ledger for certain.
+fn granted_since(
+    history: &History,
+    answers: &[(&Attempt, &Told)],
+    entries: &[&Entry],
+) -> Option<Duration> {
+    // Where Redis lost it, the claim is a new one.
+    let is_gone = |told: &Told| told.provisional && history.redis_lost_data && entries.is_empty();
+    let known = answers
+        .iter()
+        .filter(|(_, told)| !is_gone(told))
+        .map(|(attempt, _)| attempt.ended)
+        .min();
+    let quiet = history.quiet_since.filter(|_| !entries.is_empty());
+    [known, quiet].into_iter().flatten().min()
 }
 
 /// Whether an answer tells an entry's totals. What Redis alone decided is told as such, before

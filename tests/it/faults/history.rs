@@ -68,6 +68,16 @@ pub struct Mark {
     pub what: String,
 }
 
+/// A part of the ledger that was lost when a copy took its place. Times are since the history's
+/// beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostPart {
+    /// The copy has what was committed before this.
+    pub copied: Duration,
+    /// The old ledger committed nothing after this.
+    pub replaced: Duration,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub wishes: Vec<Wish>,
@@ -76,6 +86,7 @@ pub struct History {
     pub marks: Vec<Mark>,
     /// Whether Redis lost what it had counted: what it alone had decided may be lost too.
     pub redis_lost_data: bool,
+    pub lost_parts: Vec<LostPart>,
     /// Since when nothing of before is under way any more: what stands now stood then.
     pub quiet_since: Option<Duration>,
 }
@@ -96,6 +107,16 @@ impl Outcome {
 }
 
 impl History {
+    /// Whether an answer may tell what only a lost part of the ledger held. A grant that Redis
+    /// alone decided may be appended at any time after its answer.
+    pub fn may_be_lost(&self, attempt: &Attempt) -> bool {
+        let told = attempt.outcome.told();
+        let is_late = told.is_some_and(|told| told.provisional);
+        self.lost_parts
+            .iter()
+            .any(|part| attempt.began <= part.replaced && (is_late || part.copied <= attempt.ended))
+    }
+
     /// The attempts of each wish, in order of their ends.
     pub fn by_wish(&self) -> Vec<Vec<&Attempt>> {
         let mut by_wish = vec![Vec::new(); self.wishes.len()];

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::checker::{Breach, check};
-use super::history::{Attempt, History, Outcome, Told, Why, Wish};
+use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
 use super::stores::{Counter, Entry, Provisional, Rule, Stores, Total};
 use super::trial::{Setup, Trial};
 use crate::support::app::instant;
@@ -100,6 +100,7 @@ fn sound() -> (History, Stores) {
         ],
         marks: Vec::new(),
         redis_lost_data: false,
+        lost_parts: Vec::new(),
         quiet_since: Some(Duration::from_secs(7)),
     };
     let rule = Rule {
@@ -259,6 +260,99 @@ fn a_lost_row() {
     assert_found!(&middle, Breach::Lost { wish: 1, .. });
     assert_found!(&middle, Breach::Gap { number: 3, .. });
     assert_found!(&middle, Breach::NotTheSum { .. });
+}
+
+/// The third grant, told between 5.0 and 5.5 s, was in the lost part only. Returns what is found
+/// if that part may be all that was answered in these milliseconds.
+fn plant_lost(
+    copied: u64,
+    replaced: u64,
+    change: impl FnOnce(&mut History, &mut Stores),
+) -> Vec<Breach> {
+    plant(|history, stores| {
+        stores.entries.pop();
+        stores.counters.clear();
+        history.lost_parts.push(LostPart {
+            copied: Duration::from_millis(copied),
+            replaced: Duration::from_millis(replaced),
+        });
+        change(history, stores);
+    })
+}
+
+#[test]
+fn a_grant_of_a_lost_part() {
+    assert_eq!(plant_lost(4900, 5600, |_, _| {}), []);
+    // One that was answered before the copy was made is in it, and so is one that was asked for
+    // after the copy took the ledger's place.
+    for (copied, replaced) in [(5600, 7000), (4000, 4900)] {
+        let found = plant_lost(copied, replaced, |_, _| {});
+        assert_found!(&found, Breach::Lost { wish: 2, .. });
+        assert_eq!(found.len(), 1);
+    }
+    // It may be denied, or granted once more, but not twice.
+    let again = |number| {
+        let told = Told {
+            id: id(number),
+            ..told(3)
+        };
+        attempt(2, 6, Outcome::Granted(told))
+    };
+    let granted_again = |history: &mut History, stores: &mut Stores| {
+        history.attempts.push(attempt(2, 6, Outcome::Denied));
+        history.attempts.push(again(9));
+        let mut entry = entry(3);
+        entry.id = id(9);
+        stores.entries.push(entry);
+    };
+    assert_eq!(plant_lost(4900, 5600, granted_again), []);
+    let twice = plant_lost(4900, 5600, |history, stores| {
+        granted_again(history, stores);
+        history.attempts.push(again(8));
+    });
+    assert_found!(&twice, Breach::Lost { wish: 2, .. });
+    assert_found!(&twice, Breach::TwoGrants { wish: 2, .. });
+    // What Redis alone decided may have been appended after the copy was made.
+    let counted = |second| {
+        plant_lost(4900, 5600, |history, _| {
+            let mut told = told(4);
+            told.provisional = true;
+            let told = attempt(3, second, Outcome::Granted(told));
+            history.attempts.push(told);
+            history.attempts.remove(5);
+        })
+    };
+    assert_eq!(counted(1), []);
+    assert_found!(counted(6), Breach::Lost { wish: 3, .. });
+}
+
+#[test]
+fn what_a_lost_part_does_not_excuse() {
+    let everything = |change: fn(&mut History, &mut Stores)| plant_lost(1600, 5600, change);
+    let after_a_lost_line = everything(|_, stores| {
+        let mut entry = entry(4);
+        entry.wish = Some(2);
+        stores.entries.push(entry);
+    });
+    assert_found!(&after_a_lost_line, Breach::Gap { number: 4, .. });
+    assert_found!(&after_a_lost_line, Breach::NotTheSum { .. });
+    let over = everything(|_, stores| {
+        stores.entries[1].units = 3;
+        stores.entries[1].totals[0].used = 4;
+    });
+    assert_found!(over, Breach::Over { .. });
+    let altered = everything(|_, stores| stores.entries[0].totals[0].used = 2);
+    assert_found!(altered, Breach::Altered { wish: 0, .. });
+    let doubled = everything(|_, stores| {
+        let mut copy = entry(3);
+        copy.wish = Some(1);
+        stores.entries.push(copy);
+    });
+    assert_found!(doubled, Breach::Doubled { wish: 1, .. });
+    let forgotten = everything(|history, _| {
+        history.attempts.push(attempt(0, 6, Outcome::Denied));
+    });
+    assert_eq!(forgotten, [Breach::Forgotten { wish: 0 }]);
 }
 
 #[test]
