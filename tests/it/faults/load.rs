@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::history::{Attempt, History, Mark, Outcome, Told, Why, Wish};
+use super::history::{Attempt, History, LostPart, Mark, Outcome, Told, Why, Wish};
 use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;
 
@@ -45,6 +45,8 @@ pub struct Habits {
     pub repeats: u64,
     /// How many attempts the client ends by a reset in their midst.
     pub resets: u64,
+    /// Whether the clients of each instance claim for subjects of their own.
+    pub apart: bool,
 }
 
 impl Default for Habits {
@@ -55,6 +57,7 @@ impl Default for Habits {
             hasty: 4,
             repeats: 5,
             resets: 0,
+            apart: false,
         }
     }
 }
@@ -115,9 +118,14 @@ impl Load {
         Self { shared, clients }
     }
 
+    /// The time since the history's beginning.
+    pub fn time(&self) -> Duration {
+        self.shared.began.elapsed()
+    }
+
     /// Notes what is done to the servers.
     pub fn mark(&self, what: &str) {
-        let at = self.shared.began.elapsed();
+        let at = self.time();
         let what = what.to_owned();
         self.shared.history().marks.push(Mark { at, what });
     }
@@ -125,6 +133,13 @@ impl Load {
     /// From now on what Redis alone decided may be lost.
     pub fn redis_lost_data(&self) {
         self.shared.history().redis_lost_data = true;
+    }
+
+    /// A copy of the ledger takes its place just now.
+    pub fn ledger_lost_part(&self, copied: Duration) {
+        let replaced = self.time();
+        let part = LostPart { copied, replaced };
+        self.shared.history().lost_parts.push(part);
     }
 
     /// How many grants were answered that Redis alone decided.
@@ -287,7 +302,7 @@ impl Person {
                 }
                 continue;
             }
-            let slot = self.dice.below(SLOTS);
+            let slot = self.slot();
             let is_current = !self.dice.percent(20);
             let back = if is_current {
                 0
@@ -307,6 +322,16 @@ impl Person {
         }
         for wish in std::mem::take(&mut self.open) {
             self.decide(wish).await;
+        }
+    }
+
+    /// Where it claims next.
+    fn slot(&mut self) -> usize {
+        let slot = self.dice.below(SLOTS);
+        let count = self.shared.urls.len();
+        match self.shared.habits.apart {
+            true => slot / count * count + self.home % count,
+            false => slot,
         }
     }
 

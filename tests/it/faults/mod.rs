@@ -2,6 +2,7 @@
 //! break in the midst of load, and a checker reads what clients were told and what stands.
 
 mod checker;
+mod copies;
 mod counting;
 mod failover;
 mod history;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perdiem::engine::EngineOptions;
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -15,7 +16,7 @@ use super::history::History;
 use super::load::{Closing, Desk, Habits, Load};
 use super::report;
 use super::stores::{Counter, Stores};
-use crate::support::app::{Answer, App, Ground, KEY, client};
+use crate::support::app::{Answer, App, Ground, KEY, client, eventually};
 use crate::support::dice::Dice;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
@@ -79,6 +80,12 @@ impl Setup {
 /// A rule of five a day.
 pub fn daily() -> Value {
     let limits = json!([{ "max": 5, "per": "day" }, { "max": 8, "per": "month" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// A rule that denies nobody.
+pub fn roomy() -> Value {
+    let limits = json!([{ "max": 1_000_000, "per": "day" }]);
     json!({ "time_zone": "+08:00", "limits": limits })
 }
 
@@ -306,6 +313,18 @@ impl Trial {
         self.load.redis_lost_data();
     }
 
+    /// The time since the load began.
+    pub fn time(&self) -> Duration {
+        self.load.time()
+    }
+
+    /// A copy of the ledger takes its place just now: what was committed since it was copied may
+    /// be lost.
+    pub fn ledger_is_copy(&mut self, copied: Duration, database_url: String) {
+        self.load.ledger_lost_part(copied);
+        self.setup.database_url = database_url;
+    }
+
     /// How many grants were answered that Redis alone decided.
     pub fn provisional_grants(&self) -> usize {
         self.load.provisional_grants()
@@ -354,6 +373,9 @@ impl Trial {
     /// are sent again, and counters are given time to follow.
     pub async fn judge(self) -> Judge {
         let mut closing = self.load.end().await;
+        if !closing.history().lost_parts.is_empty() {
+            reconcile(&self.urls[0]).await;
+        }
         let healed = close(&mut closing, &self.setup, self.seed.number).await;
         Judge {
             seed: self.seed,
@@ -454,6 +476,17 @@ async fn put_policy(url: &str, policy: &str, mut body: Value) {
         .bearer_auth(KEY);
     let answer = Answer::of(request.json(&body)).await;
     assert!(answer.status.is_success(), "{answer:?}");
+}
+
+/// Corrects every counter, also those of accounts that the ledger lost.
+async fn reconcile(url: &str) {
+    let request = client().post(format!("{url}/v1/reconciliations"));
+    let request = request.bearer_auth(KEY).json(&json!({ "apply": true }));
+    eventually("a reconciliation has ended", || async {
+        let answer = Answer::of(request.try_clone().expect("a body in memory")).await;
+        answer.status == StatusCode::CREATED && answer.json()["counters"] == "compared"
+    })
+    .await;
 }
 
 async fn read(setup: &Setup) -> Stores {

@@ -222,6 +222,33 @@ impl Postgres {
         self.url(&name)
     }
 
+    /// Copies a database as it is at a moment at which nobody is connected to it.
+    pub fn copy_database(&self, name: &str) {
+        for sql in [
+            format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"),
+            format!(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+                 WHERE datname = '{name}'"
+            ),
+            format!("CREATE DATABASE {name}_copy TEMPLATE {name}"),
+            format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true"),
+        ] {
+            self.execute("postgres", &sql);
+        }
+    }
+
+    /// Ends a database, with all who are connected to it.
+    pub fn drop_database(&self, name: &str) {
+        let sql = format!("DROP DATABASE {name} WITH (FORCE)");
+        self.execute("postgres", &sql);
+    }
+
+    /// Gives the copy of a database its name.
+    pub fn rename_copy(&self, name: &str) {
+        let sql = format!("ALTER DATABASE {name}_copy RENAME TO {name}");
+        self.execute("postgres", &sql);
+    }
+
     /// The URL of a database of this cluster, as its superuser.
     pub fn url(&self, database: &str) -> String {
         format!(
