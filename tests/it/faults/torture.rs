@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::copies::{LedgerCopy, Means};
 use super::counting;
 use super::redis::tamper;
-use super::trial::{Seed, Setup, Trial, daily};
+use super::trial::{Seed, Setup, Trial, daily, roomy};
 use crate::support::dice::Dice;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis};
@@ -42,6 +43,8 @@ struct World {
     to_redis: [Proxy; 2],
     /// A session that holds a lock.
     locker: Option<Child>,
+    /// What is about to take the ledger's place.
+    copy: Option<LedgerCopy>,
 }
 
 /// Something that breaks. Two that break at once never concern the same part.
@@ -51,6 +54,7 @@ enum Fault {
     LedgerStops,
     ConnectionsTerminated,
     TableLocked,
+    LedgerGoesBack(Means),
     RedisDies,
     RedisStops,
     RedisForgets,
@@ -97,6 +101,8 @@ impl Fault {
             Self::LedgerStops,
             Self::ConnectionsTerminated,
             Self::TableLocked,
+            Self::LedgerGoesBack(Means::Standby),
+            Self::LedgerGoesBack(Means::Database),
             Self::RedisDies,
             Self::RedisStops,
             Self::RedisForgets,
@@ -121,7 +127,8 @@ impl Fault {
             Self::LedgerDies
             | Self::LedgerStops
             | Self::ConnectionsTerminated
-            | Self::TableLocked => Part::Ledger,
+            | Self::TableLocked
+            | Self::LedgerGoesBack(_) => Part::Ledger,
             Self::RedisDies
             | Self::RedisStops
             | Self::RedisForgets
@@ -157,6 +164,9 @@ impl Fault {
             Self::TableLocked => {
                 let sql = "BEGIN; LOCK TABLE entries; SELECT pg_sleep(60)";
                 world.locker = Some(world.postgres.begin(trial.database(), sql));
+            }
+            Self::LedgerGoesBack(means) => {
+                world.copy = Some(LedgerCopy::make(means, &world.postgres, trial).await);
             }
             Self::RedisDies => world.redis.kill(),
             Self::RedisStops => world.redis.pause(),
@@ -207,6 +217,11 @@ impl Fault {
                            WHERE query LIKE '%LOCK TABLE%' AND pid <> pg_backend_pid()";
                 world.postgres.execute("postgres", sql);
             }
+            Self::LedgerGoesBack(_) => {
+                if let Some(copy) = world.copy.take() {
+                    copy.replace(&mut world.postgres, &world.to_ledger, trial);
+                }
+            }
             Self::RedisDies => world.redis.restart(),
             Self::RedisStops => world.redis.resume(),
             Self::MemoryFull => world.redis.command(&["CONFIG", "SET", "maxmemory", "0"]),
@@ -249,12 +264,16 @@ impl World {
             postgres,
             redis,
             locker: None,
+            copy: None,
         }
     }
 
-    /// A new ledger, with the two instances' ways to it.
-    fn setup(&self) -> Setup {
+    /// A new ledger, with the two instances' ways to it. In every other round each instance has
+    /// subjects of its own, and so knows the last lines of those that have room.
+    fn setup(&self, seed: u64) -> Setup {
         let mut setup = counting::setup(self.postgres.create_database(), &self.redis);
+        setup.policies.push(("points", roomy()));
+        setup.habits.apart = seed.is_multiple_of(2);
         let ways = self.to_ledger.iter().zip(&self.to_redis);
         for (place, (ledger, redis)) in setup.places.iter_mut().zip(ways) {
             place.database_url = ledger.url(&place.database_url);
@@ -266,12 +285,13 @@ impl World {
     /// Breaks things for a while, and passes a verdict. Returns how many things broke, and how
     /// often anything was asked.
     async fn round(&mut self, seed: u64, end: Instant) -> (usize, usize) {
+        let setup = self.setup(seed);
         let seed = Seed {
             name: "torture",
             number: seed,
             again: format!("scripts/torture --minutes 1 --seed {seed}"),
         };
-        let mut trial = Trial::begin_seeded(seed, self.setup()).await;
+        let mut trial = Trial::begin_seeded(seed, setup).await;
         let mut count = 0;
         while Instant::now() < end {
             let mut faults: Vec<Fault> = Vec::new();
