@@ -226,7 +226,7 @@ async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
 /// So that none lags, and none is made where nothing could be denied.
 #[tokio::test]
 async fn only_a_counter_that_exists_is_kept() {
-    let mut bench = Bench::new().await;
+    let bench = Bench::new().await;
     let kept = |number| Settlement {
         only_existing: true,
         ..all(number, [])

@@ -155,7 +155,7 @@ impl Batch {
         reach("atomic.looked");
         // After the look, which may have taken its time. The guard tells whether what was seen
         // still holds; nothing tells that of the terms.
-        engine.policies.freshen(&engine.ledger, || false).await?;
+        engine.policies.freshen_for(&seen, &engine.ledger).await?;
         if let Some(index) = self.sent.iter().position(|sent| sent.stands(&seen)) {
             let stands = self.sent.swap_remove(index);
             return Ok(self.end(stands));

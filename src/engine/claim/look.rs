@@ -29,7 +29,7 @@ impl Lanes {
             memory.learn_key(key);
         }
         // The guard tells whether what was seen still holds; nothing tells that of the terms.
-        self.policies.freshen(&self.ledger, || false).await?;
+        self.policies.freshen_for(&seen, &self.ledger).await?;
         for group in groups {
             // One instant for all of it: at another one other windows' sums might be missing, and
             // so on for ever where the clock steps back over a window's edge.

@@ -213,7 +213,7 @@ impl Counting {
     async fn look_at_ledger(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let seen = self.ledger.look(look).await?;
         // After it: it may have taken its time.
-        self.policies.freshen(&self.ledger, || false).await?;
+        self.policies.freshen_for(&seen, &self.ledger).await?;
         Ok(seen)
     }
 

@@ -212,14 +212,20 @@ impl Access {
         Ok(())
     }
 
+    /// Reads all keys up to a revision, in the place of all that were known.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn read_all(&self, ledger: &Ledger, revision: u64) -> Result<(), LedgerError> {
+        let versions = known_keys(ledger.keys_between(0, revision).await?);
+        self.known.store(Arc::new(versions.into_iter().collect()));
+        self.revision.store(revision, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Takes over versions that are newer than the known ones.
     fn learn(&self, versions: Vec<KeyVersion>) {
-        let known = |version: KeyVersion| {
-            let hash = blake3::Hash::from_bytes(version.secret_hash);
-            (hash, Arc::new(KnownKey::new(version.key, version.number)))
-        };
-        let versions: Vec<(blake3::Hash, Arc<KnownKey>)> =
-            versions.into_iter().map(known).collect();
+        let versions = known_keys(versions);
         if versions.is_empty() {
             return;
         }
@@ -236,6 +242,14 @@ impl Access {
             next
         });
     }
+}
+
+fn known_keys(versions: Vec<KeyVersion>) -> Vec<(blake3::Hash, Arc<KnownKey>)> {
+    let known = |version: KeyVersion| {
+        let hash = blake3::Hash::from_bytes(version.secret_hash);
+        (hash, Arc::new(KnownKey::new(version.key, version.number)))
+    };
+    versions.into_iter().map(known).collect()
 }
 
 impl KnownKey {

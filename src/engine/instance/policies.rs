@@ -12,7 +12,7 @@ use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
 use crate::faults::reach;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{Ledger, LedgerError, LedgerPlace, LedgerView};
 
 /// The least time between the beginnings of two reads for what is not known: unknown names and
 /// keys, however many come, cost the ledger 50 reads a second.
@@ -32,6 +32,8 @@ pub struct Policies {
 struct Progress {
     /// All changes up to this one are known.
     revision: u64,
+    /// The server that last lines were read from.
+    place: Option<LedgerPlace>,
     /// When the last read for what is not known began, and why it failed; `None` once another
     /// read succeeded.
     failed: Option<(Instant, Arc<LedgerError>)>,
@@ -113,6 +115,28 @@ impl Policies {
         }
     }
 
+    /// As [`Policies::freshen`], after lines were read. Where another server told them than those
+    /// before, all is read again: a copy took the ledger's place, and may lack versions that are known
+    /// here.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn freshen_for(&self, seen: &LedgerView, ledger: &Ledger) -> Result<(), LedgerError> {
+        let Some(place) = seen.fence.map(|fence| fence.place) else {
+            return self.freshen(ledger, || false).await;
+        };
+        let is_another = || *self.progress().place.get_or_insert(place) != place;
+        if !is_another() {
+            return self.freshen(ledger, || false).await;
+        }
+        let _one_at_a_time = self.refreshing.lock().await;
+        if is_another() {
+            self.read_all(ledger).await?;
+            self.progress().place = Some(place);
+        }
+        Ok(())
+    }
+
     /// Learns all that was committed before an instant: sees to it that a read that began after
     /// it has ended. One read serves all who wait for it. `note` is called before each read.
     ///
@@ -157,6 +181,9 @@ impl Policies {
         let known = self.progress().revision;
         let revision = ledger.revision().await?;
         reach("policies.polled");
+        if revision < known {
+            return self.read_all(ledger).await;
+        }
         // First, so that a revoked key stops working also where a policy cannot be read.
         self.access.refresh(ledger, revision).await?;
         if revision > known {
@@ -166,12 +193,29 @@ impl Policies {
             self.terms.learn_overrides(overrides, Some(revision));
             self.terms.learn(policies);
         }
-        *self.progress() = Progress {
-            revision,
-            failed: None,
-        };
-        self.terms.know_as_of(as_of);
+        self.has_read(revision, as_of);
         Ok(())
+    }
+
+    /// Reads everything again, and forgets what the ledger lacks.
+    async fn read_all(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        tracing::warn!("the ledger may have gone back in time: policies and keys are read again");
+        let as_of = Instant::now();
+        let revision = ledger.revision().await?;
+        self.access.read_all(ledger, revision).await?;
+        let policies = ledger.policies_between(0, revision).await?;
+        let overrides = ledger.overrides_between(0, revision).await?;
+        self.terms.replace(policies, overrides, revision);
+        self.has_read(revision, as_of);
+        Ok(())
+    }
+
+    fn has_read(&self, revision: u64, as_of: Instant) {
+        let mut progress = self.progress();
+        progress.revision = revision;
+        progress.failed = None;
+        drop(progress);
+        self.terms.know_as_of(as_of);
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

@@ -1,7 +1,7 @@
 //! What claims are decided by, as this instance knows it: policies and overrides. Nothing here reads
 //! the ledger.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -174,47 +174,68 @@ impl Terms {
     /// Takes over versions of policies.
     pub fn learn(&self, policies: Vec<Policy>) {
         let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
-        self.known.rcu(|known| {
-            let mut next = KnownPolicies::clone(known);
-            for policy in &policies {
-                next.ids.insert(policy.name.clone(), policy.id);
-                let versions = next.versions.entry(policy.id).or_default();
-                versions.insert(policy.clone());
-            }
-            next
-        });
+        self.known.rcu(|known| known.with(&policies));
     }
 
     /// Takes over versions of overrides: one that was made here, or all up to a revision.
     pub fn learn_overrides(&self, learned: Vec<Override>, up_to: Option<u64>) {
-        let mut overrides = self
-            .overrides
+        self.write_overrides().learn(learned, up_to);
+    }
+
+    /// Takes over all versions of policies and overrides up to a revision, in the place of all that
+    /// was known.
+    pub fn replace(&self, policies: Vec<Policy>, overrides: Vec<Override>, revision: u64) {
+        let mut known = self.write_overrides();
+        *known = Overrides::default();
+        known.learn(overrides, Some(revision));
+        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
+        self.known
+            .store(Arc::new(KnownPolicies::default().with(&policies)));
+    }
+
+    fn write_overrides(&self) -> RwLockWriteGuard<'_, Overrides> {
+        self.overrides
             .write()
-            .unwrap_or_else(PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownPolicies {
+    fn with(&self, policies: &[Arc<Policy>]) -> Self {
+        let mut next = self.clone();
+        for policy in policies {
+            next.ids.insert(policy.name.clone(), policy.id);
+            let versions = next.versions.entry(policy.id).or_default();
+            versions.insert(policy.clone());
+        }
+        next
+    }
+}
+
+impl Overrides {
+    fn learn(&mut self, learned: Vec<Override>, up_to: Option<u64>) {
         for learned in learned {
             let account = learned.account;
-            let known = overrides.by_account.get(&account);
+            let known = self.by_account.get(&account);
             let is_newer = known.is_none_or(|known| known.version < learned.version);
-            if !is_newer || learned.revision <= overrides.revision {
+            if !is_newer || learned.revision <= self.revision {
                 continue;
             }
             if learned.terms.is_none() {
-                overrides.deleted.push(account);
+                self.deleted.push(account);
             }
             let known = KnownOverride {
                 version: learned.version,
                 revision: learned.revision,
                 terms: learned.terms.map(Arc::new),
             };
-            overrides.by_account.insert(account, known);
+            self.by_account.insert(account, known);
         }
         if let Some(up_to) = up_to {
-            overrides.forget_deleted(up_to);
+            self.forget_deleted(up_to);
         }
     }
-}
 
-impl Overrides {
     /// All changes up to a revision are known: no older version comes any more.
     fn forget_deleted(&mut self, up_to: u64) {
         self.revision = up_to;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::trial::{Setup, Trial, roomy};
+use super::trial::{Setup, Trial, by_the_minute, roomy};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis};
 
@@ -85,6 +85,8 @@ async fn copies_replace_the_ledger(name: &'static str, means: Means, are_stopped
         trial.everybody_grants(10).await;
         let copy = LedgerCopy::make(means, &postgres, &trial).await;
         trial.mark("a copy is made");
+        // A version that the copy lacks.
+        trial.put_policy(0, "points", by_the_minute()).await;
         trial.everybody_grants(20).await;
         if are_stopped {
             for instance in &mut trial.instances {
