@@ -48,7 +48,7 @@ pub enum Recalled {
     Nothing,
     /// Its last line; and the claim is no retry that is known.
     Line,
-    /// That another writer appends too, or that the counters are to deny its next claims.
+    /// That another writer appended too, or that a claim was refused: the counters may deny the next.
     Distrusted,
 }
 
@@ -84,14 +84,16 @@ impl Memory {
     /// What is known of an account, for a claim with or without a key.
     pub fn recall(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Recalled {
         let remembered = self.lock();
-        let Some(known) = remembered.account(account, now) else {
+        let Some(known) = remembered.find(account) else {
             return Recalled::Nothing;
         };
         let may_be_retry = || key.is_some_and(|key| remembered.knows_key(key));
         match known.line {
+            // However long ago that was: its counter costs less than the ledger.
             None => Recalled::Distrusted,
             Some(_) if remembered.rests(now) || may_be_retry() => Recalled::Nothing,
-            Some(_) => Recalled::Line,
+            Some(_) if known.is_young(now) => Recalled::Line,
+            Some(_) => Recalled::Nothing,
         }
     }
 
@@ -200,9 +202,12 @@ impl Remembered {
     }
 
     fn account(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
+        self.find(account).filter(|known| known.is_young(now))
+    }
+
+    fn find(&self, account: AccountId) -> Option<&KnownAccount> {
         let known = self.younger.accounts.get(&account);
-        let known = known.or_else(|| self.older.accounts.get(&account))?;
-        (now.duration_since(known.since) < YOUNG).then_some(known)
+        known.or_else(|| self.older.accounts.get(&account))
     }
 
     fn knows_key(&self, key: KeyId) -> bool {
@@ -239,6 +244,12 @@ impl Remembered {
         self.fence = None;
         self.younger.clear();
         self.older.clear();
+    }
+}
+
+impl KnownAccount {
+    fn is_young(&self, now: Instant) -> bool {
+        now.duration_since(self.since) < YOUNG
     }
 }
 
@@ -354,7 +365,7 @@ mod tests {
         assert_eq!(number(&memory, None, now), None);
         assert_eq!(memory.recall(account(1), None, now), Recalled::Distrusted);
         let now = now + YOUNG;
-        assert_eq!(memory.recall(account(1), None, now), Recalled::Nothing);
+        assert_eq!(memory.recall(account(1), None, now), Recalled::Distrusted);
         learn(&memory, 1, &[entry(4, None)], now);
         assert_eq!(number(&memory, None, now), Some(4));
     }
