@@ -12,18 +12,10 @@
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local last = 5 * tonumber(ARGV[1])
 
-local ids = {}
+local count, fields, taken = 0, {'n'}, {}
 for index = 2, last, 5 do
-  ids[#ids + 1] = ARGV[index + 1]
-end
--- There is none where holds lapsed before the account's grants.
-local waits = #ids > 0 and redis.call('HMGET', waiting, unpack(ids)) or {}
-
-local places, fields, taken = {}, {'n'}, {}
-for grant, place in ipairs(waits) do
-  local index = 5 * grant - 3
-  if place == ARGV[index] then
-    places[#places + 1] = place
+  if redis.call('XDEL', queue, ARGV[index]) == 1 then
+    count = count + 1
     fields[#fields + 1] = ARGV[index + 1]
     fields[#fields + 1] = ARGV[index + 2]
     for field in string.gmatch(ARGV[index + 4], '%S+') do
@@ -32,8 +24,7 @@ for grant, place in ipairs(waits) do
   end
 end
 
-if #places > 0 then
-  redis.call('XDEL', queue, unpack(places))
+if count > 0 then
   for field, units in pairs(taken) do
     if redis.call('HINCRBY', waiting, field, string.format('%.0f', -units)) <= 0 then
       fields[#fields + 1] = field
@@ -46,4 +37,4 @@ if #places > 0 then
   end
 end
 settle(counter, {unpack(ARGV, last + 2)})
-return #places
+return count

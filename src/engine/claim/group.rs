@@ -322,9 +322,14 @@ impl GroupOutcome {
         let allows = !self.others.iter().any(|(_, outcome)| outcome.is_denied())
             && self.claims().all(is_plain)
             && self.last_line().is_some_and(has_room);
+        let mut claims = self.claims().peekable();
+        // A draft of lapses alone has no claim that tells of a counter.
+        let is_told = claims.peek().is_some();
         match allows {
             false => CounterNeed::Wanted,
-            true if self.claims().all(|claim| claim.asked.has_no_counter) => CounterNeed::Absent,
+            true if is_told && claims.all(|claim| claim.asked.has_no_counter) => {
+                CounterNeed::Absent
+            }
             true => CounterNeed::Kept,
         }
     }

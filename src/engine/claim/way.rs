@@ -366,20 +366,22 @@ impl Group {
         };
         self.losses = 0;
         let counts = present.terms.may_be_counted(plan.policy);
-        let need = match counts {
+        let own_need = plan.counter_need();
+        let recalled = present.memory.recall(self.account, None, present.at);
+        // A counter that is being made lags unless what comes after it is settled too.
+        let need = match counts || recalled == Recalled::Distrusted {
             true => CounterNeed::Wanted,
-            false => plan.counter_need(),
+            false => own_need,
         };
         let may_have_counter = need != CounterNeed::Absent;
-        match &plan.draft {
-            Some(draft) => {
-                let (entries, epoch) = (&draft.entries, plan.basis.epoch);
-                let memory = present.memory;
-                memory.learn(self.account, entries, epoch, may_have_counter, present.at);
-            }
+        let memory = present.memory;
+        if let Some(draft) = &plan.draft {
+            let (entries, epoch) = (&draft.entries, plan.basis.epoch);
+            memory.learn(self.account, entries, epoch, may_have_counter, present.at);
+        }
+        if own_need == CounterNeed::Wanted && !counts {
             // The account has a counter from now on.
-            None if may_have_counter => present.memory.distrust(self.account, present.at),
-            None => {}
+            memory.distrust(self.account, present.at);
         }
         let end = |(claim, answer)| (claim, Step::End(answer));
         if may_have_counter && present.has_counters {

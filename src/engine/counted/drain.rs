@@ -148,7 +148,9 @@ impl Drainer {
     /// A round: takes the first grants of some buckets' queues. Where it leaves some, the next one
     /// comes at once. Returns the buckets where it did.
     async fn drain(&self, buckets: &[u8]) -> Result<HashSet<u8>, Stuck> {
-        let mut queued = self.counters.queued(buckets, OF_BUCKET_MOST).await?;
+        // There are 256 buckets at most.
+        let of_bucket_most = (ROUND_MOST / buckets.len().max(1)).min(OF_BUCKET_MOST);
+        let queued = self.counters.queued(buckets, of_bucket_most).await?;
         if queued.is_empty() {
             return Ok(HashSet::new());
         }
@@ -162,14 +164,12 @@ impl Drainer {
         }
         // They come queue by queue.
         let of_queues = queued.chunk_by(|one, next| one.bucket() == next.bucket());
-        let full = of_queues.filter(|queued| queued.len() == OF_BUCKET_MOST);
-        let mut unread: HashSet<u8> = full.map(|queued| queued[0].bucket()).collect();
-        let left = queued.split_off(queued.len().min(ROUND_MOST));
-        unread.extend(left.iter().map(Queued::bucket));
+        let full = of_queues.filter(|queued| queued.len() == of_bucket_most);
+        let unread: HashSet<u8> = full.map(|queued| queued[0].bucket()).collect();
         let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
         for queued in queued {
             match queued {
-                // A policy is never forgotten: of another one no perdiem queued a grant.
+                // A policy is forgotten only where a copy of the ledger lacks it.
                 Queued::Grant(queued) if is_known(&queued.grant) => {
                     let account = queued.grant.account;
                     accounts.entry(account).or_default().push(queued);

@@ -1,6 +1,5 @@
 //! The last lines that this instance knows, since it appended them, and the keys that it saw.
-//! A known line saves the question to the counter and the look at the ledger, and its account can
-//! go into a burst.
+//! A known line saves the look at the ledger, and its account can go into a burst.
 //!
 //! Every line is known under the fence of the server that told it. Where a server does not show
 //! that fence, the ledger may have gone back in time: then every line is forgotten, and another

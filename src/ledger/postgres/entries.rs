@@ -360,7 +360,8 @@ pub async fn last_lines(
     .await
 }
 
-/// Reads entries by their keys and ids, each by an index of its own. A plan for `= ANY`, made while
+/// Reads entries by their keys, their ids, and the grants that they follow (two follow one at most), each
+/// by an index of its own. A plan for `= ANY`, made while
 /// the ledger is nearly empty, reads the whole ledger afterwards, until PostgreSQL analyzes it.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<EntryRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
@@ -375,7 +376,13 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
              ) AS found
              UNION ALL
              SELECT found.* FROM UNNEST(
-                 $2::uuid[] || ARRAY(SELECT id FROM entry_details WHERE of_grant = ANY($3))
+                 $2::uuid[] || ARRAY(
+                     SELECT found.id FROM UNNEST($3::uuid[]) AS wanted (of_grant)
+                     CROSS JOIN LATERAL (
+                         SELECT id FROM entry_details
+                         WHERE entry_details.of_grant = wanted.of_grant LIMIT 2
+                     ) AS found
+                 )
              ) AS wanted (id) CROSS JOIN LATERAL (
                  SELECT * FROM entries WHERE entries.id = wanted.id LIMIT 1
              ) AS found

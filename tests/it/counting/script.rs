@@ -563,3 +563,32 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let looked = bench.look(&totals, LedgerWord::Silent).await;
     assert_eq!(looked.units, [(0, 0); 2]);
 }
+
+/// As after a key of Redis was deleted by hand.
+#[tokio::test]
+async fn a_grant_leaves_the_queue_without_the_hash_of_what_waits() {
+    let bench = Bench::new().await;
+    let at = instant(NOON);
+    let limits = totals(at, MAX, [0, 0]);
+    let grant = bench.grant(1, None, 1, at);
+    let answer = bench.count(Some(grant), &limits, LedgerWord::Line(0)).await;
+    assert_eq!(answer, Counted::Granted(vec![1, 1]));
+    let mut redis = servers::redis_at(servers::redis().url()).await;
+    let pattern = format!("perdiem:*{}*", bench.account.0.simple());
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg(&pattern)
+        .query_async(&mut redis)
+        .await
+        .expect("names");
+    let deleted: usize = redis::cmd("DEL")
+        .arg(&names)
+        .query_async(&mut redis)
+        .await
+        .expect("deleted");
+    assert_eq!(deleted, 1);
+    let queued = bench.queued().await;
+    assert_eq!(queued.len(), 1);
+    let record = bench.record(&queued, line(1, at, totals(at, MAX, [1, 1])));
+    bench.counters.record(&[record]).await.expect("recorded");
+    assert_eq!(bench.queued().await.len(), 0);
+}
