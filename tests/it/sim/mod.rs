@@ -270,5 +270,8 @@ fn a_redis_that_keeps_an_older_line_is_found() {
 
 #[test]
 fn an_ask_that_returns_another_counter_is_found() {
-    breaks(Planted::OtherCounter, "a claim that fits is granted");
+    breaks(
+        Planted::OtherCounter,
+        "with nothing under way a claim is decided exactly",
+    );
 }
