@@ -233,6 +233,7 @@ fn settlements(limits: usize) -> &'static [Settlement] {
             ..after.clone()
         },
         confirmed_at: NOW,
+        only_existing: false,
         seen: Some(after.number),
         keys: SettledKeys::since(Some(after), vec![KeyId(Uuid::from_u128(7))]),
         ttl: Duration::from_secs(48 * 60 * 60),
