@@ -358,7 +358,6 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::HoldTime;
-    use crate::domain::key::KeyNumber;
     use crate::domain::samples;
 
     const ACCOUNT: AccountId = AccountId(Uuid::from_u128(1));
@@ -374,18 +373,7 @@ mod tests {
     }
 
     fn work(task: Task) -> Work {
-        Work {
-            task,
-            policy: policy(),
-            account: ACCOUNT,
-            subject: None,
-            units: Units::ONE,
-            key: None,
-            metadata: None,
-            claimed_by: KeyNumber::OF_SETTINGS,
-            note: None,
-            nonce: 7,
-        }
+        samples::work(task, policy(), ACCOUNT)
     }
 
     fn hold(seconds: i128) -> Work {

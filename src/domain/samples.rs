@@ -1,8 +1,14 @@
 //! What the unit tests decide by.
 
+use std::sync::Arc;
+
 use chrono::DateTime;
 
+use super::claim::Units;
+use super::identity::AccountId;
+use super::key::KeyNumber;
 use super::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use super::work::{Task, Work};
 
 /// A version of a policy with these limits, each a `max` and a `per`.
 pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
@@ -25,5 +31,21 @@ pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
         changed_at: DateTime::UNIX_EPOCH,
         changed_by: "test".to_owned(),
         reason: None,
+    }
+}
+
+/// What a claim or correction of one unit is to do, without a key.
+pub fn work(task: Task, policy: Arc<Policy>, account: AccountId) -> Work {
+    Work {
+        task,
+        policy,
+        account,
+        subject: None,
+        units: Units::ONE,
+        key: None,
+        metadata: None,
+        claimed_by: KeyNumber::OF_SETTINGS,
+        note: None,
+        nonce: 7,
     }
 }

@@ -379,11 +379,9 @@ mod tests {
 
     use super::*;
     use crate::domain::account::Refusal;
-    use crate::domain::claim::Units;
     use crate::domain::grant::Entry;
-    use crate::domain::key::KeyNumber;
-    use crate::domain::samples::policy;
-    use crate::domain::work::{Task, Work};
+    use crate::domain::samples::{policy, work};
+    use crate::domain::work::Task;
     use crate::engine::claim::in_flight::Waiter;
     use crate::engine::claim::way::{Step, Steps};
     use crate::engine::instance::{Memory, Places, Terms};
@@ -397,18 +395,8 @@ mod tests {
     /// A claim without a key: only the ids of its entries tell whether it stands.
     fn claim() -> (InFlight, Answered) {
         let (answer, answered) = oneshot::channel();
-        let work = Work {
-            task: Task::Claim(None),
-            policy: benefit(),
-            account: AccountId(Uuid::from_u128(1)),
-            subject: None,
-            units: Units::ONE,
-            key: None,
-            metadata: None,
-            claimed_by: KeyNumber::OF_SETTINGS,
-            note: None,
-            nonce: 7,
-        };
+        let account = AccountId(Uuid::from_u128(1));
+        let work = work(Task::Claim(None), benefit(), account);
         let waiter = Waiter {
             answer,
             turn: None,

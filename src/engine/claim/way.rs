@@ -385,8 +385,8 @@ impl Group {
         }
         let end = |(claim, answer)| (claim, Step::End(answer));
         if may_have_counter && present.has_counters {
-            let settling = Settling::of_plan(plan, self.account, need, counts, present.now);
-            let (answered, settling) = settling;
+            let (answered, settling) =
+                Settling::of_plan(plan, self.account, need, counts, present.now);
             steps.claims.extend(answered.into_iter().map(end));
             steps.settlements.extend(settling);
         } else {
