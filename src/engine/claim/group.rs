@@ -314,14 +314,12 @@ impl GroupOutcome {
             .or(self.basis.after.as_ref())
     }
 
-    /// What its account's counter is needed for: a correction's can allow again what it denied, and
-    /// a line without room denies.
+    /// What its account's counter is needed for: where one claim is denied, the next one may be too,
+    /// and a correction's can allow again what it denied.
     pub fn counter_need(&self) -> CounterNeed {
         let is_plain = |claim: &InFlight| matches!(claim.work.task, Task::Claim(_));
-        let has_room = |line: &Line| line.totals.iter().all(|total| total.remaining() > 0);
         let allows = !self.others.iter().any(|(_, outcome)| outcome.is_denied())
-            && self.claims().all(is_plain)
-            && self.last_line().is_some_and(has_room);
+            && self.claims().all(is_plain);
         let mut claims = self.claims().peekable();
         // A draft of lapses alone has no claim that tells of a counter.
         let is_told = claims.peek().is_some();

@@ -188,6 +188,9 @@ async fn a_retry_gets_its_grant_whatever_a_counter_says(stack: Stack) {
     let app = fleet.app(0);
     let first = app.claim("member-42", Some("order-1")).await;
     assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+    // The account gets a counter when a claim is denied.
+    let denied = app.claim("member-42", None).await;
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
     books.counters_follow().await;
     let lagging = Dump::take(&fleet.ground, &books).await;
 
