@@ -52,10 +52,12 @@ pub struct Appended {
 }
 
 /// What became of a burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Burst {
     /// Every entry is committed. A server that has them all shows this fence.
     Committed(Fence),
+    /// Nothing was written: these accounts were taken to be new, and are not.
+    Exist(Vec<AccountId>),
     /// Nothing was written: an account has another last line, or a key is taken.
     Conflict,
     /// Nothing was written: the server does not show the fence. Forget every last line that was

@@ -277,7 +277,8 @@ impl Ledger {
 
     /// Appends drafts in a burst, if there is a fence for it, and else or after that as
     /// [`Ledger::append`]. The line before each draft is known to be committed, since this process
-    /// appended it or read it from the ledger, and the fence is no older than that.
+    /// appended it or read it from the ledger, and the fence is no older than that. Or the draft
+    /// takes its account to be new: one that exists is left out.
     ///
     /// # Errors
     /// As [`Ledger::append`].
@@ -286,15 +287,30 @@ impl Ledger {
         drafts: &[impl Borrow<Draft>],
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
-        let burst = match fence {
-            Some(fence) => Some(self.burst(drafts, fence).await?),
-            None => None,
+        let Some(fence) = fence else {
+            return Ok(Appended {
+                accounts: self.append(drafts).await?,
+                burst: None,
+            });
+        };
+        let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        let burst = loop {
+            match self.burst(&drafts, fence).await? {
+                Burst::Exist(existing) if existing.len() < drafts.len() => {
+                    drafts.retain(|draft| !existing.contains(&draft.account));
+                }
+                ended => break ended,
+            }
         };
         let accounts = match burst {
-            Some(Burst::Committed(_)) => drafts.iter().map(|it| it.borrow().account).collect(),
-            Some(Burst::Conflict | Burst::Behind) | None => self.append(drafts).await?,
+            Burst::Committed(_) => drafts.iter().map(|draft| draft.account).collect(),
+            Burst::Exist(_) => HashSet::new(),
+            Burst::Conflict | Burst::Behind => self.append(&drafts).await?,
         };
-        Ok(Appended { accounts, burst })
+        Ok(Appended {
+            accounts,
+            burst: Some(burst),
+        })
     }
 
     /// Appends drafts in one transaction, all of them or none, as [`Ledger::append_in_burst`] tells.

@@ -76,7 +76,7 @@ impl Lanes {
                 self.metrics.burst_fell_back();
             }
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),
-            Some(Burst::Committed(_)) | None => {}
+            Some(Burst::Committed(_) | Burst::Exist(_)) | None => {}
         }
         burst
             .into_iter()

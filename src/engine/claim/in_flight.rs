@@ -132,7 +132,8 @@ pub struct CounterView {
     pub seen: Option<u64>,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
-    /// Whether this instance knew the last line, and the claim is no retry that it knows of.
+    /// Whether this instance knew the last line or took the account to be new, and the claim is no
+    /// retry that it knows of.
     pub is_known: bool,
     /// Whether a denial should be followed by a counter that holds all keys.
     pub wants_keys: bool,

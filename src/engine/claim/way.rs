@@ -5,11 +5,12 @@
 //! 1. A claim *begins*: it joins its account's group. Where the account's counter may deny it, the
 //!    counter is *asked* first.
 //! 2. A counter may deny it. Where it has a key, the ledger is *probed* for the key first.
-//! 3. The claims of an account form a *group*. A group whose last line this instance knows is decided
-//!    at once. For the others a lane *looks* at the ledger; then they are decided.
+//! 3. The claims of an account form a *group*. A group whose last line this instance knows, or whose
+//!    account it takes to be new, is decided at once. For the others a lane *looks* at the ledger; then
+//!    they are decided.
 //! 4. A lane *appends* what the groups were granted, in one transaction. What was committed is
-//!    answered. A group that lost to another writer looks at the ledger again, and after two
-//!    losses it *contends*: it waits for its turn.
+//!    answered. A group that lost to another writer, or whose account is not new, looks at the ledger;
+//!    after two losses it *contends*: it waits for its turn.
 //! 5. Where Redis decides alone, the claim is *counted* (`engine/counted`).
 
 use std::collections::HashSet;
@@ -246,8 +247,7 @@ pub fn appended(
         if is_committed {
             group.finish(present, steps);
         } else {
-            losses += 1;
-            group.lose(present);
+            losses += usize::from(group.lose(present));
         }
     }
     losses
@@ -277,7 +277,7 @@ impl Group {
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
         let basis = Basis {
-            after: Some(known.line),
+            after: known.line,
             epoch: known.epoch,
             as_of,
         };
@@ -394,14 +394,19 @@ impl Group {
         }
     }
 
-    /// Another writer was first.
-    fn lose(&mut self, present: &Present) {
-        present.memory.distrust(self.account, present.at);
-        self.losses += 1;
+    /// Another writer was first, or the account is not new. Returns whether another writer was first.
+    fn lose(&mut self, present: &Present) -> bool {
+        let plan = self.plan.as_ref();
+        let was_known = plan.is_some_and(|plan| plan.basis.after.is_some());
+        if was_known {
+            present.memory.distrust(self.account, present.at);
+            self.losses += 1;
+        }
         self.look_again();
         // That writer may have made a counter.
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = false);
+        was_known
     }
 
     /// The ledger did not say whether it took the draft.

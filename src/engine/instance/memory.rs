@@ -1,5 +1,6 @@
 //! The last lines that this instance knows, since it appended them, and the keys that it saw.
-//! A known line saves the look at the ledger, and its account can go into a burst.
+//! A known line saves the look at the ledger, and its account can go into a burst. So can an account
+//! that is taken to be new, since nothing is known of it and most such accounts were new.
 //!
 //! Every line is known under the fence of the server that told it. Where a server does not show
 //! that fence, the ledger may have gone back in time: then every line is forgotten, and another
@@ -21,6 +22,8 @@ const YOUNG: Duration = Duration::from_secs(3);
 /// After a burst that met another writer, no known line is used for so long: where several
 /// instances serve the same accounts, most bursts after known lines would fall back.
 const REST: Duration = Duration::from_secs(1);
+/// How many of the accounts that were met for the first time tell whether the next one is new.
+const MET: i8 = 64;
 /// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
 /// limit, each with a key.
 const BYTES_MOST: usize = 16 << 20;
@@ -32,8 +35,8 @@ pub struct Epoch(u64);
 /// An account's last line, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownLine {
-    /// The last one that this instance appended.
-    pub line: Line,
+    /// The last one that this instance appended; `None` where the account is taken to be new.
+    pub line: Option<Line>,
     /// The epoch in which it became known.
     pub epoch: Epoch,
     /// Whether the account may have a counter.
@@ -45,7 +48,7 @@ pub struct KnownLine {
 pub enum Recalled {
     /// Nothing that the claim can be decided by.
     Nothing,
-    /// Its last line; and the claim is no retry that is known.
+    /// Its last line, or nothing and it is taken to be new; and the claim is no retry that is known.
     Line,
     /// That another writer appended too, or that a claim was refused: the counters may deny the next.
     Distrusted,
@@ -61,6 +64,8 @@ struct Remembered {
     epoch: Epoch,
     fence: Option<Fence>,
     rests_until: Option<Instant>,
+    /// Of the accounts that were met for the first time, how many more were new than not.
+    newcomers: i8,
     younger: Generation,
     older: Generation,
 }
@@ -83,28 +88,45 @@ impl Memory {
     /// What is known of an account, for a claim with or without a key.
     pub fn recall(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Recalled {
         let remembered = self.lock();
-        let Some(known) = remembered.find(account) else {
-            return Recalled::Nothing;
+        let known = remembered.find(account);
+        if known.is_some_and(|known| known.line.is_none()) {
+            // However long ago that was: its counter costs less than the ledger.
+            return Recalled::Distrusted;
+        }
+        let is_known = match known {
+            Some(known) => known.is_young(now),
+            None => remembered.takes_for_new(),
         };
         let may_be_retry = || key.is_some_and(|key| remembered.knows_key(key));
-        match known.line {
-            // However long ago that was: its counter costs less than the ledger.
-            None => Recalled::Distrusted,
-            Some(_) if remembered.rests(now) || may_be_retry() => Recalled::Nothing,
-            Some(_) if known.is_young(now) => Recalled::Line,
-            Some(_) => Recalled::Nothing,
+        match is_known && !remembered.rests(now) && !may_be_retry() {
+            true => Recalled::Line,
+            false => Recalled::Nothing,
         }
     }
 
-    /// An account's last line, if it is known.
+    /// An account's last line, if it is known, or that the account is taken to be new.
     pub fn line(&self, account: AccountId, now: Instant) -> Option<KnownLine> {
         let remembered = self.lock();
-        let known = remembered.usable(account, now)?;
-        Some(KnownLine {
-            line: known.line.clone()?,
-            epoch: remembered.epoch,
-            may_have_counter: known.may_have_counter,
-        })
+        if remembered.rests(now) {
+            return None;
+        }
+        let epoch = remembered.epoch;
+        match remembered.find(account) {
+            None => remembered.takes_for_new().then_some(KnownLine {
+                line: None,
+                epoch,
+                may_have_counter: false,
+            }),
+            Some(known) => known
+                .line
+                .as_ref()
+                .filter(|_| known.is_young(now))
+                .map(|line| KnownLine {
+                    line: Some(line.clone()),
+                    epoch,
+                    may_have_counter: known.may_have_counter,
+                }),
+        }
     }
 
     /// Remembers entries that were appended to an account after a line of an epoch.
@@ -119,6 +141,11 @@ impl Memory {
         let mut remembered = self.lock();
         for key in entries.iter().filter_map(|entry| entry.key) {
             remembered.remember_key(key);
+        }
+        if let Some(first) = entries.first()
+            && remembered.find(account).is_none()
+        {
+            remembered.meet(first.line.number == 1);
         }
         let before = remembered.account(account, now);
         let is_distrusted = before.is_some_and(|known| known.line.is_none());
@@ -163,6 +190,7 @@ impl Memory {
             }
             Burst::Conflict => self.lock().rests_until = Some(now + REST),
             Burst::Behind => self.lock().forget(),
+            Burst::Exist(_) => {}
         }
     }
 
@@ -192,8 +220,16 @@ impl Memory {
 }
 
 impl Remembered {
-    fn usable(&self, account: AccountId, now: Instant) -> Option<&KnownAccount> {
-        self.account(account, now).filter(|_| !self.rests(now))
+    /// Whether an account that nothing is known of is taken to be new. A burst tells where it is not,
+    /// and a burst needs a fence.
+    fn takes_for_new(&self) -> bool {
+        self.newcomers > 0 && self.fence.is_some()
+    }
+
+    /// An account was met for the first time.
+    fn meet(&mut self, is_new: bool) {
+        let step = if is_new { 1 } else { -1 };
+        self.newcomers = (self.newcomers + step).clamp(-MET, MET);
     }
 
     fn rests(&self, now: Instant) -> bool {
@@ -241,6 +277,7 @@ impl Remembered {
     fn forget(&mut self) {
         self.epoch.0 += 1;
         self.fence = None;
+        self.newcomers = 0;
         self.younger.clear();
         self.older.clear();
     }
@@ -318,7 +355,7 @@ mod tests {
     fn number(memory: &Memory, key: Option<KeyId>, now: Instant) -> Option<u64> {
         let is_known = memory.recall(account(1), key, now) == Recalled::Line;
         let known = memory.line(account(1), now).filter(|_| is_known);
-        known.map(|known| known.line.number)
+        known.map(|known| known.line.map_or(0, |line| line.number))
     }
 
     #[test]
@@ -330,6 +367,46 @@ mod tests {
         assert_eq!(number(&memory, None, now), Some(3));
         assert_eq!(memory.line(account(2), now), None);
         assert_eq!(number(&memory, None, now + YOUNG), None);
+    }
+
+    #[test]
+    fn most_accounts_that_were_met_tell_whether_one_is_new() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        let of = |number, first| Entry {
+            account: account(number),
+            ..entry(first, None)
+        };
+        learn(&memory, 2, &[of(2, 1)], now);
+        // A burst needs a fence.
+        assert_eq!(number(&memory, None, now), None);
+        memory.show(fence(1, 1));
+        let met = [
+            (3, 1, true),
+            (4, 7, false),
+            (5, 7, false),
+            (6, 1, false),
+            (7, 1, true),
+        ];
+        for (other, first, is_taken_for_new) in met {
+            learn(
+                &memory,
+                other,
+                &[of(other, first), of(other, first + 1)],
+                now,
+            );
+            let known = is_taken_for_new.then_some(0);
+            assert_eq!(number(&memory, None, now), known, "{other}");
+        }
+        memory.learn_key(key(1));
+        assert_eq!(number(&memory, Some(key(1)), now), None);
+        memory.burst_ended(Burst::Conflict, now);
+        assert_eq!(number(&memory, None, now), None);
+        // An account that is known of counts once.
+        for number in 8..12 {
+            learn(&memory, 8, &[of(8, number)], now);
+        }
+        learn(&memory, 9, &[of(9, 1)], now);
+        assert_eq!(number(&memory, None, now + REST), Some(0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::QueryScalar;
+use sqlx::query::QueryAs;
 use sqlx::{Connection, FromRow, PgConnection, Postgres};
 use uuid::Uuid;
 
@@ -33,7 +33,10 @@ impl Store {
                     .await
                     .map_err(LedgerError::from)
                 {
-                    Ok(Some(horizon)) => Ok(Burst::Committed(Fence { horizon, ..*fence })),
+                    Ok(Some((horizon, existing))) => Ok(match existing.is_empty() {
+                        true => Burst::Committed(Fence { horizon, ..*fence }),
+                        false => Burst::Exist(existing.into_iter().map(AccountId).collect()),
+                    }),
                     Ok(None) => Ok(Burst::Behind),
                     // The connection is as good as before.
                     Err(LedgerError::Conflict) => Ok(Burst::Conflict),
@@ -49,10 +52,8 @@ impl Store {
         drafts: &[impl Borrow<Draft>],
     ) -> Result<HashSet<AccountId>, LedgerError> {
         let rows = Row::all(drafts);
-        let appended = self
-            .in_time(async |connection| append(&rows, connection).await)
-            .await?;
-        Ok(appended.into_iter().map(AccountId).collect())
+        self.in_time(async |connection| append(&rows, connection).await)
+            .await
     }
 
     /// See [`crate::ledger::Ledger::append_all`].
@@ -136,9 +137,10 @@ macro_rules! insert_details {
     };
 }
 
-/// Appends every entry if the server shows the fence, and returns the horizon of a server that
-/// has the entries. The unique index on account and number is the guard: the line before each
-/// account's first entry is known to be committed.
+/// Appends every entry if the server shows the fence and has none of the accounts to open. Returns
+/// the horizon of a server that has the entries, and the accounts that exist. The unique index on
+/// account and number is the guard: the line before each account's first entry is known to be
+/// committed.
 macro_rules! burst_statement {
     (
         $columns:expr, $values:expr, $details:expr,
@@ -147,7 +149,11 @@ macro_rules! burst_statement {
         concat!(
             "
     WITH fence AS MATERIALIZED (
-        SELECT true AS shown WHERE pg_postmaster_start_time() = ",
+        SELECT ARRAY(
+            SELECT id FROM (SELECT unnest($11::uuid[]) AS id OFFSET 0) AS opened
+            WHERE EXISTS (SELECT FROM accounts WHERE accounts.id = opened.id)
+        ) AS existing
+        WHERE pg_postmaster_start_time() = ",
             $start,
             " AND hashtextextended(pg_relation_filepath('entries'), 0) = ",
             $file,
@@ -156,7 +162,7 @@ macro_rules! burst_statement {
             "
     ), opened AS (
         ",
-            open_accounts!("EXISTS (SELECT FROM fence)"),
+            open_accounts!("EXISTS (SELECT FROM fence WHERE existing = '{}')"),
             "
     ), ",
             $details,
@@ -170,9 +176,9 @@ macro_rules! burst_statement {
             common!(),
             ", ",
             $values,
-            " FROM fence
+            " FROM fence WHERE existing = '{}'
     )
-    SELECT pg_current_xact_id()::text::bigint + 1 FROM fence"
+    SELECT pg_current_xact_id()::text::bigint + 1, existing FROM fence"
         )
     };
 }
@@ -192,7 +198,7 @@ const BURST: &str = burst_statement!(
     concat!(
         "detailed AS (
         ",
-        insert_details!("EXISTS (SELECT FROM fence)"),
+        insert_details!("EXISTS (SELECT FROM fence WHERE existing = '{}')"),
         "
     ), "
     ),
@@ -323,7 +329,7 @@ impl<'a> Row<'a> {
     }
 }
 
-type Statement<'q, T> = QueryScalar<'q, Postgres, T, PgArguments>;
+type Statement<'q, T> = QueryAs<'q, Postgres, T, PgArguments>;
 
 fn column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
@@ -332,11 +338,11 @@ fn column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
 /// A statement with the values of $1 to $14.
 fn with_common<'q, T>(statement: &'static str, rows: &'q [Row<'_>]) -> Statement<'q, T>
 where
-    (T,): for<'r> FromRow<'r, PgRow>,
+    T: for<'r> FromRow<'r, PgRow>,
 {
     let opening = |row: &&Row<'_>| row.entry.line.number == 1;
     let opened: Vec<&Draft> = rows.iter().filter(opening).map(|row| row.draft).collect();
-    sqlx::query_scalar(statement)
+    sqlx::query_as(statement)
         .bind(column(rows, |row| row.draft.account.0))
         .bind(column(rows, |row| signed(row.entry.line.number)))
         .bind(column(rows, |row| row.entry.id.0))
@@ -383,12 +389,13 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
         }))
 }
 
-/// Runs a burst. `None` where the server does not show the fence.
+/// Runs a burst. Returns the new horizon, and the accounts that were to be opened and exist; `None`
+/// where the server does not show the fence.
 async fn burst(
     rows: &[Row<'_>],
     fence: &Fence,
     connection: &mut PgConnection,
-) -> Result<Option<i64>, sqlx::Error> {
+) -> Result<Option<(i64, Vec<Uuid>)>, sqlx::Error> {
     let statement = match rows.iter().all(Row::is_plain_grant) {
         true => with_common(BURST_OF_PLAIN_GRANTS, rows),
         false => with_further(with_common(BURST, rows), rows),
@@ -402,8 +409,11 @@ async fn burst(
 }
 
 /// Runs [`GUARDED`]. Returns the accounts whose entries went in.
-async fn append(rows: &[Row<'_>], connection: &mut PgConnection) -> Result<Vec<Uuid>, sqlx::Error> {
-    with_further(with_common(GUARDED, rows), rows)
+async fn append(
+    rows: &[Row<'_>],
+    connection: &mut PgConnection,
+) -> Result<HashSet<AccountId>, sqlx::Error> {
+    let appended: Vec<(Uuid,)> = with_further(with_common(GUARDED, rows), rows)
         .bind(column(rows, |row| row.is_first))
         .bind(column(rows, |row| {
             row.assumed().map(|line| encode_totals(&line.totals))
@@ -415,7 +425,8 @@ async fn append(rows: &[Row<'_>], connection: &mut PgConnection) -> Result<Vec<U
         }))
         .bind(column(rows, |row| of_grant(row.entry.kind).map(|of| of.0)))
         .fetch_all(connection)
-        .await
+        .await?;
+    Ok(appended.into_iter().map(|(id,)| AccountId(id)).collect())
 }
 
 /// The version of the policy that a line was decided under, as a column holds it.

@@ -35,6 +35,10 @@ impl Store {
         }
         let rows = rows(drafts.iter().map(Borrow::borrow));
         let burst = async |connection: &mut SqliteConnection| {
+            let existing = existing(connection, &rows).await?;
+            if !existing.is_empty() {
+                return Ok(Burst::Exist(existing));
+            }
             match burst(connection, &rows, fence.horizon)
                 .await
                 .map_err(LedgerError::from)
@@ -105,6 +109,29 @@ async fn append(
     insert(connection, &rows(fitting.clone()), 0).await?;
     Ok(fitting.map(|draft| draft.account).collect())
 }
+
+/// The accounts that rows are to open, and that exist. The burst comes next on the one connection
+/// that writes.
+async fn existing(
+    connection: &mut SqliteConnection,
+    rows: &[Row<'_>],
+) -> Result<Vec<AccountId>, sqlx::Error> {
+    let opened = rows.iter().filter(|(_, entry)| entry.line.number == 1);
+    let opened: Vec<Uuid> = opened.map(|(draft, _)| draft.account.0).collect();
+    let mut existing = Vec::new();
+    for opened in opened.chunks(ROWS_MOST) {
+        let query = sqlx::query(EXISTING.of(opened.len()));
+        let query = opened
+            .iter()
+            .fold(query, |query, account| query.bind(account));
+        for row in query.fetch_all(&mut *connection).await? {
+            existing.push(AccountId(row.try_get(0)?));
+        }
+    }
+    Ok(existing)
+}
+
+const EXISTING: Batched = batched!("SELECT id FROM accounts WHERE id IN (", "?", ")");
 
 /// Appends every entry if the file has one at the position `horizon`. Returns the newest position.
 /// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.

@@ -1,5 +1,7 @@
 //! Bursts: the unique index is their guard, and the fence is what it rests on.
 
+use std::collections::HashSet;
+
 use chrono::TimeDelta;
 use perdiem::domain::grant::{EntryKind, Line};
 use perdiem::ledger::{Burst, Draft, Fence, Ledger, LedgerError, LedgerPlace, Look};
@@ -13,6 +15,7 @@ use crate::support::servers::{Postgres, postgres};
 on_every_store!(
     a_burst_writes_what_the_guarded_statement_writes,
     a_burst_that_meets_another_writer_writes_nothing,
+    a_burst_opens_no_account_twice,
     a_burst_needs_the_server_that_told_the_lines,
 );
 
@@ -94,7 +97,6 @@ async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
     desk.append(desk.draft("b", Some(&first), 1)).await;
     let fence = fence(&desk).await;
     let taken = [
-        desk.draft("b", None, 1),
         desk.draft("b", Some(&first), 1),
         desk.draft("b", Some(&first), 3),
         desk.draft_of("e", None, &[(1, Some("order-1"))]),
@@ -114,6 +116,45 @@ async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
     );
     assert_eq!(desk.entries("b").await, 2);
     commit(&desk, &[desk.draft("e", None, 1)], &fence).await;
+}
+
+/// Accounts that were taken to be new, and exist, are left out with all that goes beside them.
+async fn a_burst_opens_no_account_twice(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let standing = ["b", "d"].map(|subject| desk.draft(subject, None, 1));
+    for draft in standing.clone() {
+        desk.append(draft).await;
+    }
+    let fence = fence(&desk).await;
+    let mut held = desk.draft_of("b", None, &[(1, None), (1, Some("order-1"))]);
+    held.entries[0].kind = EntryKind::Grant {
+        held_until: Some(held.entries[0].line.at + TimeDelta::minutes(5)),
+    };
+    let opening = [held, desk.draft("d", None, 1)];
+    let exist = |burst: Option<Burst>| match burst {
+        Some(Burst::Exist(accounts)) => accounts.into_iter().collect::<HashSet<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let existing: HashSet<_> = standing.iter().map(|draft| draft.account).collect();
+    let appended = desk.ledger.append_in_burst(&opening, Some(&fence)).await;
+    let appended = appended.expect("an answer");
+    assert_eq!(appended.accounts, HashSet::new());
+    assert_eq!(exist(appended.burst), existing);
+    let many = (0..100).map(|place| desk.draft(&format!("new-{place}"), None, 2));
+    let drafts: Vec<Draft> = many.chain(opening).collect();
+    let told = burst(&desk, &drafts, &fence).await;
+    assert_eq!(exist(Some(told)), existing);
+    let found = Books::open(&desk.ground).await.entries().await;
+    assert_eq!(found.len(), standing.len());
+    let appended = desk.ledger.append_in_burst(&drafts, Some(&fence)).await;
+    let appended = appended.expect("an answer");
+    assert!(matches!(appended.burst, Some(Burst::Committed(_))));
+    assert_eq!(appended.accounts.len(), 100);
+    let found = Books::open(&desk.ground).await.entries().await;
+    assert_eq!(found.len(), standing.len() + 100);
+    for draft in standing {
+        assert_eq!(found[&draft.account], draft.entries);
+    }
 }
 
 async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {

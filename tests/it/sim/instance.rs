@@ -45,7 +45,8 @@ pub enum Request {
 pub enum Response {
     Counter(Answer),
     View(LedgerView),
-    Burst(Burst),
+    /// What became of a burst of these accounts.
+    Burst(Burst, HashSet<AccountId>),
     Appended(HashSet<AccountId>),
     Settled,
     Failed(LedgerError),
@@ -326,14 +327,30 @@ impl Instance {
     ) {
         let at = around.time.at();
         let result = match response {
-            Response::Burst(burst @ Burst::Committed(_)) => {
+            Response::Burst(burst @ Burst::Committed(_), accounts) => {
                 self.facts.memory.burst_ended(burst, at);
-                Ok(drafts(&groups).iter().map(|draft| draft.account).collect())
+                Ok(accounts)
             }
-            Response::Burst(burst) => {
-                let request = Request::Append(drafts(&groups));
-                let waiting = Waiting::Append(groups, fence, Some(burst));
-                return around.calls.push((request, waiting));
+            Response::Burst(Burst::Exist(existing), accounts)
+                if existing.len() == accounts.len() =>
+            {
+                Ok(HashSet::new())
+            }
+            Response::Burst(burst, accounts) => {
+                let mut drafts = drafts(&groups);
+                drafts.retain(|draft| accounts.contains(&draft.account));
+                let next = match (burst, fence) {
+                    (Burst::Exist(existing), Some(fence)) => {
+                        drafts.retain(|draft| !existing.contains(&draft.account));
+                        let waiting = Waiting::Append(groups, Some(fence), None);
+                        (Request::Burst(drafts, fence), waiting)
+                    }
+                    (burst, _) => {
+                        let waiting = Waiting::Append(groups, fence, Some(burst));
+                        (Request::Append(drafts), waiting)
+                    }
+                };
+                return around.calls.push(next);
             }
             Response::Appended(accounts) => {
                 burst

@@ -146,7 +146,8 @@ impl Ledger {
         entries.filter_map(|entry| entry.key).collect()
     }
 
-    /// Appends every entry or none, if the ledger shows the fence.
+    /// Appends every entry or none, if the ledger shows the fence and has no account that is to be
+    /// opened.
     pub fn burst(&mut self, drafts: &[Draft], fence: &Fence) -> Result<Burst, LedgerError> {
         let shown = self.fence();
         let is_shown = shown.place == fence.place && shown.horizon >= fence.horizon;
@@ -154,6 +155,11 @@ impl Ledger {
             return Ok(Burst::Behind);
         }
         self.next_transaction += 1;
+        let exists = |draft: &&Draft| draft.after.is_none() && self.last(draft.account).is_some();
+        let existing: Vec<_> = drafts.iter().filter(exists).map(|it| it.account).collect();
+        if !existing.is_empty() && self.planted != Planted::OpensTwice {
+            return Ok(Burst::Exist(existing));
+        }
         check_data(drafts)?;
         let mut entries = self.entries.clone();
         for entry in drafts.iter().flat_map(|draft| &draft.entries) {
@@ -213,7 +219,8 @@ impl Ledger {
     fn takes_number_of(&self, entries: &[Entry], new: &Entry) -> bool {
         let is_taken =
             |entry: &Entry| (entry.account, entry.line.number) == (new.account, new.line.number);
-        self.planted != Planted::NoGuard && entries.iter().any(is_taken)
+        let opens_twice = self.planted == Planted::OpensTwice && new.line.number == 1;
+        self.planted != Planted::NoGuard && !opens_twice && entries.iter().any(is_taken)
     }
 }
 

@@ -77,6 +77,8 @@ pub enum Planted {
     Nothing,
     /// The ledger takes any number.
     NoGuard,
+    /// A burst opens an account that exists.
+    OpensTwice,
     /// The ledger takes a key twice.
     NoUniqueKey,
     /// The ledger takes a burst without the fence.
@@ -251,6 +253,11 @@ fn the_ledger_alone_keeps_every_promise() {
 #[test]
 fn a_ledger_without_the_guard_is_found() {
     breaks(Planted::NoGuard, "numbers without gaps or forks");
+}
+
+#[test]
+fn a_burst_that_opens_an_account_twice_is_found() {
+    breaks(Planted::OpensTwice, "numbers without gaps or forks");
 }
 
 #[test]

@@ -219,8 +219,11 @@ impl World {
             }
             Request::Look(look) => Response::View(self.ledger.look(look)),
             Request::Burst(drafts, fence) => {
-                let ended = self.ledger.burst(drafts, fence);
-                ended.map_or_else(Response::Failed, Response::Burst)
+                let accounts = drafts.iter().map(|draft| draft.account).collect();
+                match self.ledger.burst(drafts, fence) {
+                    Ok(burst) => Response::Burst(burst, accounts),
+                    Err(error) => Response::Failed(error),
+                }
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts);
