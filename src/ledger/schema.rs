@@ -26,6 +26,7 @@ macro_rules! migrations {
             "0006_corrections",
             "0007_short_totals",
             "0008_entry_details",
+            "0009_ids",
         )
     };
     ($store:literal, $($name:literal,)+) => {

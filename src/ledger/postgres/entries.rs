@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::Store;
+use super::grants::millisecond;
 use crate::domain::claim::{Metadata, Units};
 use crate::domain::correction::Hold;
 use crate::domain::grant::{Entry, Line};
@@ -384,7 +385,11 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
                      ) AS found
                  )
              ) AS wanted (id) CROSS JOIN LATERAL (
-                 SELECT * FROM entries WHERE entries.id = wanted.id LIMIT 1
+                 SELECT * FROM entries WHERE ",
+        millisecond!("entries.id"),
+        " = ",
+        millisecond!("wanted.id"),
+        " AND entries.id = wanted.id LIMIT 1
              ) AS found
          ) AS e LEFT JOIN LATERAL (
              SELECT * FROM entry_details

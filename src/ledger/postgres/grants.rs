@@ -39,7 +39,14 @@ macro_rules! quarter {
         concat!("substring(uuid_send(", $id, "), 1, 5)")
     };
 }
-pub(super) use quarter;
+
+/// The millisecond of an id, by which all entries are indexed.
+macro_rules! millisecond {
+    ($id:expr) => {
+        concat!("substring(uuid_send(", $id, "), 1, 6)")
+    };
+}
+pub(super) use {millisecond, quarter};
 
 /// A query for grants: columns and joins around a choice of entries `g`.
 macro_rules! grants_where {
@@ -70,7 +77,14 @@ macro_rules! grants_where {
     };
 }
 
-const ONE: &str = grants_where!("entries AS g WHERE id = $1 AND kind = ", kind!(GRANT));
+const ONE: &str = grants_where!(
+    "entries AS g WHERE ",
+    millisecond!("id"),
+    " = ",
+    millisecond!("$1::uuid"),
+    " AND id = $1 AND kind = ",
+    kind!(GRANT)
+);
 
 /// When the hold `g` lapses; NULL for other grants.
 macro_rules! held_until {
@@ -142,7 +156,17 @@ macro_rules! flagged {
     };
 }
 
-const ALL: &str = listed_where!("entries AS g WHERE true", "g.id");
+const ALL: &str = listed_where!(
+    concat!(
+        "entries AS g WHERE ",
+        millisecond!("g.id"),
+        " BETWEEN ",
+        millisecond!("$1::uuid"),
+        " AND ",
+        millisecond!("$2::uuid")
+    ),
+    concat!(millisecond!("g.id"), " DESC, g.id")
+);
 const PROVISIONAL: &str = flagged!(PROVISIONAL);
 const WOULD_DENY: &str = flagged!(WOULD_DENY);
 const OF_POLICY: &str = listed_where!(
@@ -165,8 +189,11 @@ const HOLDS: &str = listed_where!(
 );
 const REVERSED: &str = listed_where!(
     concat!(
-        "entry_details AS r JOIN entries AS g ON g.id = r.of_grant
-         WHERE r.kind = ",
+        "entry_details AS r JOIN entries AS g ON g.id = r.of_grant AND ",
+        millisecond!("g.id"),
+        " = ",
+        millisecond!("r.of_grant"),
+        " WHERE r.kind = ",
         kind!(REVERSAL),
         " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($7::integer IS NULL OR g.policy = $7)"
     ),
