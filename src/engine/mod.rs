@@ -8,7 +8,7 @@
 mod admin;
 mod build;
 pub mod claim;
-mod counted;
+pub mod counted;
 mod cursor;
 pub mod instance;
 mod reconcile;

@@ -1,6 +1,7 @@
 //! A claim under way, and what may become of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use foldhash::HashSet;
 use tokio::sync::oneshot;
@@ -10,7 +11,7 @@ use crate::domain::account::Refusal;
 use crate::domain::grant::Entry;
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::policy::{OnLedgerOutage, Policy};
-use crate::domain::work::Work;
+use crate::domain::work::{Task, Work};
 use crate::engine::Failure;
 use crate::engine::instance::Place;
 use crate::ledger::LedgerError;
@@ -153,6 +154,14 @@ impl InFlight {
             asked: CounterView::default(),
             waiter,
         }
+    }
+
+    /// There is a Redis that may count the claim, which has so much time in all. Redis knows no
+    /// holds, and no corrections.
+    pub fn let_count(&mut self, claim_time: Duration) {
+        self.count_from = self.deadline - claim_time / 2;
+        self.may_be_counted = matches!(self.work.task, Task::Claim(None));
+        self.may_wait = self.work.policy.rule.may_be_counted();
     }
 
     /// Answers the claim.

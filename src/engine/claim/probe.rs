@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::batch::in_batches;
 use super::dispatch::Dispatch;
-use super::in_flight::{InFlight, Outcome};
+use super::in_flight::InFlight;
 use super::way::{CounterDenial, Step, probed};
 use crate::ledger::{Ledger, Look};
 
@@ -20,18 +20,6 @@ pub struct Denied {
     pub claim: InFlight,
     /// What the counter says.
     pub denial: CounterDenial,
-}
-
-impl Denied {
-    /// A denied claim whose key is to be asked about. One without a key ends here.
-    pub fn keyed(claim: InFlight, denial: CounterDenial) -> Option<Self> {
-        if claim.work.key.is_some() {
-            return Some(Self { claim, denial });
-        }
-        let policy = claim.work.policy.clone();
-        claim.end(Ok(Outcome::Refused(policy, denial.refusal)));
-        None
-    }
 }
 
 impl From<Denied> for InFlight {

@@ -64,6 +64,31 @@ impl Settling {
         (claims, Some(settling))
     }
 
+    /// An account's last line as the ledger tells it, with all its keys. `seen` is the number that the
+    /// counter had before the ledger was asked.
+    pub fn confirmation(
+        account: AccountId,
+        line: &Line,
+        seen: Option<u64>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let settlement = Settlement {
+            account,
+            ttl: useful_for(line, true, now),
+            line: line.clone(),
+            confirmed_at: now,
+            seen,
+            only_existing: false,
+            keys: SettledKeys::After(line.clone(), Vec::new()),
+        };
+        Self {
+            settlement,
+            wants_keys: true,
+            now,
+            answers: Vec::new(),
+        }
+    }
+
     /// The new last line, or a confirmation of the old one when a claim was denied on it.
     fn after(
         plan: &GroupOutcome,
@@ -130,26 +155,6 @@ impl SettleQueue {
                 keys: keys_after(draft.after.as_ref(), &draft.entries, counts),
             },
             wants_keys: false,
-            now,
-            answers: Vec::new(),
-        });
-    }
-
-    /// Queues an account's last line as the ledger tells it, with all its keys. `seen` is the
-    /// number that the counter bore before the ledger was asked.
-    pub fn confirm(&self, account: AccountId, line: &Line, seen: Option<u64>, now: DateTime<Utc>) {
-        let settlement = Settlement {
-            account,
-            ttl: useful_for(line, true, now),
-            line: line.clone(),
-            confirmed_at: now,
-            seen,
-            only_existing: false,
-            keys: SettledKeys::After(line.clone(), Vec::new()),
-        };
-        self.send(Settling {
-            settlement,
-            wants_keys: true,
             now,
             answers: Vec::new(),
         });

@@ -9,7 +9,7 @@ use super::begin::{ClaimFailure, outcome_of};
 use super::in_flight::{InFlight, Outcome, Undecided, Waiter};
 use super::wake::woken_together;
 use super::way::{Present, Step};
-use crate::domain::work::{Task, Work};
+use crate::domain::work::Work;
 use crate::engine::Engine;
 use crate::engine::instance::Place;
 use crate::faults::reach;
@@ -80,20 +80,15 @@ impl Engine {
         };
         let (answer, answered) = oneshot::channel();
         let present = self.dispatch.present();
-        let counts = self.counting.is_some();
-        // Redis knows no holds, and no corrections.
-        let is_plain = matches!(work.task, Task::Claim(None));
         let waiter = Waiter {
             answer,
             turn,
             _place: place,
         };
-        let mut claim = InFlight {
-            count_from: deadline - self.claim_deadline / 2,
-            may_be_counted: counts && is_plain,
-            may_wait: counts && work.policy.rule.may_be_counted(),
-            ..InFlight::new(work, deadline, waiter)
-        };
+        let mut claim = InFlight::new(work, deadline, waiter);
+        if self.counting.is_some() {
+            claim.let_count(self.claim_deadline);
+        }
         reach("claim.received");
         let first = begin(&mut claim, &present);
         // What no ledger could change needs no clock.

@@ -9,25 +9,25 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, timeout};
 
-use crate::clock::Clock;
-use crate::counter::{Count, Counted, CountedGrant, Counters, LedgerWord, Looked, Unavailable};
-use crate::domain::account::{Refusal, refuse};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
-use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy};
-use crate::domain::totals::{are_over, with_used};
-use crate::engine::claim::{
-    CONFIRMED, CounterDenial, Denied, Dispatch, InFlight, Outcome, Step, Undecided, in_batches,
-    last_line, probe, totals,
+use super::decision::{
+    ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
+    leave_to_ledger, redis_decides, repeated, totals_unknown, unanswered, word_of,
 };
-use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch, is_fresh};
+use crate::clock::Clock;
+use crate::counter::{Count, Counted, Counters, LedgerWord, Looked, Unavailable};
+use crate::domain::grant::{Entry, Total};
+use crate::domain::identity::AccountId;
+use crate::domain::policy::{Mode, Policy};
+use crate::engine::claim::settle::Settling;
+use crate::engine::claim::{
+    Denied, Dispatch, InFlight, Step, in_batches, last_line, probe, totals,
+};
+use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
-/// How often the ledger is asked about a claim.
-const ASKS_MOST: u32 = 8;
 /// How long a look waits to learn what stands in the ledger already.
 const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
 
@@ -81,80 +81,42 @@ pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) 
 
 /// What the ledger told of a claim's account.
 enum LedgerAnswer {
-    /// The claim's key stands there already.
-    Repeated(Entry),
+    /// The claim's key is there already: the claim ends.
+    Repeated(Step),
     /// The totals as of the account's last line.
     Totals(LedgerWord, Vec<Total>),
 }
 
 impl Counting {
-    async fn decide(&self, mut claims: Vec<InFlight>) {
+    async fn decide(&self, claims: Vec<InFlight>) {
         let (now, as_of) = (self.clock.now(), self.policies.terms.as_of());
-        let word = self.first_word();
+        let word = first_word(self.watch.ledger_is_silent());
+        let (mut counts, mut counted) = (Vec::new(), Vec::with_capacity(claims.len()));
         // By what holds now, also for a claim that waited.
-        for claim in &mut claims {
-            let (own, account) = (&claim.work.policy, claim.work.account);
-            claim.work.policy = self.policies.terms.of(own, account, None, now);
+        for mut claim in claims {
+            match first_count(&mut claim, word, &self.policies.terms, now) {
+                Some(count) => {
+                    counts.push(count);
+                    counted.push(claim);
+                }
+                None => self.give_up(claim),
+            }
         }
-        // Only the ledger can tell whether what must be refused was granted before.
-        let refused =
-            |claim: &mut InFlight| refuse(&claim.work.policy, claim.work.units, now).is_some();
-        claims
-            .extract_if(.., refused)
-            .for_each(|claim| self.give_up(claim));
-        let counts = claims.iter_mut().map(|claim| {
-            let totals = totals_unknown(&claim.work.policy, now);
-            count_of(claim, totals, word, now)
-        });
-        let counts: Vec<Count> = counts.collect();
-        let is_sent = self.counters.is_available();
-        let Ok(answers) = self.count(&counts).await else {
-            return claims
-                .into_iter()
-                .for_each(|claim| self.leave_unanswered(claim, is_sent));
+        let Some((claims, answers)) = self.count_claims(counted, &counts).await else {
+            return;
         };
         let mut denied = Vec::new();
         for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
-            let confirmed = |at: Option<DateTime<Utc>>| {
-                at.is_some_and(|at| (now - at).abs() <= CONFIRMED)
-                    && is_fresh(as_of, Instant::now())
-            };
-            match answer {
-                Some(Counted::Waits(..)) if may_wait(&claim) => {
-                    self.dispatch.go(claim, Step::CountLater);
-                }
-                Some(Counted::AskLedger(seen)) if word == LedgerWord::NotAsked => {
-                    claim.asked.seen = seen;
-                    self.ask_about(claim);
-                }
-                Some(Counted::Denied(_, at) | Counted::Waits(_, at))
-                    if word == LedgerWord::NotAsked && !confirmed(at) =>
-                {
-                    self.ask_about(claim);
-                }
-                Some(Counted::Denied(used, _) | Counted::Waits(used, _))
-                    if word == LedgerWord::NotAsked && claim.sent.is_empty() =>
-                {
-                    let refusal = refusal_of(count.observes, count.totals, used);
-                    let denial = CounterDenial { refusal, as_of };
-                    denied.extend(Denied::keyed(claim, denial));
-                }
-                answer => self.end(claim, count, answer),
+            match counted_first(&mut claim, count, answer, as_of, Instant::now()) {
+                Some(Step::Probe(denial)) => denied.push(Denied { claim, denial }),
+                step => self.go(claim, step),
             }
         }
         if !denied.is_empty() {
             for (claim, step) in probe(&self.ledger, denied).await {
-                match step {
-                    Step::Join => self.ask_about(claim),
-                    step => self.dispatch.go(claim, step),
-                }
+                let step = Some(step).filter(|step| !matches!(step, Step::Join));
+                self.go(claim, step);
             }
-        }
-    }
-
-    fn ask_about(&self, claim: InFlight) {
-        if let Err(error) = self.unsure.try_send(claim) {
-            self.give_up(error.into_inner());
         }
     }
 
@@ -168,9 +130,8 @@ impl Counting {
             claims = self.decide_on_its_word(claims).await;
         }
         for mut claim in claims {
-            // It does not wait in the queue, which was seen.
-            claim.may_wait = false;
-            self.give_up(claim);
+            let step = asked_too_often(&mut claim);
+            self.dispatch.go(claim, step);
         }
     }
 
@@ -181,38 +142,46 @@ impl Counting {
         let mut open = Vec::with_capacity(claims.len());
         let told = self.ask_ledger(&mut claims, now).await;
         for (mut claim, told) in claims.into_iter().zip(told) {
-            let count = match told {
-                Ok(LedgerAnswer::Repeated(entry)) => {
-                    let outcome = Outcome::of_key(&claim.work, entry);
-                    claim.end(Ok(outcome));
+            let (word, totals) = match told {
+                Ok(LedgerAnswer::Repeated(step)) => {
+                    self.dispatch.go(claim, step);
                     continue;
                 }
-                Ok(LedgerAnswer::Totals(word, totals)) => count_of(&mut claim, totals, word, now),
-                Err(_) => {
-                    let totals = totals_unknown(&claim.work.policy, now);
-                    count_of(&mut claim, totals, LedgerWord::Silent, now)
-                }
+                Ok(LedgerAnswer::Totals(word, totals)) => (word, Some(totals)),
+                Err(_) => (LedgerWord::Silent, None),
             };
-            counts.push(count);
+            counts.push(count_of(&mut claim, totals, word, now));
             open.push(claim);
         }
-        let is_sent = self.counters.is_available();
-        let Ok(answers) = self.count(&counts).await else {
-            open.into_iter()
-                .for_each(|claim| self.leave_unanswered(claim, is_sent));
+        let Some((open, answers)) = self.count_claims(open, &counts).await else {
             return Vec::new();
         };
         let mut unsure = Vec::new();
         for ((mut claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
-            match (answer, count.ledger) {
-                (Some(Counted::AskLedger(seen)), LedgerWord::Line(_)) => {
-                    claim.asked.seen = seen;
-                    unsure.push(claim);
-                }
-                (answer, _) => self.end(claim, count, answer),
+            match counted_again(&mut claim, count, answer, Instant::now()) {
+                Some(step) => self.dispatch.go(claim, step),
+                None => unsure.push(claim),
             }
         }
         unsure
+    }
+
+    /// Lets Redis count claims. `None` where it gives no answer: the claims go on without one.
+    async fn count_claims(
+        &self,
+        claims: Vec<InFlight>,
+        counts: &[Count],
+    ) -> Option<(Vec<InFlight>, Vec<Option<Counted>>)> {
+        let is_sent = self.counters.is_available();
+        let Ok(answers) = self.count(counts).await else {
+            for mut claim in claims {
+                let step = unanswered(&mut claim, is_sent);
+                self.dispatch.go(claim, step);
+            }
+            return None;
+        };
+        self.note_grants(&claims, &answers);
+        Some((claims, answers))
     }
 
     async fn look_at_ledger(&self, look: &Look) -> Result<LedgerView, LedgerError> {
@@ -243,8 +212,6 @@ impl Counting {
         };
         let mut told = Vec::with_capacity(claims.len());
         for claim in claims {
-            let is_repeated =
-                |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
             let last = seen.lines.get(&claim.work.account);
             let (policies, account) = (&self.policies, claim.work.account);
             let terms = policies.terms_after(&claim.work.policy, account, last, now, &self.ledger);
@@ -255,14 +222,13 @@ impl Counting {
                     continue;
                 }
             }
-            told.push(match seen.entries.iter().find(is_repeated) {
-                Some(entry) => Ok(LedgerAnswer::Repeated(entry.clone())),
+            told.push(match repeated(claim, &seen) {
+                Some(step) => Ok(LedgerAnswer::Repeated(step)),
                 None => {
                     if let Some(line) = last {
-                        let seen = claim.asked.seen;
-                        self.dispatch
-                            .settle
-                            .confirm(claim.work.account, line, seen, now);
+                        let (account, seen) = (claim.work.account, claim.asked.seen);
+                        let settling = Settling::confirmation(account, line, seen, now);
+                        self.dispatch.settle.send(settling);
                     }
                     let policy = &claim.work.policy;
                     let last = last.cloned();
@@ -278,53 +244,32 @@ impl Counting {
         told
     }
 
-    /// Ends a claim by what Redis answered to a count.
-    fn end(&self, mut claim: InFlight, count: Count, answer: Option<Counted>) {
-        match (answer, count.grant) {
-            (Some(Counted::Granted(used)), Some(grant)) => {
-                self.drain.grants_wait(claim.work.account);
-                let entry = entry_of(grant, with_used(count.totals, used));
-                claim.end(Ok(Outcome::Entered(entry)));
+    /// Does what is next for a claim that Redis was asked to count. It is asked about at the ledger
+    /// where there is no step.
+    fn go(&self, claim: InFlight, step: Option<Step>) {
+        match step {
+            Some(step) => self.dispatch.go(claim, step),
+            None => {
+                if let Err(error) = self.unsure.try_send(claim) {
+                    self.give_up(error.into_inner());
+                }
             }
-            (Some(Counted::Queued(queued)), _) => {
-                self.drain.grants_wait(claim.work.account);
-                let entry = entry_of(queued.grant, queued.totals);
-                let outcome = Outcome::of_key(&claim.work, entry);
-                claim.end(Ok(outcome));
-            }
-            (Some(Counted::Waits(..)), _) if may_wait(&claim) => {
-                self.dispatch.go(claim, Step::CountLater);
-            }
-            // It may stand in the ledger: only that can tell.
-            (Some(Counted::Denied(..) | Counted::Waits(..)), _) if !claim.sent.is_empty() => {
-                self.give_up(claim);
-            }
-            (Some(Counted::Denied(used, _) | Counted::Waits(used, _)), _) => {
-                let policy = claim.work.policy.clone();
-                let refusal = refusal_of(count.observes, count.totals, used);
-                claim.end(Ok(Outcome::Refused(policy, refusal)));
-            }
-            (Some(Counted::AskLedger(_)), _) => {
-                claim.may_wait = false;
-                self.give_up(claim);
-            }
-            (Some(Counted::Looked(_) | Counted::Granted(_)) | None, _) => self.give_up(claim),
-        }
-    }
-
-    /// Redis gave no answer, and may have counted a claim that was sent to it. One with a key is
-    /// known by it, whoever decides; another one must not be decided a second time.
-    fn leave_unanswered(&self, claim: InFlight, is_sent: bool) {
-        match is_sent && claim.work.key.is_none() {
-            true => claim.end(Err(Undecided::Unseen)),
-            false => self.give_up(claim),
         }
     }
 
     /// Leaves a claim to the ledger.
     fn give_up(&self, mut claim: InFlight) {
-        claim.may_be_counted = false;
-        self.dispatch.go(claim, Step::Join);
+        let step = leave_to_ledger(&mut claim);
+        self.dispatch.go(claim, step);
+    }
+
+    /// Has the grants drained that were counted.
+    fn note_grants(&self, claims: &[InFlight], answers: &[Option<Counted>]) {
+        for (claim, answer) in claims.iter().zip(answers) {
+            if let Some(Counted::Granted(_) | Counted::Queued(_)) = answer {
+                self.drain.grants_wait(claim.work.account);
+            }
+        }
     }
 
     /// An account's totals by some terms, with the units that wait for the ledger; `None` when
@@ -344,7 +289,7 @@ impl Counting {
             now,
             observes: policy.rule.mode == Mode::Observe,
             totals: totals_unknown(policy, now),
-            ledger: self.first_word(),
+            ledger: first_word(self.watch.ledger_is_silent()),
             grant: None,
         };
         let mut answer = self.count_one(&count).await;
@@ -391,10 +336,7 @@ impl Counting {
 
     /// Whether Redis decides a policy's claims just now.
     pub fn decides(&self, policy: &Policy) -> bool {
-        let rule = &policy.rule;
-        let counts = rule.durability == Durability::Counted
-            || rule.on_ledger_outage == OnLedgerOutage::Count && self.watch.ledger_is_silent();
-        counts && self.counters.is_available()
+        redis_decides(&policy.rule, self.watch.ledger_is_silent()) && self.counters.is_available()
     }
 
     async fn count(&self, counts: &[Count]) -> Result<Vec<Option<Counted>>, Unavailable> {
@@ -409,108 +351,5 @@ impl Counting {
     async fn count_one(&self, count: &Count) -> Option<Counted> {
         let answers = self.count(std::slice::from_ref(count)).await;
         answers.ok()?.pop()?
-    }
-
-    /// What the ledger says before it is asked.
-    fn first_word(&self) -> LedgerWord {
-        match self.watch.ledger_is_silent() {
-            true => LedgerWord::Silent,
-            false => LedgerWord::NotAsked,
-        }
-    }
-}
-
-/// Whether a claim may wait for grants that are on their way into the ledger. If those that come
-/// after them never let it know for sure, it is denied on what is known.
-fn may_wait(claim: &InFlight) -> bool {
-    Instant::now() < claim.count_from
-}
-
-fn word_of(last: Option<&Line>) -> LedgerWord {
-    LedgerWord::Line(last.map_or(0, |line| line.number))
-}
-
-/// What a denial by Redis means: under a policy that only observes, that the units cannot be
-/// counted.
-fn refusal_of(observes: bool, totals: Vec<Total>, used: Vec<u64>) -> Refusal {
-    match observes {
-        true => Refusal::TooMany,
-        false => Refusal::Denied(with_used(totals, used)),
-    }
-}
-
-fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
-    let limits = policy.rule.limits.iter();
-    let total = |limit: &Limit| Total {
-        per: limit.per,
-        max: limit.max,
-        used: 0,
-        window: policy.rule.calendar.window(limit.per, now),
-    };
-    limits.map(total).collect()
-}
-
-fn count_of(
-    claim: &mut InFlight,
-    totals: Vec<Total>,
-    ledger: LedgerWord,
-    now: DateTime<Utc>,
-) -> Count {
-    let grant = grant_of(claim, &totals, now);
-    Count {
-        account: claim.work.account,
-        policy_version: claim.work.policy.version,
-        now,
-        observes: claim.work.policy.rule.mode == Mode::Observe,
-        totals,
-        ledger,
-        grant: Some(grant),
-    }
-}
-
-fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
-    // An id bears the grant's instant, and that lies in the windows that are counted in.
-    let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
-    // Under the newest id that the ledger may know it by; else the one that Redis may know it by.
-    let sent = claim.sent.last().copied();
-    let known = sent.or(claim.counted.filter(fits));
-    // The ledger may be in the next window, by a clock that is a little ahead.
-    let starts = totals.iter().map(|total| total.window.start);
-    let at = starts.fold(now, DateTime::max);
-    let entry = known.unwrap_or_else(|| EntryId::new(at, 0, claim.work.nonce));
-    claim.counted = Some(entry);
-    CountedGrant {
-        account: claim.work.account,
-        entry,
-        key: claim.work.key,
-        policy: claim.work.policy.id,
-        policy_version: claim.work.policy.version,
-        subject: claim.work.subject.clone(),
-        units: claim.work.units,
-        metadata: claim.work.metadata.clone(),
-        claimed_by: Some(claim.work.claimed_by),
-    }
-}
-
-/// A grant as it is answered before the ledger has it: its number is still to come.
-fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
-    Entry {
-        account: grant.account,
-        id: grant.entry,
-        kind: EntryKind::Grant { held_until: None },
-        units: grant.units,
-        key: grant.key,
-        metadata: grant.metadata,
-        provisional: Some(Provisional::Within),
-        would_deny: are_over(&totals),
-        claimed_by: grant.claimed_by,
-        note: None,
-        line: Line {
-            number: 0,
-            at: grant.entry.at(),
-            policy_version: grant.policy_version,
-            lapses_at: None,
-            totals: totals.into(),
-        },
     }
 }

@@ -6,27 +6,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
+use super::recording::{Recording, Round, terms_of};
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::counter::{
-    CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, SettledKeys, Settlement,
-    Unavailable,
-};
-use crate::domain::account::{Unknown, instant_after, record};
-use crate::domain::drafting::{Drafting, Known, Lapses};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
-use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::{Limit, Policy};
-use crate::domain::totals::are_over;
-use crate::domain::window::Per;
+use crate::counter::{CountedGrant, Counters, Queued, QueuedGrant, RecordedGrants, Unavailable};
+use crate::domain::drafting::Known;
+use crate::domain::identity::AccountId;
+use crate::domain::policy::Policy;
 use crate::engine::Engine;
-use crate::engine::claim::useful_for;
+use crate::engine::claim::way::Missing;
 use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
-use crate::ledger::{Draft, Fence, Ledger, LedgerError, LedgerView, Look};
+use crate::ledger::{Draft, Fence, Ledger, LedgerError, Look};
 
 /// How often every queue is looked at, also those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -71,14 +64,6 @@ impl From<Unavailable> for Stuck {
     fn from(Unavailable: Unavailable) -> Self {
         Self::Counters
     }
-}
-
-/// What one account's queued grants become.
-struct Recording<'a> {
-    /// Without entries where the ledger holds all that it can.
-    draft: Draft,
-    /// The grants that the ledger holds once the entries stand.
-    settled: Vec<&'a QueuedGrant>,
 }
 
 impl Drainer {
@@ -241,12 +226,17 @@ impl Drainer {
         };
         reach("drain.begun");
         let seen = self.ledger.look(&look).await?;
-        let mut taken = HashSet::new();
-        let mut batches = Vec::with_capacity(accounts.len());
+        let mut round = Round {
+            seen: &seen,
+            terms: &self.policies.terms,
+            now: self.clock.now(),
+            keys: HashSet::new(),
+        };
+        let mut recordings = Vec::with_capacity(accounts.len());
         for queued in accounts {
-            batches.push(self.batch(queued, &seen, &mut taken).await?);
+            recordings.push(self.decide(queued, &mut round).await?);
         }
-        let drafts = batches.iter().map(|batch| &batch.draft);
+        let drafts = recordings.iter().map(|recording| &recording.draft);
         let drafts: Vec<&Draft> = drafts.filter(|draft| !draft.entries.is_empty()).collect();
         let appended = match drafts.is_empty() {
             true => HashSet::new(),
@@ -257,35 +247,28 @@ impl Drainer {
         };
         reach("drain.appended");
         let now = self.clock.now();
-        let stands = |Recording { draft, .. }: &Recording| {
-            draft.entries.is_empty() || appended.contains(&draft.account)
-        };
-        let recorded: Vec<RecordedGrants> = batches
-            .iter()
-            .filter(|batch| stands(batch))
-            .filter_map(|batch| batch.recorded(now))
-            .collect();
+        let decided = || accounts.iter().zip(&recordings);
+        let committed = || decided().filter(|(_, recording)| recording.is_committed(&appended));
+        let recorded =
+            committed().filter_map(|(queued, recording)| recording.recorded(queued, now));
+        let recorded: Vec<RecordedGrants> = recorded.collect();
         for some in recorded.chunks(RECORD_MOST) {
             self.counters.record(some).await?;
         }
-        let left = accounts.iter().zip(&batches);
-        let left =
-            left.filter(|(queued, batch)| !stands(batch) || batch.settled.len() < queued.len());
-        let left = left.map(|(queued, _)| queued[0].grant.account.bucket());
-        let left = left.collect();
-        for batch in batches.iter().filter(|batch| stands(batch)) {
-            let entries = &batch.draft.entries;
-            for entry in entries {
-                entry
-                    .provisional
-                    .into_iter()
-                    .for_each(|how| self.metrics.recorded(how));
-            }
-            let grants = entries.iter().filter_map(|entry| entry.provisional);
-            let repeated = batch.settled.len() - grants.count();
+        for (_, recording) in committed() {
+            let entries = recording.draft.entries.iter();
+            let grants = entries.filter_map(|entry| entry.provisional);
+            let repeated = recording.settled - grants.clone().count();
+            grants.for_each(|how| self.metrics.recorded(how));
             (0..repeated).for_each(|_| self.metrics.repeated());
         }
-        Ok(left)
+        let is_left = |(queued, recording): &(&Vec<QueuedGrant>, &Recording)| {
+            !recording.is_committed(&appended) || recording.settled < queued.len()
+        };
+        let left = decided().filter(is_left);
+        Ok(left
+            .map(|(queued, _)| queued[0].grant.account.bucket())
+            .collect())
     }
 
     async fn append(
@@ -300,149 +283,37 @@ impl Drainer {
         Ok(appended?.accounts)
     }
 
-    /// What becomes of an account's queued grants. `taken` holds the keys of this round.
-    async fn batch<'a>(
+    /// What becomes of an account's queued grants.
+    async fn decide(
         &self,
-        queued: &'a [QueuedGrant],
-        seen: &LedgerView,
-        taken: &mut HashSet<KeyId>,
-    ) -> Result<Recording<'a>, LedgerError> {
-        let first = &queued[0].grant;
-        let last = seen.lines.get(&first.account);
-        let lapses = self.lapses(&queued[0], last).await?;
-        let mut batch = Recording {
-            draft: Draft {
-                account: first.account,
-                subject: first.subject.clone(),
-                after: last.cloned(),
-                policy: first.policy,
-                entries: lapses.entries,
-            },
-            settled: Vec::new(),
-        };
-        if lapses.has_more {
-            return Ok(batch);
-        }
+        queued: &[QueuedGrant],
+        round: &mut Round<'_>,
+    ) -> Result<Recording, LedgerError> {
+        let mut decided_by = Vec::with_capacity(queued.len());
         for queued in queued {
-            let grant = &queued.grant;
-            let mut key = grant.key;
-            if let Some(standing) = standing(grant, seen) {
-                if standing.id == grant.entry || is_same_claim(standing, grant) {
-                    if last.is_none_or(|last| last.number < standing.line.number) {
-                        // It came after the last line was read, which does not count it: the
-                        // next round sees a line that does.
-                        break;
-                    }
-                    batch.settled.push(queued);
-                    continue;
-                }
-                // Another claim has the key. This grant was given, and is recorded without.
-                key = None;
-            }
-            if key.is_some_and(|key| !taken.insert(key)) {
-                // Another account of this round has it: the next round sees what it is.
-                break;
-            }
-            let entries = &mut batch.draft.entries;
-            let line = entries.last().map(|entry| &entry.line);
-            let line = line.or(lapses.line.as_ref());
-            let may_learn = entries.is_empty();
-            let next = self.next_line(queued, last, line, may_learn).await?;
-            let Some((line, provisional)) = next else {
-                break;
-            };
-            entries.push(Entry {
-                account: grant.account,
-                id: grant.entry,
-                kind: EntryKind::Grant { held_until: None },
-                units: grant.units,
-                key,
-                metadata: grant.metadata.clone(),
-                provisional: Some(provisional),
-                would_deny: are_over(&queued.totals),
-                claimed_by: grant.claimed_by,
-                note: None,
-                line,
-            });
-            batch.settled.push(queued);
+            decided_by.push(terms_of(queued, self.policy_of(&queued.grant).await?));
         }
-        Ok(batch)
-    }
-
-    /// The line of a queued grant after a `line`, and how it stands there. `last` is the account's
-    /// last line in the ledger. `None` where only the ledger could tell, and may not be asked: it
-    /// lacks the entries of this batch.
-    async fn next_line(
-        &self,
-        queued: &QueuedGrant,
-        last: Option<&Line>,
-        line: Option<&Line>,
-        may_learn: bool,
-    ) -> Result<Option<(Line, Provisional)>, LedgerError> {
-        let (grant, ledger) = (&queued.grant, &self.ledger);
-        let (account, at) = (grant.account, grant.entry.at());
-        let mut policy = self.terms_of(queued).await?;
-        let mut known = Known::default();
-        loop {
-            match record(&policy, grant.units, line, &known.sums, at) {
-                Ok(Ok(recorded)) => return Ok(Some(recorded)),
-                Ok(Err(too_many)) => return Err(LedgerError::Refused(too_many.into())),
-                Err(Unknown::Policy) => {
-                    let policies = &self.policies;
-                    let terms = policies.terms_after(&policy, account, line, at, ledger);
-                    policy = terms.await?;
-                }
-                Err(_) if !may_learn => return Ok(None),
-                Err(unknown) => known.learn(unknown, ledger, account, last, at).await?,
-            }
-        }
-    }
-
-    /// The lapses that are due in an account, which go before what was counted without those
-    /// holds; and the line that they leave.
-    async fn lapses(
-        &self,
-        queued: &QueuedGrant,
-        last: Option<&Line>,
-    ) -> Result<Lapses, LedgerError> {
-        let now = self.clock.now();
-        let account = queued.grant.account;
-        let is_due = |line: &Line| line.may_have_lapses(instant_after(last, now));
-        if !last.is_some_and(is_due) {
-            return Ok(Lapses::none(last.cloned()));
-        }
-        let mut policy = self.terms_of(queued).await?;
-        if last.is_some_and(|last| last.policy_version > policy.version) {
-            let (policies, ledger) = (&self.policies, &self.ledger);
-            let terms = policies.terms_after(&policy, account, last, now, ledger);
-            policy = terms.await?;
-        }
+        let account = queued[0].grant.account;
+        let last = round.seen.lines.get(&account);
         let mut known = Known::to_append(Engine::nonce());
+        let mut is_refreshed = false;
         loop {
-            match Drafting::begin(account, &policy, last.cloned(), &known, now) {
-                Ok(drafting) => return Ok(drafting.into_lapses()),
-                Err(unknown) => {
-                    let learning = known.learn(unknown, &self.ledger, account, last, now);
+            match round.record(queued, &decided_by, &known) {
+                Ok(recorded) => return recorded.map_err(|it| LedgerError::Refused(it.into())),
+                Err(Missing::Ledger(unknown)) => {
+                    let learning = known.learn(unknown, &self.ledger, account, last, round.now);
                     learning.await?;
                 }
+                Err(Missing::Policy) if is_refreshed => {
+                    let corrupt = "a line under a version that its policy does not have";
+                    return Err(LedgerError::Corrupt(corrupt.to_owned()));
+                }
+                Err(Missing::Policy) => {
+                    self.policies.refresh(&self.ledger).await?;
+                    is_refreshed = true;
+                }
             }
         }
-    }
-}
-
-impl Drainer {
-    /// What a grant was decided by: its version of the policy, with the `max` of then.
-    async fn terms_of(&self, queued: &QueuedGrant) -> Result<Arc<Policy>, LedgerError> {
-        let policy = self.policy_of(&queued.grant).await?;
-        let decided_by = |per: Per| {
-            let total = queued.totals.iter().find(|total| total.per == per);
-            total.map(|total| total.max)
-        };
-        let is_own = |limit: &Limit| decided_by(limit.per).is_none_or(|max| max == limit.max);
-        Ok(match policy.rule.limits.iter().all(is_own) {
-            true => policy,
-            false => Arc::new(policy.with_max(decided_by)),
-        })
     }
 
     async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
@@ -456,49 +327,5 @@ impl Drainer {
         let next = version.saturating_add(1);
         let mut version = self.ledger.versions(&newest.name, next, 1).await?;
         Ok(version.pop().map_or(newest, Arc::new))
-    }
-}
-
-/// The entry that bears a queued grant's id, or else its key.
-fn standing<'a>(grant: &CountedGrant, seen: &'a LedgerView) -> Option<&'a Entry> {
-    let by_id = seen.entries.iter().find(|entry| entry.id == grant.entry);
-    by_id.or_else(|| {
-        let mut entries = seen.entries.iter();
-        entries.find(|entry| grant.key.is_some() && entry.key == grant.key)
-    })
-}
-
-fn is_same_claim(entry: &Entry, grant: &CountedGrant) -> bool {
-    entry.account == grant.account
-        && entry.units == grant.units
-        && entry.metadata == grant.metadata
-        && entry.kind == EntryKind::Grant { held_until: None }
-}
-
-impl<'a> Recording<'a> {
-    /// What to take off the queue once the entries stand.
-    fn recorded(&self, now: DateTime<Utc>) -> Option<RecordedGrants<'a>> {
-        let Draft {
-            account,
-            after,
-            entries,
-            ..
-        } = &self.draft;
-        let appended = entries.last().map(|entry| &entry.line);
-        let line = appended.or(after.as_ref())?;
-        let keys = entries.iter().filter_map(|entry| entry.key).collect();
-        let settlement = Settlement {
-            account: *account,
-            line: line.clone(),
-            confirmed_at: now,
-            only_existing: false,
-            seen: None,
-            keys: SettledKeys::since(after.as_ref(), keys),
-            ttl: useful_for(line, true, now),
-        };
-        Some(RecordedGrants {
-            settlement,
-            grants: self.settled.clone(),
-        })
     }
 }
