@@ -9,7 +9,7 @@ use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::PolicyId;
 
 /// What a decision wants to see of the ledger.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Look {
     /// Accounts whose last lines are wanted.
     pub accounts: Vec<AccountId>,

@@ -22,7 +22,6 @@ mod faults;
 mod house;
 mod http;
 mod ledger;
-mod model;
 mod readiness;
 mod reconciliation;
 mod redis_access;

@@ -104,17 +104,8 @@ impl Round<'_> {
             };
             self.keys.extend(key);
             entries.push(Entry {
-                account: grant.account,
-                id: grant.entry,
-                kind: EntryKind::Grant { held_until: None },
-                units: grant.units,
                 key,
-                metadata: grant.metadata.clone(),
-                provisional: Some(provisional),
-                would_deny: are_over(&queued.totals),
-                claimed_by: grant.claimed_by,
-                note: None,
-                line,
+                ..recorded_entry(queued, line, provisional)
             });
             recording.settled += 1;
         }
@@ -211,6 +202,23 @@ pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
     match policy.rule.limits.iter().all(is_own) {
         true => policy,
         false => Arc::new(policy.with_max(decided_by)),
+    }
+}
+
+fn recorded_entry(queued: &QueuedGrant, line: Line, provisional: Provisional) -> Entry {
+    let grant = &queued.grant;
+    Entry {
+        account: grant.account,
+        id: grant.entry,
+        kind: EntryKind::Grant { held_until: None },
+        units: grant.units,
+        key: grant.key,
+        metadata: grant.metadata.clone(),
+        provisional: Some(provisional),
+        would_deny: are_over(&queued.totals),
+        claimed_by: grant.claimed_by,
+        note: None,
+        line,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The script that counts, against the plain model.
+//! The script that counts, against plain sums. `sim/scripts.rs` compares it with the simulator's Redis.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::engine::claim::way::Lane;
 
-use super::VERSIONS;
+use super::calls::{Call, Request, Waiting};
 use super::clients::Wish;
-use super::instance::{Request, Waiting};
-use super::world::{Call, SUBJECTS, World};
+use super::world::{SUBJECTS, World};
+use super::{Counting, VERSIONS};
 
 const KEYS: u8 = 3;
 /// How many calls there are at most before clients wait.
@@ -27,6 +27,8 @@ pub enum Event {
     Send(usize, Wish),
     /// A lane of an instance takes the groups that wait for it.
     Begin(usize, Lane),
+    /// An instance reads the queue, to bring what waits there into the ledger.
+    Drain(usize),
     /// A request has its effect.
     Effect(usize),
     /// A request has its effect, and will have it once more.
@@ -47,6 +49,8 @@ pub enum Event {
     RollBackRedis,
     /// An instance opens or closes its breaker.
     Breaker(usize),
+    /// An instance begins or ends to take the ledger for silent.
+    Silence(usize),
     CopyLedger,
     /// The ledger is replaced by its copy: on another server, or on the same one, set back.
     RestoreLedger(bool),
@@ -74,11 +78,12 @@ enum Kind {
     Span,
     Change,
     BadData,
+    Silence,
 }
 
 /// How many of 256 choices are of each kind.
-const SHARES: [(u16, Kind); 14] = [
-    (100, Kind::Progress),
+const SHARES: [(u16, Kind); 15] = [
+    (96, Kind::Progress),
     (12, Kind::Late),
     (26, Kind::Claim),
     (22, Kind::KeyedClaim),
@@ -92,7 +97,11 @@ const SHARES: [(u16, Kind); 14] = [
     (12, Kind::Span),
     (6, Kind::Change),
     (6, Kind::BadData),
+    (4, Kind::Silence),
 ];
+
+/// Redis decides alone in such a history.
+const LEAVES_REDIS_ALONE: u16 = 1 << 15;
 
 /// Which kinds of events a history has.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +125,9 @@ impl Kinds {
             true => world.possible(*kind),
             false => Vec::new(),
         };
+        if self.0 & LEAVES_REDIS_ALONE != 0 && world.scene.counting != Counting::Never {
+            possible.retain(|event| !world.mixes(event));
+        }
         let index = usize::from(choice >> 8).checked_rem(possible.len())?;
         Some(possible.swap_remove(index))
     }
@@ -140,13 +152,22 @@ impl World {
                 true => vec![Event::Change],
                 false => Vec::new(),
             },
+            Kind::Silence => match self.scene.counting {
+                Counting::Never => Vec::new(),
+                _ => (0..self.instances.len()).map(Event::Silence).collect(),
+            },
             Kind::BadData => {
                 let is_look = |call: &Call| {
                     let is_of_lane = matches!(call.waiting, Some(Waiting::Look(..)));
                     is_of_lane && call.request.is_some()
                 };
                 let garbled = self.calls_where(Event::Garble, is_look);
-                [garbled, self.claims(&[None], true)].concat()
+                // What the ledger refuses of a queue is set aside for people.
+                let refused = match self.scene.counting {
+                    Counting::Never => self.claims(&[None], true),
+                    _ => Vec::new(),
+                };
+                [garbled, refused].concat()
             }
         }
     }
@@ -168,6 +189,7 @@ impl World {
             let lanes = [Lane::Look, Lane::Contend, Lane::Append];
             let waiting = lanes.into_iter().filter(|lane| instance.waits_for(*lane));
             possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
+            possible.extend(self.may_drain(index).then_some(Event::Drain(index)));
         }
         possible
     }
@@ -224,7 +246,11 @@ impl World {
         let is_awaited = |call: &Call| call.waiting.is_some() && call.request.is_some();
         let broken = self.calls_where(Event::Break, is_awaited);
         let repeated = self.calls_where(Event::Repeat, |call| {
-            is_awaited(call) && matches!(call.request, Some(Request::Settle(_)))
+            let is_script = matches!(
+                call.request,
+                Some(Request::Settle(_) | Request::Count(..) | Request::Record(_))
+            );
+            is_awaited(call) && is_script
         });
         [broken, repeated].concat()
     }

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::Sums;
+use perdiem::domain::account::{Sums, Unknown, instant_after};
 use perdiem::domain::correction::{Hold, Holds};
+use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::Policy;
@@ -72,25 +73,30 @@ impl Ledger {
         lines.max_by_key(|line| line.number)
     }
 
-    /// What a look sees.
-    pub fn look(&self, look: &Look) -> LedgerView {
-        let is_wanted = |entry: &&Entry| {
-            entry.key.is_some_and(|key| look.keys.contains(&key))
-                || look.entries.contains(&entry.id)
-                || names(entry.kind).is_some_and(|of| look.followers_of.contains(&of))
-        };
+    /// What a look sees first: the last lines.
+    pub fn lines(&self, look: &Look) -> LedgerView {
         let lines = look.accounts.iter();
         let lines = lines.filter_map(|account| Some((*account, self.last(*account)?.clone())));
         LedgerView {
             lines: lines.collect(),
             fence: (!look.accounts.is_empty()).then(|| self.fence()),
-            entries: self.entries.iter().filter(is_wanted).cloned().collect(),
+            entries: Vec::new(),
         }
+    }
+
+    /// What a look sees after the lines.
+    pub fn entries_for(&self, look: &Look) -> Vec<Entry> {
+        let is_wanted = |entry: &&Entry| {
+            entry.key.is_some_and(|key| look.keys.contains(&key))
+                || look.entries.contains(&entry.id)
+                || names(entry.kind).is_some_and(|of| look.followers_of.contains(&of))
+        };
+        self.entries.iter().filter(is_wanted).cloned().collect()
     }
 
     /// The units used inside windows, up to a line: the running sum, raised by what it would have
     /// fallen below zero.
-    pub fn sums(&self, account: AccountId, last: Option<&Line>, windows: &[Window]) -> Sums {
+    fn sums(&self, account: AccountId, last: Option<&Line>, windows: &[Window]) -> Sums {
         let mut sums = Sums::default();
         for window in windows {
             let (mut sum, mut lowest) = (0, 0);
@@ -108,13 +114,7 @@ impl Ledger {
     }
 
     /// The holds that an account's entries up to a line leave open.
-    pub fn holds(
-        &self,
-        account: AccountId,
-        last: &Line,
-        at: DateTime<Utc>,
-        lapsed_most: u32,
-    ) -> Holds {
+    fn holds(&self, account: AccountId, last: &Line, at: DateTime<Utc>, lapsed_most: u32) -> Holds {
         let Some(from) = last.lapses_at else {
             return Holds::default();
         };
@@ -138,6 +138,26 @@ impl Ledger {
         open.truncate(lapsed_most as usize);
         open.extend(next.into_iter().take(HOLDS_AHEAD));
         Holds::at(at, open, lapsed_most as usize, HOLDS_AHEAD)
+    }
+
+    /// Tells what the rule asked for.
+    pub fn tell(
+        &self,
+        known: &mut Known,
+        unknown: Unknown,
+        account: AccountId,
+        last: Option<&Line>,
+        now: DateTime<Utc>,
+    ) {
+        match (unknown, last) {
+            (Unknown::Sums(windows), _) => known.sums.extend(self.sums(account, last, &windows)),
+            (Unknown::Holds, Some(line)) => {
+                let at = instant_after(last, now);
+                known.holds = Some(self.holds(account, line, at, known.lapses_most));
+            }
+            (Unknown::Holds, None) => known.holds = Some(Holds::default()),
+            (Unknown::Policy, _) => panic!("an unknown version"),
+        }
     }
 
     /// The keys of an account's entries.

@@ -2,7 +2,7 @@
 //! random events, and checks every promise on the way.
 //!
 //! - `instance` runs that code. It stands for the dispatch and the lanes, without async.
-//! - `ledger` and `redis` are the stores, by their contracts.
+//! - `ledger` and `redis` are the stores, by their contracts; `calls` are what instances ask of them.
 //! - `clients` send claims and corrections. `time` has the clocks.
 //! - `events` tells what can happen next, and `world` lets it happen.
 //! - `promises` judges; `telling` tells a history in which a promise is broken.
@@ -10,12 +10,14 @@
 //! A history is a list of numbers: the first one chooses the kinds of events, and each other one an
 //! event. `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::` goes through more of them.
 
+mod calls;
 mod clients;
 mod events;
 mod instance;
 mod ledger;
 mod promises;
 mod redis;
+mod scripts;
 mod telling;
 mod time;
 mod world;
@@ -87,6 +89,32 @@ pub enum Planted {
     OlderLineWins,
     /// An ask is answered with another account's counter.
     OtherCounter,
+    /// Redis counts a claim that waits already.
+    ForgetsIds,
+    /// Redis lowers the units that wait for grants that have left the queue before.
+    LowersTwice,
+    /// A grant leaves the queue, and the account is not settled.
+    RecordsApart,
+    /// A claim is denied for grants that are on their way into the ledger.
+    DeniesAtOnce,
+    /// A drain does not look for the entries of what waits.
+    DrainsUnseen,
+    /// A drain takes entries for counted that came after the last line was read.
+    TakesLaterEntries,
+    /// A claim that the counter cannot tell of goes past the queue once the ledger was asked.
+    AsksOnce,
+    /// A claim whose count has no answer is left to the ledger.
+    CountsUnseen,
+}
+
+/// Whether Redis decides claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    Never,
+    /// `durability: counted`.
+    Always,
+    /// `on_ledger_outage: count`.
+    InOutage,
 }
 
 /// A world in which histories begin.
@@ -94,6 +122,7 @@ pub enum Planted {
 pub struct Scene {
     pub instances: usize,
     pub has_counters: bool,
+    pub counting: Counting,
     pub planted: Planted,
 }
 
@@ -101,11 +130,19 @@ pub struct Scene {
 const SCENE: Scene = Scene {
     instances: 2,
     has_counters: true,
+    counting: Counting::Never,
     planted: Planted::Nothing,
 };
 
+/// Three instances that let Redis decide.
+const COUNTED: Scene = Scene {
+    instances: 3,
+    counting: Counting::Always,
+    ..SCENE
+};
+
 /// A version of the policy.
-fn policy(version: u32) -> Policy {
+fn policy(version: u32, counting: Counting) -> Policy {
     let Version { zone, limits, .. } = &VERSIONS[version as usize - 1];
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: i128::from(*max),
@@ -114,6 +151,8 @@ fn policy(version: u32) -> Policy {
     let draft = RuleDraft {
         time_zone: (*zone).to_owned(),
         limits: limits.collect(),
+        durability: (counting == Counting::Always).then(|| "counted".to_owned()),
+        on_ledger_outage: (counting == Counting::InOutage).then(|| "count".to_owned()),
         ..RuleDraft::default()
     };
     Policy {
@@ -211,74 +250,69 @@ fn histories() -> u32 {
     histories.map_or(2000, |histories| histories.parse().expect("a number"))
 }
 
-fn keeps(scene: Scene) {
-    if let Some(broken) = broken_promise(scene, histories()) {
-        panic!("{broken}");
-    }
+macro_rules! keeps {
+    ($($name:ident: $scene:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            if let Some(broken) = broken_promise($scene, histories()) {
+                panic!("{broken}");
+            }
+        }
+    )*};
 }
 
-fn breaks(planted: Planted, promise: &str) {
-    let scene = Scene { planted, ..SCENE };
-    let broken = broken_promise(scene, 2000).expect("a broken promise");
-    println!("{broken}");
-    assert!(broken.starts_with(promise), "{broken}");
+macro_rules! finds {
+    ($($name:ident: $scene:ident, $planted:ident, $promise:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let planted = Planted::$planted;
+            let broken = broken_promise(Scene { planted, ..$scene }, 5000);
+            let broken = broken.expect("a broken promise");
+            println!("{broken}");
+            assert!(broken.starts_with($promise), "{broken}");
+        }
+    )*};
 }
 
-#[test]
-fn two_instances_keep_every_promise() {
-    keeps(SCENE);
-}
-
-#[test]
-fn one_instance_keeps_every_promise() {
-    let instances = 1;
-    keeps(Scene { instances, ..SCENE });
-}
-
-#[test]
-fn three_instances_keep_every_promise() {
-    let instances = 3;
-    keeps(Scene { instances, ..SCENE });
-}
-
-#[test]
-fn the_ledger_alone_keeps_every_promise() {
-    let has_counters = false;
-    keeps(Scene {
-        has_counters,
+keeps! {
+    two_instances_keep_every_promise: SCENE;
+    one_instance_keeps_every_promise: Scene { instances: 1, ..SCENE };
+    three_instances_keep_every_promise: Scene { instances: 3, ..SCENE };
+    the_ledger_alone_keeps_every_promise: Scene { has_counters: false, ..SCENE };
+    counted_claims_keep_every_promise: COUNTED;
+    claims_that_are_counted_in_an_outage_keep_every_promise: Scene {
+        counting: Counting::InOutage,
         ..SCENE
-    });
+    };
 }
 
-#[test]
-fn a_ledger_without_the_guard_is_found() {
-    breaks(Planted::NoGuard, "numbers without gaps or forks");
-}
-
-#[test]
-fn a_burst_that_opens_an_account_twice_is_found() {
-    breaks(Planted::OpensTwice, "numbers without gaps or forks");
-}
-
-#[test]
-fn a_ledger_without_unique_keys_is_found() {
-    breaks(Planted::NoUniqueKey, "a key has one entry");
-}
-
-#[test]
-fn a_ledger_without_the_fence_is_found() {
-    breaks(Planted::NoFence, "numbers without gaps or forks");
-}
-
-#[test]
-fn a_redis_that_keeps_an_older_line_is_found() {
-    breaks(Planted::OlderLineWins, "counters follow the ledger");
-}
-
-#[test]
-fn an_ask_that_returns_another_counter_is_found() {
-    breaks(
-        Planted::OtherCounter,
-        "with nothing under way a claim is decided exactly",
-    );
+finds! {
+    a_ledger_without_the_guard_is_found:
+        SCENE, NoGuard, "numbers without gaps or forks";
+    a_burst_that_opens_an_account_twice_is_found:
+        SCENE, OpensTwice, "numbers without gaps or forks";
+    a_ledger_without_unique_keys_is_found:
+        SCENE, NoUniqueKey, "a key has one entry";
+    a_ledger_without_the_fence_is_found:
+        SCENE, NoFence, "numbers without gaps or forks";
+    a_redis_that_keeps_an_older_line_is_found:
+        SCENE, OlderLineWins, "counters follow the ledger";
+    an_ask_that_returns_another_counter_is_found:
+        SCENE, OtherCounter, "a claim that fits is granted";
+    a_redis_that_counts_twice_what_waits_is_found:
+        COUNTED, ForgetsIds, "a claim has one entry";
+    a_redis_that_lowers_what_was_not_queued_is_found:
+        COUNTED, LowersTwice, "counters follow the ledger";
+    a_grant_that_leaves_the_queue_uncounted_is_found:
+        COUNTED, RecordsApart, "with nothing under way a claim is decided exactly";
+    a_denial_while_grants_wait_is_found:
+        COUNTED, DeniesAtOnce, "a claim that fits is granted";
+    a_drain_that_does_not_look_is_found:
+        COUNTED, DrainsUnseen, "a claim has one entry";
+    a_drain_that_settles_an_older_line_is_found:
+        COUNTED, TakesLaterEntries, "never over";
+    a_claim_that_goes_past_the_queue_is_found:
+        COUNTED, AsksOnce, "never over";
+    a_claim_that_is_decided_unseen_is_found:
+        COUNTED, CountsUnseen, "a claim has one entry";
 }

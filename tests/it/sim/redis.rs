@@ -1,13 +1,18 @@
-//! A Redis by its contract: what `src/counter/lua/line.lua` and `src/counter/mod.rs` promise, on a
-//! map of counters.
+//! A Redis by its contract: what `src/counter/lua/` and `src/counter/mod.rs` promise, on a map of
+//! counters, one of what waits, and a queue. All accounts are of one bucket. `scripts` compares it with
+//! a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chrono::{DateTime, SubsecRound, Utc};
-use perdiem::counter::{Answer, Ask, Counter, SettledKeys, Settlement};
-use perdiem::domain::grant::Line;
-use perdiem::domain::identity::{AccountId, KeyId};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use perdiem::counter::{
+    Answer, Ask, Count, Counted, Counter, LedgerWord, QueuedGrant, SettledKeys, Settlement,
+};
+use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::totals::with_used;
+use perdiem::domain::window::Per;
 
 use super::Planted;
 
@@ -15,6 +20,11 @@ use super::Planted;
 #[derive(Clone)]
 pub struct Redis {
     counters: BTreeMap<AccountId, StoredCounter>,
+    waiting: BTreeMap<AccountId, StoredWaiting>,
+    /// The grants that wait for the ledger, in order.
+    pub queue: Vec<QueuedGrant>,
+    /// How many grants were ever queued: no place is used twice.
+    places: u64,
     planted: Planted,
 }
 
@@ -31,16 +41,40 @@ pub struct StoredCounter {
     expires_at: Duration,
 }
 
+/// What of an account waits for the ledger.
+#[derive(Clone, Default, PartialEq)]
+struct StoredWaiting {
+    /// When the ledger told that it has nothing of the account.
+    new_at: Option<DateTime<Utc>>,
+    /// The places of what waits, by the claims' ids and keys.
+    places: BTreeMap<EntryId, String>,
+    places_of_keys: BTreeMap<KeyId, String>,
+    /// The units that wait, by window.
+    units: BTreeMap<(Per, DateTime<Utc>), i64>,
+}
+
+/// For how long an account without entries is taken for one.
+const NEW_FOR: TimeDelta = TimeDelta::seconds(3);
+
 impl Redis {
-    /// A Redis without counters.
+    /// A Redis that holds nothing.
     pub fn new(planted: Planted) -> Self {
-        let counters = BTreeMap::new();
-        Self { counters, planted }
+        Self {
+            counters: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            queue: Vec::new(),
+            places: 0,
+            planted,
+        }
     }
 
-    /// Every counter is lost.
-    pub fn flush(&mut self) {
-        self.counters.clear();
+    /// Everything is lost but what a copy has. Returns the grants that waited and do no more.
+    pub fn roll_back(&mut self, copy: Self) -> Vec<QueuedGrant> {
+        let places = self.places;
+        let mut before = std::mem::replace(self, copy).queue;
+        self.places = places;
+        before.retain(|queued| !self.queue.contains(queued));
+        before
     }
 
     /// An account's counter.
@@ -66,7 +100,7 @@ impl Redis {
                 confirmed_at: counter.confirmed_at,
                 holds_all_keys: counter.has_all_keys,
             }),
-            grants_wait: false,
+            grants_wait: ask.looks_at_queue && !self.queue.is_empty() && self.has_waiting(account),
         }
     }
 
@@ -110,4 +144,181 @@ impl Redis {
         };
         self.counters.insert(settlement.account, counter);
     }
+
+    fn has_waiting(&self, account: AccountId) -> bool {
+        let waiting = self.waiting.get(&account);
+        waiting.is_some_and(|waiting| *waiting != StoredWaiting::default())
+    }
+
+    /// Whether nothing waits, by the queue and by the units of every account.
+    pub fn is_drained(&self) -> bool {
+        let mut units = self.waiting.values().flat_map(|it| it.units.values());
+        self.queue.is_empty() && units.all(|units| *units == 0)
+    }
+
+    /// Counts a claim. A counter's keys are trusted if the ledger confirmed it after an instant.
+    pub fn count(&mut self, count: &Count, trusted_from: DateTime<Utc>, now: Duration) -> Counted {
+        let (account, grant) = (count.account, count.grant.as_ref().expect("a claim"));
+        let waits = self
+            .waiting
+            .get(&account)
+            .filter(|_| !self.queue.is_empty());
+        let waits = waits.cloned().unwrap_or_default();
+        let of_key = grant.key.and_then(|key| waits.places_of_keys.get(&key));
+        for place in waits.places.get(&grant.entry).into_iter().chain(of_key) {
+            let found = self.queue.iter().find(|queued| queued.place == *place);
+            if let Some(queued) = found.filter(|_| self.planted != Planted::ForgetsIds) {
+                return Counted::Queued(queued.clone());
+            }
+        }
+        let current = self.counter(account, now);
+        let ask = Counted::AskLedger(current.map(|current| current.line.number));
+        let Some((basis, may_be_known)) = basis(current, &waits, count, trusted_from) else {
+            return ask;
+        };
+        let (units, mut used) = (grant.units.get().cast_signed(), Vec::new());
+        let (mut is_denied, mut is_certain) = (false, false);
+        for total in &count.totals {
+            let Some(before) = used_before(&basis, total, count.ledger) else {
+                return ask;
+            };
+            let waiting = waits.units_in(total);
+            let room = total.max.cast_signed() - before.cast_signed();
+            is_certain |= units > room;
+            is_denied |= units > room - waiting;
+            used.push(before.saturating_add_signed(waiting));
+        }
+        let is_silent = count.ledger == LedgerWord::Silent;
+        if is_denied && is_silent && may_be_known {
+            return ask;
+        }
+        let is_of_line = !matches!(basis, Basis::Told);
+        let confirmed_at = current.filter(|_| is_of_line).map(|it| it.confirmed_at);
+        let waits_first = !is_certain && !is_silent && self.planted != Planted::DeniesAtOnce;
+        match is_denied {
+            true if waits_first => Counted::Waits(used, confirmed_at),
+            true => Counted::Denied(used, confirmed_at),
+            false => self.grant(count, &waits, used),
+        }
+    }
+
+    fn grant(&mut self, count: &Count, waits: &StoredWaiting, mut used: Vec<u64>) -> Counted {
+        let grant = count.grant.as_ref().expect("a claim");
+        used.iter_mut().for_each(|used| *used += grant.units.get());
+        self.places += 1;
+        let place = format!("{}-0", self.places);
+        let own = self.waiting.entry(count.account).or_default();
+        own.places.insert(grant.entry, place.clone());
+        own.places_of_keys
+            .extend(grant.key.map(|key| (key, place.clone())));
+        if count.ledger == LedgerWord::Line(0) {
+            own.new_at = Some(count.now);
+        }
+        for total in &count.totals {
+            let units = waits.units_in(total) + grant.units.get().cast_signed();
+            own.units.insert(window(total), units);
+        }
+        self.queue.push(QueuedGrant {
+            place,
+            grant: grant.clone(),
+            totals: with_used(count.totals.clone(), used.clone()),
+        });
+        Counted::Granted(used)
+    }
+
+    /// Takes grants off the queue that the ledger holds, and settles their account.
+    pub fn record(&mut self, settlement: &Settlement, grants: &[QueuedGrant], now: Duration) {
+        for recorded in grants {
+            let place = self.queue.iter().position(|it| it.place == recorded.place);
+            let is_queued = place.map(|place| self.queue.remove(place)).is_some();
+            if !is_queued && self.planted != Planted::LowersTwice {
+                continue;
+            }
+            let own = self.waiting.entry(settlement.account).or_default();
+            own.new_at = None;
+            own.places.remove(&recorded.grant.entry);
+            recorded
+                .grant
+                .key
+                .iter()
+                .for_each(|key| drop(own.places_of_keys.remove(key)));
+            for total in &recorded.totals {
+                *own.units.entry(window(total)).or_default() -=
+                    recorded.grant.units.get().cast_signed();
+            }
+            if self.planted != Planted::LowersTwice {
+                own.units.retain(|_, units| *units > 0);
+            }
+        }
+        if self.planted != Planted::RecordsApart {
+            self.settle(settlement, now);
+        }
+    }
+}
+
+/// By what a claim is counted.
+enum Basis<'a> {
+    /// By what the ledger told.
+    Told,
+    /// By a counter's line; from zero without one.
+    Line(Option<&'a Line>),
+}
+
+/// By what a claim is counted, and whether the ledger may know its key. `None` where the ledger must
+/// be asked.
+fn basis<'a>(
+    current: Option<&'a StoredCounter>,
+    waits: &StoredWaiting,
+    count: &Count,
+    trusted_from: DateTime<Utc>,
+) -> Option<(Basis<'a>, bool)> {
+    let key = count.grant.as_ref().and_then(|grant| grant.key);
+    let has_key = |it: &StoredCounter| key.is_some_and(|key| it.keys.contains(&key));
+    let trusts = |it: &StoredCounter| it.has_all_keys && it.confirmed_at > trusted_from;
+    let may_be_known = key.is_some() && !current.is_some_and(trusts);
+    let is_new = |told: DateTime<Utc>| told > trusted_from && (count.now - told).abs() <= NEW_FOR;
+    let is_behind = |number| current.is_some_and(|current| current.line.number > number);
+    if current.is_some_and(has_key) {
+        return None;
+    }
+    let basis = match (count.ledger, current) {
+        (LedgerWord::Line(number), _) if is_behind(number) => return None,
+        (LedgerWord::Line(_), _) => Basis::Told,
+        (LedgerWord::Silent, _) => Basis::Line(current.map(|current| &current.line)),
+        (LedgerWord::NotAsked, None) if waits.new_at.is_some_and(is_new) => Basis::Told,
+        (LedgerWord::NotAsked, None) => return None,
+        (LedgerWord::NotAsked, Some(StoredCounter { line, .. })) => {
+            let is_newer = line.policy_version > count.policy_version;
+            if may_be_known || is_newer || line.lapses_at.is_some_and(|at| at <= count.now) {
+                return None;
+            }
+            Basis::Line(Some(line))
+        }
+    };
+    Some((basis, may_be_known))
+}
+
+/// The units used in a window without those that wait; `None` where the ledger must be asked.
+fn used_before(basis: &Basis, total: &Total, word: LedgerWord) -> Option<u64> {
+    let Basis::Line(line) = basis else {
+        return Some(total.used);
+    };
+    let is_same = |it: &&Total| (it.per, it.window) == (total.per, total.window);
+    match line.and_then(|line| line.totals.iter().find(is_same)) {
+        Some(found) => Some(found.used),
+        None if word == LedgerWord::Silent => Some(0),
+        None => line
+            .is_some_and(|line| line.at < total.window.start)
+            .then_some(0),
+    }
+}
+
+impl StoredWaiting {
+    fn units_in(&self, total: &Total) -> i64 {
+        self.units.get(&window(total)).copied().unwrap_or_default()
+    }
+}
+
+fn window(total: &Total) -> (Per, DateTime<Utc>) {
+    (total.per, total.window.start)
 }

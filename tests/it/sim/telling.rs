@@ -4,14 +4,13 @@ use std::fmt::Write;
 
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::engine::claim::way::Lane;
-use perdiem::ledger::Draft;
+use perdiem::engine::claim::InFlight;
 
+use super::calls::{Call, Waiting};
 use super::clients::Wish;
 use super::events::Event;
-use super::instance::{Request, Waiting};
 use super::promises::nonce;
-use super::world::{Call, World};
+use super::world::World;
 use super::{Scene, go_through};
 
 /// Tells a history in which a promise is broken: the promise, each event with the entries that came
@@ -37,84 +36,42 @@ fn tell_entries(told: &mut String, entries: &[Entry], before: &mut usize) {
 }
 
 fn event_in_words(world: &World, event: &Event) -> String {
-    let call = |index: &usize| call_in_words(&world.calls[*index]);
-    match event {
+    let (call, what) = match event {
         Event::Send(instance, wish) => {
-            let number = world.sent.len();
-            format!(
-                "{} gets claim {number}: {}",
-                name(*instance),
-                wish_in_words(wish)
-            )
+            let (name, number) = (name(*instance), world.sent.len());
+            return format!("{name} gets claim {number}: {}", wish_in_words(wish));
         }
-        Event::Begin(instance, Lane::Append) => {
-            format!("{}: the append lane begins", name(*instance))
-        }
-        Event::Begin(instance, Lane::Look) => format!("{}: the look lane begins", name(*instance)),
-        Event::Begin(instance, Lane::Contend) => {
-            format!("{}: the contend lane begins", name(*instance))
-        }
-        Event::Effect(index) => format!("{} has its effect", call(index)),
-        Event::Repeat(index) => format!("{} has its effect, and will again", call(index)),
-        Event::Hear(index) => format!("{} is answered", call(index)),
-        Event::Lose(index) => format!("{} gets no answer", call(index)),
-        Event::Break(index) => format!("{} breaks before its effect", call(index)),
-        Event::Garble(index) => format!("{} finds what cannot be read", call(index)),
-        Event::Panic(index) => format!("{} loses its lane", call(index)),
-        Event::Crash(instance) => format!("{} crashes and starts again", name(*instance)),
-        Event::FlushRedis => "Redis is flushed".to_owned(),
-        Event::CopyRedis => "Redis is copied".to_owned(),
-        Event::RollBackRedis => "Redis is rolled back to its copy".to_owned(),
-        Event::Breaker(instance) => format!("{} opens or closes its breaker", name(*instance)),
-        Event::CopyLedger => "the ledger is copied".to_owned(),
-        Event::RestoreLedger(true) => "the ledger's copy takes over on another server".to_owned(),
-        Event::RestoreLedger(false) => "the ledger's server is set back to the copy".to_owned(),
-        Event::Pass(by, None) => format!("{by:?} pass"),
-        Event::Pass(by, Some(paused)) => format!("{by:?} pass; {} is paused", name(*paused)),
-        Event::Change => format!("version {} is made", world.ledger.policies.len() + 1),
-    }
+        Event::Effect(call) => (call, "has its effect"),
+        Event::Repeat(call) => (call, "has its effect, and will again"),
+        Event::Hear(call) => (call, "is answered"),
+        Event::Lose(call) => (call, "gets no answer"),
+        Event::Break(call) => (call, "breaks before its effect"),
+        Event::Garble(call) => (call, "finds what cannot be read"),
+        Event::Panic(call) => (call, "loses its lane"),
+        other => return format!("{other:?}"),
+    };
+    let call = &world.calls[*call];
+    format!("{}'s {} {what}", name(call.instance), call_in_words(call))
 }
 
 fn call_in_words(call: &Call) -> String {
-    let what = match (&call.request, &call.waiting) {
-        (_, Some(Waiting::Counter(claim))) => format!("ask for claim {}", claim.work.nonce),
-        (_, Some(Waiting::Key(claim, _))) => format!("probe for claim {}", claim.work.nonce),
-        (_, Some(Waiting::Look(groups, _))) => {
-            let accounts = groups.iter().map(|group| subject(group.account));
-            format!("look for {}", accounts.collect::<Vec<_>>().join(", "))
+    let claim = |claim: &InFlight| format!(" of claim {}", claim.work.nonce);
+    let of = match &call.waiting {
+        Some(
+            Waiting::Counter(it)
+            | Waiting::Key(it, _)
+            | Waiting::Word(it, _)
+            | Waiting::Moment(it, _),
+        ) => claim(it),
+        Some(Waiting::Count(it)) => claim(&it.claim),
+        Some(Waiting::Look(groups, _) | Waiting::Append(groups, ..)) => {
+            let subjects = groups.iter().map(|group| subject(group.account));
+            format!(" of {}", subjects.collect::<Vec<_>>().join(", "))
         }
-        (Some(Request::Burst(drafts, _)), _) => format!("burst {}", drafts_in_words(drafts)),
-        (Some(Request::Append(drafts)), _) => format!("guarded append {}", drafts_in_words(drafts)),
-        (Some(Request::Settle(settlement)), _) => {
-            let line = &settlement.line;
-            format!(
-                "settlement of {} #{}",
-                subject(settlement.account),
-                line.number
-            )
-        }
-        (_, Some(Waiting::Append(groups, _, burst))) => {
-            let drafts: Vec<&Draft> = groups.iter().filter_map(|group| group.draft()).collect();
-            let drafts: Vec<Draft> = drafts.into_iter().cloned().collect();
-            let kind = if burst.is_some() {
-                "append"
-            } else {
-                "burst or append"
-            };
-            format!("{kind} {}", drafts_in_words(&drafts))
-        }
-        (_, Some(Waiting::Settlement(_))) => "settlement".to_owned(),
-        (Some(Request::Ask(_)), None) => "forgotten ask".to_owned(),
-        (Some(Request::Look(_)), None) => "forgotten look".to_owned(),
-        (None, None) => "nothing".to_owned(),
+        Some(_) => String::new(),
+        None => " that nobody waits for".to_owned(),
     };
-    format!("{}'s {what}", name(call.instance))
-}
-
-fn drafts_in_words(drafts: &[Draft]) -> String {
-    let entries = drafts.iter().flat_map(|draft| &draft.entries);
-    let entries: Vec<String> = entries.map(entry_in_words).collect();
-    format!("[{}]", entries.join("; "))
+    format!("{}{of}", call.what)
 }
 
 fn entry_in_words(entry: &Entry) -> String {

@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::counter::Settlement;
+use perdiem::counter::{Counted, Settlement};
 use perdiem::domain::identity::AccountId;
 use perdiem::engine::Outcome;
 use perdiem::engine::claim::way::Lane;
-use perdiem::ledger::LedgerError;
+use perdiem::ledger::{LedgerError, LedgerView};
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::calls::{Call, Request, Response, Waiting};
 use super::clients::{Sent, Wish, account, work};
 use super::events::Event;
-use super::instance::{Around, Instance, Request, Response, Waiting};
+use super::instance::{Around, Instance};
 use super::ledger::Ledger;
 use super::promises::{Broken, Promises, has_room, nonce};
 use super::redis::Redis;
@@ -43,40 +44,20 @@ pub struct World {
     lives: u64,
 }
 
-/// What an instance asked of a store.
-pub struct Call {
-    pub instance: usize,
-    /// `None` once it had its effect, or is lost.
-    pub request: Option<Request>,
-    /// `None` until the effect.
-    pub response: Option<Response>,
-    /// `None` once nobody waits for it.
-    pub waiting: Option<Waiting>,
-}
-
-impl Call {
-    fn settles(&self, account: AccountId) -> bool {
-        match &self.request {
-            Some(Request::Settle(settlement)) => settlement.account == account,
-            _ => false,
-        }
-    }
-}
-
 impl World {
     /// A world in which nothing has happened.
     pub fn new(scene: Scene) -> Self {
         let mut world = Self {
             scene,
             time: Time::START,
-            ledger: Ledger::new(policy(1), scene.planted),
+            ledger: Ledger::new(policy(1, scene.counting), scene.planted),
             ledger_copy: None,
             redis: Redis::new(scene.planted),
             redis_copy: None,
             instances: Vec::new(),
             calls: Vec::new(),
             sent: Vec::new(),
-            promises: Promises::default(),
+            promises: Promises::new(scene.counting),
             lives: 0,
         };
         world.promises.version_made(Time(Duration::ZERO));
@@ -94,7 +75,7 @@ impl World {
             time: self.time,
             calls: Vec::new(),
         };
-        Instance::start(self.lives, skew(instance), self.scene.has_counters, &around)
+        Instance::start(self.lives, skew(instance), self.scene, &around)
     }
 
     /// An instance takes a step, and the calls that it begins are sent.
@@ -107,16 +88,42 @@ impl World {
         let result = step(&mut self.instances[index], &mut around);
         let sent = around.calls.into_iter().map(|(request, waiting)| Call {
             instance: index,
+            what: request.word(),
             request: Some(request),
             response: None,
             waiting: Some(waiting),
+            is_of_lost: false,
         });
         self.calls.extend(sent);
         result
     }
 
+    /// Whether more than Redis decides counted claims after an event, or Redis without what it knew.
+    pub fn mixes(&self, event: &Event) -> bool {
+        match event {
+            Event::FlushRedis
+            | Event::RollBackRedis
+            | Event::Breaker(_)
+            | Event::Silence(_)
+            | Event::RestoreLedger(_)
+            | Event::Change
+            | Event::Send(_, Wish::Claim { is_hold: true, .. }) => true,
+            Event::Lose(call) | Event::Break(call) | Event::Garble(call) => {
+                match &self.calls[*call].waiting {
+                    Some(Waiting::Count(counting)) => counting.claim.work.key.is_some(),
+                    Some(Waiting::Word(..)) => true,
+                    _ => false,
+                }
+            }
+            _ => false,
+        }
+    }
+
     /// Something happens.
     pub fn happen(&mut self, event: &Event) -> Result<(), Broken> {
+        if self.mixes(event) {
+            self.promises.counts.mix();
+        }
         match event {
             Event::Send(instance, wish) => self.send(*instance, wish),
             Event::Begin(instance, lane) => {
@@ -124,7 +131,14 @@ impl World {
             }
             Event::Effect(call) => self.effect(*call, false)?,
             Event::Repeat(call) => self.effect(*call, true)?,
+            Event::Drain(instance) => self.at(*instance, |_, around| {
+                around.calls.push((Request::Queue, Waiting::Drain));
+            }),
             Event::Hear(call) => {
+                if self.calls[*call].is_of_lost {
+                    // Its instance believes what the copy lacks.
+                    self.promises.lost(Vec::new(), &accounts(), self.time);
+                }
                 if let Some(response) = self.calls[*call].response.take() {
                     self.hear(*call, response);
                 }
@@ -132,46 +146,47 @@ impl World {
             Event::Lose(call) => {
                 self.note_lag_of(*call);
                 self.calls[*call].response = None;
-                self.hear(*call, unavailable());
+                self.hear(*call, Response::unavailable());
             }
             Event::Break(call) => {
                 self.note_lag_of(*call);
                 self.calls[*call].request = None;
-                self.hear(*call, unavailable());
+                self.hear(*call, Response::unavailable());
             }
             Event::Garble(call) => {
+                self.note_lag_of(*call);
                 let corrupt = LedgerError::Corrupt("a row".to_owned());
                 self.calls[*call].request = None;
                 self.hear(*call, Response::Failed(corrupt));
             }
             Event::Panic(call) => self.panic(*call),
             Event::Crash(instance) => self.crash(*instance),
-            Event::FlushRedis => {
-                self.all_may_lag();
-                self.redis.flush();
-            }
+            Event::FlushRedis => self.roll_back_redis(Redis::new(self.scene.planted)),
             Event::CopyRedis => self.redis_copy = Some(self.redis.clone()),
-            Event::RollBackRedis => {
-                self.all_may_lag();
-                self.redis = self.redis_copy.clone().expect("a copy");
-            }
+            Event::RollBackRedis => self.roll_back_redis(self.redis_copy.clone().expect("a copy")),
             Event::Breaker(instance) => {
-                let answer = &mut self.instances[*instance].counters_answer;
-                *answer = !*answer;
+                let instance = &mut self.instances[*instance];
+                instance.counters_answer = !instance.counters_answer;
+                instance.connected_at = self.time;
+            }
+            Event::Silence(instance) => {
+                let is_silent = &mut self.instances[*instance].ledger_is_silent;
+                *is_silent = !*is_silent;
             }
             Event::CopyLedger => self.ledger_copy = Some(self.ledger.clone()),
             Event::RestoreLedger(is_another_server) => self.restore(*is_another_server),
             Event::Pass(by, paused) => self.pass(*by, *paused),
             Event::Change => {
                 let version = u32::try_from(self.ledger.policies.len() + 1).expect("few");
-                self.ledger.policies.push(policy(version));
+                let next = policy(version, self.scene.counting);
+                self.ledger.policies.push(next);
                 self.promises.version_made(self.time);
             }
         }
         self.calls
             .retain(|call| call.request.is_some() || call.response.is_some());
         self.promises
-            .note_rooms(&self.ledger, &accounts(), self.time);
+            .note_rooms(&self.ledger, &self.redis, &accounts(), self.time);
         // A lane that panics, and an instance that crashes, answers nobody.
         self.hear_answers(matches!(event, Event::Panic(_) | Event::Crash(_)))
     }
@@ -180,6 +195,7 @@ impl World {
         let nonce = self.sent.len() as u64;
         let work = work(wish, self.ledger.policies[0].clone().into(), nonce);
         let submitted = work.clone();
+        self.promises.counts.sent(&work);
         let reply = self.at(instance, |it, around| it.submit(submitted, around));
         self.sent.push(Sent {
             work,
@@ -195,7 +211,7 @@ impl World {
             return;
         };
         let (instance, sent) = (self.calls[call].instance, self.calls.len());
-        let accounts = accounts_of(&waiting);
+        let accounts = waiting.accounts();
         self.at(instance, |it, around| it.hear(waiting, response, around));
         for account in accounts {
             // An account that is known to have no counter goes on without one.
@@ -214,16 +230,46 @@ impl World {
         let response = match &request {
             Request::Ask(ask) => Response::Counter(self.redis.ask(ask, self.time.0)),
             Request::Settle(settlement) => {
-                self.settle(settlement, is_repeated)?;
+                self.settle(settlement, is_repeated, |redis, now| {
+                    redis.settle(settlement, now)
+                })?;
                 Response::Settled
             }
-            Request::Look(look) => Response::View(self.ledger.look(look)),
-            Request::Burst(drafts, fence) => {
-                let accounts = drafts.iter().map(|draft| draft.account).collect();
-                match self.ledger.burst(drafts, fence) {
-                    Ok(burst) => Response::Burst(burst, accounts),
-                    Err(error) => Response::Failed(error),
+            Request::Look(look) => {
+                // The lines are read before the entries.
+                let lines = self.ledger.lines(look);
+                self.calls[index].request = Some(Request::Entries(look.clone(), lines));
+                return Ok(());
+            }
+            Request::Entries(look, lines) => Response::View(LedgerView {
+                lines: lines.lines.clone(),
+                fence: lines.fence,
+                entries: self.ledger.entries_for(look),
+            }),
+            Request::Count(count, trusted_from) => {
+                self.promises.counts.counted();
+                let answer = self.redis.count(count, *trusted_from, self.time.0);
+                let is_granted = matches!(answer, Counted::Granted(_) | Counted::Queued(_));
+                if is_repeated && !is_granted {
+                    // The second script may grant what is refused now.
+                    self.promises.counts.mix();
                 }
+                Response::Counted(answer)
+            }
+            Request::Queue => Response::Queued(self.redis.queue.clone()),
+            Request::Record(records) => {
+                for (settlement, grants) in records {
+                    let last = is_repeated;
+                    self.settle(settlement, last, |redis, now| {
+                        redis.record(settlement, grants, now)
+                    })?;
+                }
+                Response::Settled
+            }
+            Request::Pause => Response::Settled,
+            Request::Burst(drafts, fence) => {
+                let ended = self.ledger.burst(drafts, fence);
+                ended.map_or_else(Response::Failed, Response::Burst)
             }
             Request::Append(drafts) => {
                 let ended = self.ledger.append(drafts);
@@ -242,10 +288,15 @@ impl World {
             .check_appended(&self.ledger, from, &self.sent, self.time)
     }
 
-    fn settle(&mut self, settlement: &Settlement, is_repeated: bool) -> Result<(), Broken> {
+    fn settle(
+        &mut self,
+        settlement: &Settlement,
+        is_repeated: bool,
+        effect: impl FnOnce(&mut Redis, Duration),
+    ) -> Result<(), Broken> {
         let (account, now) = (settlement.account, self.time.0);
         let before = self.redis.counter(account, now).cloned();
-        self.redis.settle(settlement, now);
+        effect(&mut self.redis, now);
         let is_last = !is_repeated && !self.calls.iter().any(|call| call.settles(account));
         let Some(counter) = self.redis.counter(account, now) else {
             return Ok(());
@@ -280,11 +331,11 @@ impl World {
     fn restore(&mut self, is_another_server: bool) {
         self.all_may_lag();
         for call in &mut self.calls {
-            let is_for_redis = matches!(call.request, Some(Request::Ask(_) | Request::Settle(_)));
+            call.is_of_lost = true;
             let is_cut = !is_another_server || call.request.is_some();
-            if is_cut && !is_for_redis {
+            if is_cut && !call.is_for_redis() {
                 call.request = None;
-                call.response = call.waiting.is_some().then(unavailable);
+                call.response = call.waiting.is_some().then(Response::unavailable);
             }
         }
         self.time.0 += if is_another_server {
@@ -305,12 +356,28 @@ impl World {
         }
     }
 
+    /// Redis comes back as it was, or empty, by connections that begin now.
+    fn roll_back_redis(&mut self, copy: Redis) {
+        self.all_may_lag();
+        let forgotten = self.redis.roll_back(copy);
+        self.promises.counts.redis_forgot(forgotten);
+        for instance in &mut self.instances {
+            instance.connected_at = self.time;
+        }
+        for call in &mut self.calls {
+            if let Some(Request::Count(..)) = call.request {
+                call.request = None;
+                call.response = call.waiting.is_some().then(Response::unavailable);
+            }
+        }
+    }
+
     fn note_lag_of(&mut self, call: usize) {
         let call = &self.calls[call];
         if let Some(Request::Settle(settlement)) = &call.request {
             self.promises.may_lag(settlement.account);
         }
-        for account in call.waiting.iter().flat_map(accounts_of) {
+        for account in call.waiting.iter().flat_map(Waiting::accounts) {
             self.promises.may_lag(account);
         }
     }
@@ -337,11 +404,17 @@ impl World {
             if let Some(answer) = answer {
                 let claim = &self.sent[index];
                 self.promises
-                    .check_answer(claim, &answer, &self.ledger, self.time)?;
+                    .check_answer(claim, &answer, &self.ledger, &self.redis, self.time)?;
                 self.sent[index].is_refused = matches!(answer, Ok(Outcome::Refused(..)));
             }
         }
         Ok(())
+    }
+
+    /// Whether an instance may begin to drain the queue.
+    pub fn may_drain(&self, instance: usize) -> bool {
+        let drains = |call: &Call| call.instance == instance && call.drains();
+        !self.redis.queue.is_empty() && !self.calls.iter().any(drains)
     }
 
     /// Nothing fails any more, and what is under way ends. Then each instance decides one more
@@ -370,6 +443,9 @@ impl World {
     }
 
     fn next_to_rest(&self) -> Option<Event> {
+        if let Some(instance) = (0..self.instances.len()).find(|index| self.may_drain(*index)) {
+            return Some(Event::Drain(instance));
+        }
         if let Some(call) = self.calls.first() {
             return Some(match call.response {
                 Some(_) => Event::Hear(0),
@@ -401,7 +477,7 @@ impl World {
         self.settle_down()?;
         let mut new = self.ledger.entries[entries..].iter();
         let own = self.sent.len() as u64 - 1;
-        match new.any(|entry| nonce(entry) == own) == fits {
+        match new.any(|entry| nonce(entry) == own) == fits || self.promises.counts.is_mixed {
             true => Ok(()),
             false => Err(format!(
                 "with nothing under way a claim is decided exactly: {fits}"
@@ -418,18 +494,4 @@ fn skew(instance: usize) -> TimeDelta {
 /// Every account.
 fn accounts() -> Vec<AccountId> {
     (0..SUBJECTS).map(account).collect()
-}
-
-/// The accounts whose groups wait for a look or an append.
-fn accounts_of(waiting: &Waiting) -> Vec<AccountId> {
-    match waiting {
-        Waiting::Look(groups, _) | Waiting::Append(groups, ..) => {
-            groups.iter().map(|group| group.account).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn unavailable() -> Response {
-    Response::Failed(LedgerError::Unavailable(sqlx::Error::WorkerCrashed))
 }

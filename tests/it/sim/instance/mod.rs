@@ -2,28 +2,31 @@
 //! executor without async. What a lane awaits is a [`Call`] here: the request is sent, it has its
 //! effect at a store, and the response arrives, in three separate events.
 
+pub mod counting;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use perdiem::counter::{Answer, Ask, SettledKeys, Settlement};
-use perdiem::domain::account::{Unknown, instant_after};
-use perdiem::domain::correction::Holds;
+use perdiem::counter::{Ask, SettledKeys};
 use perdiem::domain::drafting::Known;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::work::{Task, Work};
+use perdiem::engine::claim::KeysInProgress;
 use perdiem::engine::claim::accounts::Accounts;
 use perdiem::engine::claim::group::{Basis, Group};
-use perdiem::engine::claim::in_flight::{AnsweredClaim, InFlight, Waiter};
+use perdiem::engine::claim::in_flight::{InFlight, Waiter};
 use perdiem::engine::claim::settle::Settling;
 use perdiem::engine::claim::way::{self, Lane, Missing, Present, Step, Steps};
-use perdiem::engine::claim::{CounterDenial, KeysInProgress};
+use perdiem::engine::counted::decision::redis_decides;
 use perdiem::engine::instance::{Memory, Places, Terms, is_fresh};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 
+use super::calls::{Request, Response, Waiting};
 use super::clients::{CLAIM_TIME, Reply};
 use super::ledger::Ledger;
 use super::time::Time;
+use super::{Planted, Scene};
 
 /// How many claims a lane takes at most.
 const BATCH_MOST: usize = 512;
@@ -31,36 +34,6 @@ const BATCH_MOST: usize = 512;
 const LAPSES_MOST: u32 = 2;
 /// The nonces of lapses begin here; those of claims are smaller.
 pub const LAPSE_NONCES: u64 = 1 << 40;
-
-/// What is sent to a store.
-pub enum Request {
-    Ask(Ask),
-    Look(Look),
-    Burst(Vec<Draft>, Fence),
-    Append(Vec<Draft>),
-    Settle(Settlement),
-}
-
-/// What a store answers.
-pub enum Response {
-    Counter(Answer),
-    View(LedgerView),
-    /// What became of a burst of these accounts.
-    Burst(Burst, HashSet<AccountId>),
-    Appended(HashSet<AccountId>),
-    Settled,
-    Failed(LedgerError),
-}
-
-/// What waits for a response.
-pub enum Waiting {
-    Counter(Box<InFlight>),
-    Key(Box<InFlight>, CounterDenial),
-    Look(Vec<Group>, Lane),
-    /// With the fence of the burst, and what became of the burst.
-    Append(Vec<Group>, Option<Fence>, Option<Burst>),
-    Settlement(Vec<AnsweredClaim>),
-}
 
 /// What a step of an instance reads at once, and the calls that it begins.
 pub struct Around<'a> {
@@ -73,6 +46,11 @@ pub struct Around<'a> {
 pub struct Instance {
     /// Whether Redis answers, as far as the instance knows.
     pub counters_answer: bool,
+    /// When its connection to Redis began.
+    pub connected_at: Time,
+    /// Whether the instance takes the ledger for silent.
+    pub ledger_is_silent: bool,
+    planted: Planted,
     facts: Facts,
     keys: KeysInProgress,
     places: Places,
@@ -102,11 +80,15 @@ impl Facts {
 
 impl Instance {
     /// The `life`th instance that starts. Its clock is off by `skew`.
-    pub fn start(life: u64, skew: TimeDelta, has_counters: bool, around: &Around) -> Self {
+    pub fn start(life: u64, skew: TimeDelta, scene: Scene, around: &Around) -> Self {
+        let has_counters = scene.has_counters;
         let terms = Terms::new(around.time.at());
         terms.learn(around.ledger.policies.clone());
         Self {
             counters_answer: has_counters,
+            connected_at: around.time,
+            ledger_is_silent: false,
+            planted: scene.planted,
             facts: Facts {
                 terms,
                 memory: Memory::default(),
@@ -145,8 +127,14 @@ impl Instance {
             _place: place,
         };
         let mut claim = InFlight::new(work, deadline, waiter);
+        if present.has_counters {
+            claim.let_count(CLAIM_TIME);
+        }
+        let counts = self.counters_answer
+            && claim.may_be_counted
+            && redis_decides(&claim.work.policy.rule, self.ledger_is_silent);
         let step = match claim.work.task {
-            Task::Claim(_) => way::begin(&mut claim, false, self.counters_answer, &present),
+            Task::Claim(_) => way::begin(&mut claim, counts, self.counters_answer, &present),
             _ => Step::Join,
         };
         self.go(claim, step, around);
@@ -166,10 +154,14 @@ impl Instance {
         }
         let mut steps = Steps::default();
         let at = around.time.at();
-        groups
-            .iter_mut()
-            .for_each(|group| group.drop_expired(at, &mut steps));
-        self.go_all(steps, around);
+        for group in &mut groups {
+            group.drop_expired(at, &mut steps);
+            group.leave_to_redis(self.ledger_is_silent, at, &mut steps);
+        }
+        let (groups, empty) = groups
+            .into_iter()
+            .partition(|it: &Group| it.lane().is_some());
+        self.bring_back(empty, steps, around);
         look(groups, lane, around);
     }
 
@@ -191,7 +183,13 @@ impl Instance {
                     _ => None,
                 };
                 let step = way::probed(&claim, denial, view.as_ref(), present.at);
-                self.go(*claim, step, around);
+                match step {
+                    // Redis counts it once the ledger was asked.
+                    Step::Join if claim.counted.is_some() => {
+                        self.go_or_ask(*claim, None, 0, around)
+                    }
+                    step => self.go(*claim, step, around),
+                }
             }
             Waiting::Look(groups, lane) => self.looked(groups, lane, response, around),
             Waiting::Append(groups, fence, burst) => {
@@ -201,6 +199,29 @@ impl Instance {
                 let ended = corrections.into_iter();
                 ended.for_each(|(claim, answer)| claim.end(answer));
             }
+            Waiting::Moment(claim, Step::CountLater) => self.count(*claim, around),
+            Waiting::Moment(claim, _) => self.go(*claim, Step::Ask, around),
+            Waiting::Record(recorded) => self.recorded(recorded, response, around),
+            waiting => self.hear_of_count(waiting, response, around),
+        }
+    }
+
+    fn hear_of_count(&mut self, waiting: Waiting, response: Response, around: &mut Around) {
+        match (waiting, response) {
+            (Waiting::Count(counting), Response::Counted(answer)) => {
+                self.counted(*counting, Some(answer), around);
+            }
+            (Waiting::Count(counting), _) => self.counted(*counting, None, around),
+            (Waiting::Word(claim, asks), Response::View(view)) => {
+                self.told(*claim, asks, Some(&view), around);
+            }
+            (Waiting::Word(claim, asks), _) => self.told(*claim, asks, None, around),
+            (Waiting::Drain, Response::Queued(queued)) if !queued.is_empty() => {
+                self.drain(queued, around);
+            }
+            (Waiting::Queue(accounts), Response::View(view)) => self.record(accounts, view, around),
+            // The drain's next round goes on.
+            _ => {}
         }
     }
 
@@ -276,19 +297,12 @@ impl Instance {
                 as_of: present.terms.as_of(),
             };
             while let Err(missing) = group.decide_looked(basis.clone(), &known, &present, steps) {
-                match (missing, last) {
-                    (Missing::Policy, _) => self.poll(around),
-                    (Missing::Ledger(Unknown::Sums(windows)), _) => {
-                        let sums = around.ledger.sums(group.account, last, &windows);
-                        known.sums.extend(sums);
+                let (account, now) = (group.account, present.now);
+                match missing {
+                    Missing::Policy => self.poll(around),
+                    Missing::Ledger(unknown) => {
+                        around.ledger.tell(&mut known, unknown, account, last, now);
                     }
-                    (Missing::Ledger(Unknown::Holds), Some(line)) => {
-                        let (account, at) = (group.account, instant_after(last, present.now));
-                        let holds = around.ledger.holds(account, line, at, known.lapses_most);
-                        known.holds = Some(holds);
-                    }
-                    (Missing::Ledger(Unknown::Holds), None) => known.holds = Some(Holds::default()),
-                    (Missing::Ledger(Unknown::Policy), _) => panic!("an unknown version"),
                 }
             }
         }
@@ -327,30 +341,14 @@ impl Instance {
     ) {
         let at = around.time.at();
         let result = match response {
-            Response::Burst(burst @ Burst::Committed(_), accounts) => {
+            Response::Burst(burst @ Burst::Committed(_)) => {
                 self.facts.memory.burst_ended(burst, at);
-                Ok(accounts)
+                Ok(drafts(&groups).iter().map(|draft| draft.account).collect())
             }
-            Response::Burst(Burst::Exist(existing), accounts)
-                if existing.len() == accounts.len() =>
-            {
-                Ok(HashSet::new())
-            }
-            Response::Burst(burst, accounts) => {
-                let mut drafts = drafts(&groups);
-                drafts.retain(|draft| accounts.contains(&draft.account));
-                let next = match (burst, fence) {
-                    (Burst::Exist(existing), Some(fence)) => {
-                        drafts.retain(|draft| !existing.contains(&draft.account));
-                        let waiting = Waiting::Append(groups, Some(fence), None);
-                        (Request::Burst(drafts, fence), waiting)
-                    }
-                    (burst, _) => {
-                        let waiting = Waiting::Append(groups, fence, Some(burst));
-                        (Request::Append(drafts), waiting)
-                    }
-                };
-                return around.calls.push(next);
+            Response::Burst(burst) => {
+                let request = Request::Append(drafts(&groups));
+                let waiting = Waiting::Append(groups, fence, Some(burst));
+                return around.calls.push((request, waiting));
             }
             Response::Appended(accounts) => {
                 burst
@@ -403,7 +401,7 @@ impl Instance {
             Step::Ask => {
                 let ask = Ask {
                     account: claim.work.account,
-                    looks_at_queue: false,
+                    looks_at_queue: self.facts.terms.may_be_counted(claim.work.policy.id),
                 };
                 let waiting = Waiting::Counter(Box::new(claim));
                 around.calls.push((Request::Ask(ask), waiting));
@@ -420,7 +418,8 @@ impl Instance {
                 self.accounts.join(claim, &self.facts.present(around.time));
             }
             Step::End(answer) => claim.end(answer),
-            Step::Count | Step::AskLater | Step::CountLater => panic!("nothing is counted"),
+            Step::Count => self.count(claim, around),
+            Step::AskLater | Step::CountLater => self.go_later(claim, step, around),
         }
     }
 }

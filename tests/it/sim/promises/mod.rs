@@ -9,8 +9,13 @@
 //! 6. A denied claim costs nothing: it has no entry.
 //!
 //! A ledger that is replaced by an older copy loses what the copy lacks, and keeps every promise
-//! from there on.
+//! from there on. `entries` has what holds of each entry, and `counted` what holds of claims that
+//! Redis decides.
 
+mod counted;
+mod entries;
+
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -26,7 +31,8 @@ use super::instance::LAPSE_NONCES;
 use super::ledger::{Ledger, names};
 use super::redis::{Redis, StoredCounter};
 use super::time::Time;
-use super::{SKEWS, VERSIONS, Version};
+use super::{Counting, SKEWS, VERSIONS, Version};
+use counted::Counts;
 
 /// A change of a policy holds everywhere after so long.
 const CHANGE_TIME: Duration = Duration::from_secs(1);
@@ -43,8 +49,8 @@ pub struct Promises {
     made_at: Vec<Time>,
     /// When an account last had no room for one unit.
     full_at: BTreeMap<AccountId, Time>,
-    /// The time, the entries and the versions when that was last noted.
-    noted: Option<(Time, usize, usize)>,
+    /// The time, the entries, what waits and the versions when that was last noted.
+    noted: Option<(Time, usize, usize, usize)>,
     /// How many transactions had written before each entry.
     committed: HashMap<EntryId, usize>,
     transactions: usize,
@@ -52,6 +58,8 @@ pub struct Promises {
     lost: Vec<Entry>,
     /// The accounts whose counter may lag.
     lagging: BTreeSet<AccountId>,
+    /// What Redis decided.
+    pub counts: Counts,
 }
 
 fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
@@ -62,6 +70,14 @@ fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
 }
 
 impl Promises {
+    /// Nothing has happened.
+    pub fn new(counting: Counting) -> Self {
+        Self {
+            counts: Counts::new(counting),
+            ..Self::default()
+        }
+    }
+
     /// Another version of the policy was made.
     pub fn version_made(&mut self, time: Time) {
         self.made_at.push(time);
@@ -96,53 +112,59 @@ impl Promises {
         self.transactions += 1;
         for (index, entry) in ledger.entries.iter().enumerate().skip(from) {
             self.committed.insert(entry.id, self.transactions);
-            let before = &ledger.entries[..index];
-            check_order(entry, before)?;
-            check_totals(entry, &ledger.entries[..=index])?;
-            check_follower(entry, before)?;
-            check_holds(entry, &ledger.entries[..=index])?;
-            let line = &entry.line;
             let so_far = &ledger.entries[..=index];
+            entries::check(entry, so_far)?;
+            self.counts.check_appended(entry)?;
+            let line = &entry.line;
             if !has_room(so_far, entry.account, line.policy_version, line.at) {
                 self.full_at.insert(entry.account, time);
             }
             let Some(claim) = claim_of(entry, sent) else {
                 continue;
             };
-            promise(!claim.is_refused, || {
+            promise(!claim.is_refused || self.counts.is_mixed, || {
                 "a denied claim takes nothing: its entry came".to_owned()
             })?;
-            self.check_version(entry.line.policy_version, claim)?;
+            if entry.provisional.is_none() {
+                self.check_version(entry.line.policy_version, claim)?;
+            }
         }
         Ok(())
     }
 
     /// Looks at the answer to a claim or correction.
     pub fn check_answer(
-        &self,
+        &mut self,
         claim: &Sent,
         answer: &Result<Outcome, Undecided>,
         ledger: &Ledger,
+        redis: &Redis,
         time: Time,
     ) -> Result<(), Broken> {
+        if let Ok(Outcome::Entered(entry) | Outcome::Repeated(entry)) = answer {
+            self.counts.check_told(entry, &self.lost)?;
+        }
         match answer {
             Ok(Outcome::Entered(entry)) => {
                 promise(nonce(entry) == claim.work.nonce, || {
                     "a claim that is entered has an entry of its own".to_owned()
                 })?;
-                self.check_grant(claim, entry, ledger)
+                self.check_grant(claim, entry, ledger, redis)
             }
-            Ok(Outcome::Repeated(entry)) => self.check_grant(claim, entry, ledger),
+            Ok(Outcome::Repeated(entry)) => self.check_grant(claim, entry, ledger, redis),
             Ok(Outcome::KeyReused) => {
-                let mut entries = ledger.entries.iter().chain(&self.lost);
+                let waiting = Counts::waiting(ledger, redis);
+                let mut entries = ledger.entries.iter().chain(&self.lost).chain(&waiting);
                 let is_other = |entry: &Entry| entry.key == claim.work.key && !does(entry, claim);
                 promise(entries.any(is_other), || {
                     "a key is reused only where another claim has it".to_owned()
                 })
             }
             Ok(Outcome::Refused(policy, refusal)) => {
-                self.check_version(policy.version, claim)?;
-                self.check_refusal(claim, refusal, ledger)
+                if !self.counts.is_mixed {
+                    self.check_version(policy.version, claim)?;
+                }
+                self.check_refusal(claim, refusal, ledger, redis, time)
             }
             Err(Undecided::Deadline) => promise(claim.sent_at.0 + CLAIM_TIME <= time.0, || {
                 "a claim has its time".to_owned()
@@ -151,14 +173,25 @@ impl Promises {
                 "a grant is lost only with the ledger".to_owned()
             }),
             Err(Undecided::Ledger(_) | Undecided::Sent) => Ok(()),
+            Err(Undecided::Unseen) if self.counts.is_possible() => Ok(()),
             Err(other) => Err(format!("it decides, or it says that it can't: {other}")),
         }
     }
 
-    fn check_grant(&self, claim: &Sent, entry: &Entry, ledger: &Ledger) -> Result<(), Broken> {
+    fn check_grant(
+        &self,
+        claim: &Sent,
+        entry: &Entry,
+        ledger: &Ledger,
+        redis: &Redis,
+    ) -> Result<(), Broken> {
         let is_it = |other: &&Entry| *other == entry;
         let committed = ledger.entries.iter().filter(is_it).count();
-        promise(committed == 1 || self.lost.contains(entry), || {
+        let is_safe = match entry.line.number {
+            0 => self.counts.is_safe(entry, &self.lost, ledger, redis),
+            _ => committed == 1 || self.lost.contains(entry),
+        };
+        promise(is_safe, || {
             "a grant that was answered is in the ledger, exactly once".to_owned()
         })?;
         promise(does(entry, claim), || {
@@ -171,20 +204,26 @@ impl Promises {
         claim: &Sent,
         refusal: &Refusal,
         ledger: &Ledger,
+        redis: &Redis,
+        time: Time,
     ) -> Result<(), Broken> {
         let own = |entry: &Entry| nonce(entry) == claim.work.nonce;
-        promise(!ledger.entries.iter().any(own), || {
+        let waiting = Counts::waiting(ledger, redis);
+        let mut entries = ledger.entries.iter().chain(&waiting);
+        promise(!entries.any(own) || self.counts.is_mixed, || {
             "a denied claim takes nothing: its entry is committed".to_owned()
         })?;
         let is_earlier = |entry: &Entry| {
             entry.key.is_some()
                 && entry.key == claim.work.key
                 && self.committed[&entry.id] <= claim.sent_after
+                && (entry.account == claim.work.account || !self.counts.is_mixed)
         };
         promise(!ledger.entries.iter().any(is_earlier), || {
             "a retry gets its grant: it was refused".to_owned()
         })?;
         match refusal {
+            Refusal::Denied(_) if self.counts.may_deny(claim, time) => Ok(()),
             Refusal::Denied(_) => {
                 let full_at = self.full_at.get(&claim.work.account);
                 let since = claim.sent_at.before(CONFIRMED);
@@ -222,17 +261,29 @@ impl Promises {
 
     /// Notes which accounts have no room at present, by some clock, under a version that some
     /// instance may still know alone.
-    pub fn note_rooms(&mut self, ledger: &Ledger, accounts: &[AccountId], time: Time) {
-        let moment = (time, ledger.entries.len(), self.made_at.len());
+    pub fn note_rooms(
+        &mut self,
+        ledger: &Ledger,
+        redis: &Redis,
+        accounts: &[AccountId],
+        time: Time,
+    ) {
+        let (entries, queued) = (ledger.entries.len(), redis.queue.len());
+        let moment = (time, entries, queued, self.made_at.len());
         if self.noted.replace(moment) == Some(moment) {
             return;
         }
         let versions = self.version_at(time.before(CHANGE_TIME))..=self.version_at(time);
+        let waiting = Counts::waiting(ledger, redis);
+        let all = match waiting.is_empty() {
+            true => Cow::Borrowed(&ledger.entries),
+            false => Cow::Owned([&ledger.entries[..], &waiting].concat()),
+        };
         for account in accounts {
             let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));
             let is_full = |now| {
                 let mut versions = versions.clone();
-                versions.any(|version| !has_room(&ledger.entries, *account, version, now))
+                versions.any(|version| !has_room(&all, *account, version, now))
             };
             if clocks.into_iter().any(is_full) {
                 self.full_at.insert(*account, time);
@@ -283,6 +334,7 @@ impl Promises {
         promise(sent.iter().all(|claim| claim.reply.is_none()), || {
             "every claim ends".to_owned()
         })?;
+        self.counts.check_rest(&self.lost, ledger, redis)?;
         let accounts: BTreeSet<AccountId> =
             ledger.entries.iter().map(|entry| entry.account).collect();
         for account in accounts.difference(&self.lagging) {
@@ -338,7 +390,7 @@ fn used(
     let grants = entries.iter().filter(|entry| {
         entry.account == account
             && matches!(entry.kind, EntryKind::Grant { .. })
-            && (window[0]..window[1]).contains(&entry.line.at)
+            && (window[0]..window[1]).contains(&entry.id.at())
     });
     let taken = grants.filter(|grant| {
         let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
@@ -391,108 +443,4 @@ fn does(entry: &Entry, claim: &Sent) -> bool {
         && entry.account == claim.work.account
         && entry.key == claim.work.key
         && entry.metadata == claim.work.metadata
-}
-
-/// Numbers without gaps or forks, time and versions that never run backwards, keys and claims with
-/// one entry.
-fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
-    let own = before.iter().filter(|other| other.account == entry.account);
-    let last = own.clone().max_by_key(|other| other.line.number);
-    let number = last.map_or(0, |last| last.line.number);
-    promise(entry.line.number == number + 1, || {
-        let next = entry.line.number;
-        format!("numbers without gaps or forks: {next} after {number}")
-    })?;
-    let goes_on = |last: &Entry| last.line.at <= entry.line.at;
-    promise(last.is_none_or(goes_on), || {
-        "time never runs backwards in an account".to_owned()
-    })?;
-    let goes_on = |last: &Entry| last.line.policy_version <= entry.line.policy_version;
-    promise(last.is_none_or(goes_on), || {
-        "versions never run backwards in an account".to_owned()
-    })?;
-    let has_key = |other: &Entry| entry.key.is_some() && other.key == entry.key;
-    promise(!before.iter().any(has_key), || {
-        "a key has one entry".to_owned()
-    })?;
-    let is_twice = |other: &Entry| nonce(other) == nonce(entry) && nonce(entry) < LAPSE_NONCES;
-    promise(!before.iter().any(is_twice), || {
-        "a claim has one entry".to_owned()
-    })
-}
-
-/// An entry's totals are sums in the windows of its version, and a grant is within every `max`.
-fn check_totals(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
-    let line = &entry.line;
-    let Version {
-        hours_east, limits, ..
-    } = VERSIONS[line.policy_version as usize - 1];
-    promise(line.totals.len() == limits.len(), || {
-        "an entry has its version's limits".to_owned()
-    })?;
-    for (total, (max, per)) in line.totals.iter().zip(limits) {
-        let own = window(per, hours_east, line.at);
-        promise([total.window.start, total.window.end] == own, || {
-            "an entry is in its windows".to_owned()
-        })?;
-        // What is due lapses in an entry of its own.
-        let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
-        promise(total.used == sum && total.max == *max, || {
-            format!("totals are sums: a {per} says {} and has {sum}", total.used)
-        })?;
-        let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
-        promise(!is_grant || sum <= *max, || {
-            format!("never over: {sum} of {max} a {per}")
-        })?;
-    }
-    Ok(())
-}
-
-/// A grant is given back once; a hold is confirmed once and in time, and lapses only then.
-fn check_follower(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
-    let Some(of) = names(entry.kind) else {
-        return Ok(());
-    };
-    let grant = before.iter().find(|other| other.id == of);
-    let grant = grant.ok_or("a grant is committed before what names it")?;
-    let is_named = |kind| before.iter().any(|other| other.kind == kind);
-    let is_closed = before.iter().any(|other| closes(other.kind) == Some(of));
-    promise(!is_closed, || "a grant is given back once".to_owned())?;
-    let (until, at) = (grant.held_until(), entry.line.at);
-    match entry.kind {
-        EntryKind::Confirmation { of } => {
-            promise(!is_named(EntryKind::Confirmation { of }), || {
-                "a hold is confirmed once".to_owned()
-            })?;
-            promise(until.is_some_and(|until| at < until), || {
-                "a hold is confirmed in time or never".to_owned()
-            })
-        }
-        EntryKind::Lapse { of } => {
-            let is_due = until.is_some_and(|until| until <= at);
-            promise(is_due && !is_named(EntryKind::Confirmation { of }), || {
-                "what is held or confirmed does not lapse".to_owned()
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A line tells when its first hold lapses, and holds that are due lapse before the next decision.
-fn check_holds(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
-    let own = with_it
-        .iter()
-        .filter(|other| other.account == entry.account);
-    let open = own.filter_map(|other| open_until(other, with_it));
-    let Some(first) = open.min() else {
-        return Ok(());
-    };
-    promise(
-        entry.line.lapses_at.is_some_and(|told| told <= first),
-        || "a line tells when its first hold lapses".to_owned(),
-    )?;
-    let is_lapse = matches!(entry.kind, EntryKind::Lapse { .. });
-    promise(is_lapse || entry.line.at < first, || {
-        "holds lapse before the next decision".to_owned()
-    })
 }

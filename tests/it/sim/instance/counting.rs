@@ -1,0 +1,339 @@
+//! How an instance lets Redis decide: the production code of `engine/counted`, which says what
+//! happens, and in place of its workers an executor without async.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use perdiem::counter::{Count, Counted, LedgerWord, QueuedGrant, Settlement};
+use perdiem::domain::drafting::{Drafting, Known};
+use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::identity::AccountId;
+use perdiem::domain::policy::Policy;
+use perdiem::engine::Undecided;
+use perdiem::engine::claim::in_flight::InFlight;
+use perdiem::engine::claim::settle::Settling;
+use perdiem::engine::claim::way::{Missing, Step};
+use perdiem::engine::counted::decision::{
+    ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
+    leave_to_ledger, repeated, unanswered, word_of,
+};
+use perdiem::engine::counted::recording::{Recording, Round, terms_of};
+use perdiem::engine::instance::is_fresh;
+use perdiem::ledger::{Burst, Draft, LedgerError, LedgerView, Look};
+use tokio::time::Instant;
+
+use super::{Around, Instance, settle};
+use crate::sim::Planted;
+use crate::sim::calls::{Request, Response, Waiting};
+
+/// By how much instances take each other's clocks to differ.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(1);
+
+/// A claim that Redis is asked to count.
+pub struct Counting {
+    pub claim: InFlight,
+    count: Count,
+    /// Every change of a policy that was made before this instant was known.
+    as_of: Instant,
+    /// How often the ledger was asked.
+    asks: u32,
+}
+
+/// An account's queued grants, and what becomes of them.
+pub type Recorded = (Vec<QueuedGrant>, Recording);
+
+impl Instance {
+    /// Redis decides a claim.
+    pub fn count(&mut self, mut claim: InFlight, around: &mut Around) {
+        let present = self.facts.present(around.time);
+        let (word, as_of) = (first_word(self.ledger_is_silent), present.terms.as_of());
+        match first_count(&mut claim, word, present.terms, present.now) {
+            Some(count) => self.send_count(
+                Counting {
+                    claim,
+                    count,
+                    as_of,
+                    asks: 0,
+                },
+                around,
+            ),
+            None => {
+                let step = leave_to_ledger(&mut claim);
+                self.go(claim, step, around);
+            }
+        }
+    }
+
+    fn send_count(&mut self, mut counting: Counting, around: &mut Around) {
+        if !self.counters_answer {
+            let step = unanswered(&mut counting.claim, false);
+            return self.go(counting.claim, step, around);
+        }
+        let count = counting.count.clone();
+        let age = TimeDelta::from_std(around.time.0 - self.connected_at.0).expect("a short time");
+        let request = Request::Count(count.clone(), count.now - age + CLOCKS_DIFFER);
+        around
+            .calls
+            .push((request, Waiting::Count(Box::new(counting))));
+    }
+
+    /// Redis answered a count, or did not.
+    pub fn counted(&mut self, counting: Counting, answer: Option<Counted>, around: &mut Around) {
+        let Counting {
+            mut claim,
+            count,
+            as_of,
+            asks,
+        } = counting;
+        let at = around.time.at();
+        let step = match answer {
+            None => {
+                let is_sent = self.planted != Planted::CountsUnseen;
+                Some(unanswered(&mut claim, is_sent))
+            }
+            answer if asks > 0 => counted_again(&mut claim, count, answer, at),
+            answer => counted_first(&mut claim, count, answer, as_of, at),
+        };
+        let asks_most = match self.planted {
+            Planted::AsksOnce => 1,
+            _ => ASKS_MOST,
+        };
+        match step {
+            None if asks >= asks_most => {
+                let step = asked_too_often(&mut claim);
+                self.go(claim, step, around);
+            }
+            step => self.go_or_ask(claim, step, asks, around),
+        }
+    }
+
+    /// Does what is next for a claim. The ledger is asked where there is no step.
+    pub fn go_or_ask(
+        &mut self,
+        claim: InFlight,
+        step: Option<Step>,
+        asks: u32,
+        around: &mut Around,
+    ) {
+        match step {
+            Some(step) => self.go(claim, step, around),
+            None if asks == 0 && self.ledger_is_silent => self.count(claim, around),
+            None => {
+                let look = Look {
+                    accounts: vec![claim.work.account],
+                    keys: claim.work.key.into_iter().collect(),
+                    ..Look::default()
+                };
+                let waiting = Waiting::Word(Box::new(claim), asks + 1);
+                around.calls.push((Request::Look(look), waiting));
+            }
+        }
+    }
+
+    /// The ledger was asked about a claim; `None` where it did not answer. The claim is counted on
+    /// its word.
+    pub fn told(
+        &mut self,
+        mut claim: InFlight,
+        asks: u32,
+        seen: Option<&LedgerView>,
+        around: &mut Around,
+    ) {
+        let now = self.facts.present(around.time).now;
+        let (mut word, mut totals) = (LedgerWord::Silent, None);
+        if let Some(seen) = seen {
+            let last = seen.lines.get(&claim.work.account);
+            claim.work.policy = self.terms_after(&claim.work.policy, &claim, last, around);
+            if let Some(step) = repeated(&claim, seen) {
+                return self.go(claim, step, around);
+            }
+            if let Some(line) = last {
+                let (account, seen) = (claim.work.account, claim.asked.seen);
+                settle(Settling::confirmation(account, line, seen, now), around);
+            }
+            word = word_of(last);
+            totals = Some(self.totals(&claim, last, around));
+        }
+        let count = count_of(&mut claim, totals, word, now);
+        let counting = Counting {
+            claim,
+            count,
+            as_of: around.time.at(),
+            asks,
+        };
+        self.send_count(counting, around);
+    }
+
+    fn terms_after(
+        &self,
+        policy: &Arc<Policy>,
+        claim: &InFlight,
+        last: Option<&Line>,
+        around: &Around,
+    ) -> Arc<Policy> {
+        let (account, present) = (claim.work.account, self.facts.present(around.time));
+        if !is_fresh(present.terms.as_of(), present.at) {
+            self.poll(around);
+        }
+        let after = || present.terms.after(policy, account, last, present.now);
+        after().unwrap_or_else(|| {
+            self.poll(around);
+            after().expect("every version is known")
+        })
+    }
+
+    fn totals(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Vec<Total> {
+        let (account, now) = (claim.work.account, self.facts.present(around.time).now);
+        let mut known = Known::default();
+        loop {
+            let policy = &claim.work.policy;
+            let drafting = Drafting::begin(account, policy, last.cloned(), &known, now);
+            match drafting.and_then(|drafting| drafting.totals()) {
+                Ok(totals) => return totals,
+                Err(unknown) => around.ledger.tell(&mut known, unknown, account, last, now),
+            }
+        }
+    }
+
+    /// The queue was read: the ledger is looked at for what waits there.
+    pub fn drain(&mut self, queued: Vec<QueuedGrant>, around: &mut Around) {
+        let mut accounts: BTreeMap<AccountId, Vec<QueuedGrant>> = BTreeMap::new();
+        let mut look = Look::default();
+        for queued in queued {
+            let grant = &queued.grant;
+            look.keys.extend(grant.key);
+            look.entries.push(grant.entry);
+            accounts.entry(grant.account).or_default().push(queued);
+        }
+        look.accounts = accounts.keys().copied().collect();
+        if self.planted == Planted::DrainsUnseen {
+            look = Look {
+                accounts: look.accounts,
+                ..Look::default()
+            };
+        }
+        let waiting = Waiting::Queue(accounts.into_values().collect());
+        around.calls.push((Request::Look(look), waiting));
+    }
+
+    /// The ledger was looked at for queued grants: what becomes of them is appended.
+    pub fn record(
+        &mut self,
+        accounts: Vec<Vec<QueuedGrant>>,
+        mut seen: LedgerView,
+        around: &mut Around,
+    ) {
+        if self.planted == Planted::TakesLaterEntries {
+            let lines = &seen.lines;
+            for entry in &mut seen.entries {
+                let last = lines.get(&entry.account);
+                entry.line.number = last.map_or(0, |line| line.number);
+            }
+        }
+        self.poll(around);
+        let present = self.facts.present(around.time);
+        let mut round = Round {
+            seen: &seen,
+            terms: present.terms,
+            now: present.now,
+            keys: HashSet::new(),
+        };
+        let mut recorded = Vec::new();
+        for queued in accounts {
+            self.nonce += 1;
+            let recording = decide(&queued, &mut round, self.nonce, around);
+            recorded.push((queued, recording));
+        }
+        let drafts = drafts(&recorded);
+        if drafts.is_empty() {
+            return self.take_off(recorded, &HashSet::new(), around);
+        }
+        let fence = seen.fence.expect("a look at accounts shows the fence");
+        let waiting = Waiting::Record(recorded);
+        around.calls.push((Request::Burst(drafts, fence), waiting));
+    }
+
+    /// A transaction ended that was to append queued grants.
+    pub fn recorded(&mut self, recorded: Vec<Recorded>, response: Response, around: &mut Around) {
+        let drafts = drafts(&recorded);
+        match response {
+            Response::Burst(Burst::Committed(_)) => {
+                let all = drafts.iter().map(|draft| draft.account).collect();
+                self.take_off(recorded, &all, around);
+            }
+            Response::Burst(_) => {
+                let waiting = Waiting::Record(recorded);
+                around.calls.push((Request::Append(drafts), waiting));
+            }
+            Response::Appended(accounts) => self.take_off(recorded, &accounts, around),
+            Response::Failed(LedgerError::Conflict) => {
+                self.take_off(recorded, &HashSet::new(), around);
+            }
+            // The grants wait for the next round.
+            _ => {}
+        }
+    }
+
+    fn take_off(
+        &mut self,
+        recorded: Vec<Recorded>,
+        appended: &HashSet<AccountId>,
+        around: &mut Around,
+    ) {
+        let now = self.facts.present(around.time).now;
+        let committed = recorded
+            .iter()
+            .filter(|(_, recording)| recording.is_committed(appended));
+        let records: Vec<(Settlement, Vec<QueuedGrant>)> = committed
+            .filter_map(|(queued, recording)| recording.recorded(queued, now))
+            .map(|recorded| {
+                let grants = recorded.grants.into_iter().cloned();
+                (recorded.settlement, grants.collect())
+            })
+            .collect();
+        if !records.is_empty() {
+            around
+                .calls
+                .push((Request::Record(records), Waiting::Drained));
+        }
+    }
+
+    /// A claim comes back after a moment.
+    pub fn go_later(&mut self, claim: InFlight, step: Step, around: &mut Around) {
+        if around.time.at() >= claim.deadline {
+            return claim.end(Err(Undecided::Deadline));
+        }
+        let waiting = Waiting::Moment(Box::new(claim), step);
+        around.calls.push((Request::Pause, waiting));
+    }
+}
+
+/// What becomes of an account's queued grants.
+fn decide(queued: &[QueuedGrant], round: &mut Round, nonce: u64, around: &Around) -> Recording {
+    let policies = &around.ledger.policies;
+    let decided_by = queued.iter().map(|queued| {
+        let policy = policies[queued.grant.policy_version as usize - 1].clone();
+        terms_of(queued, policy.into())
+    });
+    let decided_by: Vec<Arc<Policy>> = decided_by.collect();
+    let account = queued[0].grant.account;
+    let last = round.seen.lines.get(&account);
+    let mut known = Known::to_append(nonce);
+    loop {
+        match round.record(queued, &decided_by, &known) {
+            Ok(recording) => return recording.expect("few units"),
+            Err(Missing::Ledger(unknown)) => {
+                let now = round.now;
+                around.ledger.tell(&mut known, unknown, account, last, now);
+            }
+            Err(Missing::Policy) => panic!("an unknown version"),
+        }
+    }
+}
+
+fn drafts(recorded: &[Recorded]) -> Vec<Draft> {
+    let drafts = recorded.iter().map(|(_, recording)| &recording.draft);
+    let drafts = drafts.filter(|draft| !draft.entries.is_empty());
+    drafts.cloned().collect()
+}

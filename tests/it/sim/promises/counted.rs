@@ -1,0 +1,163 @@
+//! The promises of claims that Redis decides alone.
+//!
+//! 1. Never over, as long as Redis alone decides and forgets nothing; what is over is marked so.
+//! 2. Nothing that was told is lost: it waits in the queue or is in the ledger, and it ends in the
+//!    ledger, exactly once. Only what waited may be lost, where Redis forgets it.
+//! 3. A key gets one grant, as long as Redis alone decides.
+//! 4. Counters follow the ledger: with nothing under way no units wait.
+//! 5. A claim that fits is granted, unless it waited for half of its time.
+//!
+//! Redis does not decide alone where it or the ledger does not answer an instance, where it forgets,
+//! where the policy changes, and where the ledger takes a hold (`docs/reliability.md`).
+
+use std::collections::BTreeMap;
+
+use perdiem::counter::QueuedGrant;
+use perdiem::domain::grant::{Entry, EntryKind, Line, Provisional};
+use perdiem::domain::identity::{AccountId, KeyId};
+use perdiem::domain::work::Work;
+
+use super::{Broken, promise};
+use crate::sim::Counting;
+use crate::sim::clients::{CLAIM_TIME, Sent};
+use crate::sim::ledger::Ledger;
+use crate::sim::redis::Redis;
+use crate::sim::time::Time;
+
+/// What Redis decided, and whether it decided alone.
+#[derive(Default)]
+pub struct Counts {
+    counting: Option<Counting>,
+    /// Whether something else decided too.
+    pub is_mixed: bool,
+    /// What clients were told.
+    told: Vec<Entry>,
+    /// The account of each key; `None` where several accounts use it.
+    keys: BTreeMap<KeyId, Option<AccountId>>,
+    /// What waited when Redis forgot it.
+    forgotten: Vec<QueuedGrant>,
+}
+
+impl Counts {
+    pub fn new(counting: Counting) -> Self {
+        Self {
+            counting: Some(counting).filter(|it| *it != Counting::Never),
+            ..Self::default()
+        }
+    }
+
+    /// Whether Redis may decide claims at all.
+    pub fn is_possible(&self) -> bool {
+        self.counting.is_some()
+    }
+
+    /// Something else than Redis may decide, or Redis without what it had counted.
+    pub fn mix(&mut self) {
+        self.is_mixed |= self.is_possible();
+    }
+
+    /// Redis counts a claim.
+    pub fn counted(&mut self) {
+        self.is_mixed |= self.counting == Some(Counting::InOutage);
+    }
+
+    pub fn sent(&mut self, work: &Work) {
+        if let Some(key) = work.key {
+            let account = self.keys.entry(key).or_insert(Some(work.account));
+            *account = account.filter(|it| *it == work.account);
+        }
+    }
+
+    pub fn redis_forgot(&mut self, grants: Vec<QueuedGrant>) {
+        self.forgotten.extend(grants);
+    }
+
+    /// The grants that wait and that the ledger lacks, as entries without numbers.
+    pub fn waiting(ledger: &Ledger, redis: &Redis) -> Vec<Entry> {
+        let queued = redis.queue.iter().map(entry_of);
+        queued
+            .filter(|entry| !is_recorded(entry, &ledger.entries))
+            .collect()
+    }
+
+    pub fn check_appended(&self, entry: &Entry) -> Result<(), Broken> {
+        let is_over = entry.provisional == Some(Provisional::Over);
+        promise(!is_over || self.is_mixed, || {
+            "never over: Redis alone decided".to_owned()
+        })
+    }
+
+    /// Looks at the grant that a claim is told.
+    pub fn check_told(&mut self, entry: &Entry, lost: &[Entry]) -> Result<(), Broken> {
+        let is_own = entry.key.is_some_and(|key| self.keys[&key].is_some());
+        if self.is_possible() && is_own && !self.is_mixed && lost.is_empty() {
+            let is_other = |told: &Entry| told.key == entry.key && told.id != entry.id;
+            promise(!self.told.iter().any(is_other), || {
+                "the same key gets the same grant".to_owned()
+            })?;
+        }
+        if self.is_possible() {
+            self.told.push(entry.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether a grant that Redis counted waits, or is in the ledger, or is lost as is allowed.
+    pub fn is_safe(&self, entry: &Entry, lost: &[Entry], ledger: &Ledger, redis: &Redis) -> bool {
+        let waits = |queued: &QueuedGrant| queued.grant.entry == entry.id;
+        redis.queue.iter().any(waits)
+            || is_recorded(entry, &ledger.entries)
+            || is_recorded(entry, lost)
+            || self.forgotten.iter().any(waits)
+    }
+
+    /// Whether a claim may be denied though it fits.
+    pub fn may_deny(&self, claim: &Sent, time: Time) -> bool {
+        let has_waited = time.0 >= claim.sent_at.0 + CLAIM_TIME / 2;
+        self.is_mixed || self.is_possible() && has_waited
+    }
+
+    pub fn check_rest(&self, lost: &[Entry], ledger: &Ledger, redis: &Redis) -> Result<(), Broken> {
+        promise(redis.is_drained(), || {
+            "counters follow the ledger: units wait, and nothing is queued".to_owned()
+        })?;
+        let counted = self.told.iter().filter(|entry| entry.line.number == 0);
+        let is_safe = |entry: &Entry| self.is_safe(entry, lost, ledger, redis);
+        promise(counted.into_iter().all(is_safe), || {
+            "a queued grant ends in the ledger, exactly once".to_owned()
+        })
+    }
+}
+
+/// Whether some entries have a grant's id, or else its key.
+fn is_recorded(grant: &Entry, entries: &[Entry]) -> bool {
+    let has_key = |entry: &Entry| {
+        grant.key.is_some() && entry.key == grant.key && entry.account == grant.account
+    };
+    entries
+        .iter()
+        .any(|entry| entry.id == grant.id || has_key(entry))
+}
+
+fn entry_of(queued: &QueuedGrant) -> Entry {
+    let grant = &queued.grant;
+    Entry {
+        account: grant.account,
+        id: grant.entry,
+        kind: EntryKind::Grant { held_until: None },
+        units: grant.units,
+        key: grant.key,
+        metadata: grant.metadata.clone(),
+        provisional: Some(Provisional::Within),
+        would_deny: false,
+        claimed_by: grant.claimed_by,
+        note: None,
+        line: Line {
+            number: 0,
+            at: grant.entry.at(),
+            policy_version: grant.policy_version,
+            lapses_at: None,
+            totals: queued.totals.clone().into(),
+        },
+    }
+}
