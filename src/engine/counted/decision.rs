@@ -240,7 +240,7 @@ fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> Count
 }
 
 /// A grant as it is answered before the ledger has it: its number is still to come.
-fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
+pub fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
     Entry {
         account: grant.account,
         id: grant.entry,

@@ -83,6 +83,13 @@ pub enum Waiting {
 }
 
 impl Response {
+    pub fn view(self) -> Option<LedgerView> {
+        match self {
+            Self::View(view) => Some(view),
+            _ => None,
+        }
+    }
+
     pub fn unavailable() -> Self {
         Self::Failed(LedgerError::Unavailable(sqlx::Error::WorkerCrashed))
     }

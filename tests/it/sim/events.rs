@@ -191,6 +191,12 @@ impl World {
             possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
             possible.extend(self.may_drain(index).then_some(Event::Drain(index)));
         }
+        // A drain takes many steps: these have twice the weight, so that drains race each other.
+        possible.extend(self.calls_where(Event::Effect, |call| {
+            call.drains() && call.response.is_none()
+        }));
+        possible
+            .extend(self.calls_where(Event::Hear, |call| call.drains() && call.response.is_some()));
         possible
     }
 

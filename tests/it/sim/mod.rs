@@ -312,7 +312,7 @@ finds! {
     a_drain_that_settles_an_older_line_is_found:
         COUNTED, TakesLaterEntries, "never over";
     a_claim_that_goes_past_the_queue_is_found:
-        COUNTED, AsksOnce, "never over";
+        COUNTED, AsksOnce, "Redis decides alone";
     a_claim_that_is_decided_unseen_is_found:
-        COUNTED, CountsUnseen, "a claim has one entry";
+        COUNTED, CountsUnseen, "Redis decides alone";
 }

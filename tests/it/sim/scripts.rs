@@ -18,10 +18,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;
 
-use super::Planted;
 use super::clients::account;
 use super::redis::Redis;
 use super::world::SUBJECTS;
+use super::{Planted, histories};
 use crate::support::app::{NOON, instant};
 use crate::support::servers;
 
@@ -317,7 +317,7 @@ fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
 fn the_scripts_do_as_the_simulators_redis_does() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut runner = TestRunner::new(Config {
-        cases: 100,
+        cases: histories() / 20,
         failure_persistence: None,
         ..Config::default()
     });

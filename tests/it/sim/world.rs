@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use perdiem::counter::{Counted, Settlement};
+use perdiem::counter::{Counted, QueuedGrant, Settlement};
 use perdiem::domain::identity::AccountId;
 use perdiem::engine::Outcome;
 use perdiem::engine::claim::way::Lane;
@@ -143,21 +143,17 @@ impl World {
                     self.hear(*call, response);
                 }
             }
-            Event::Lose(call) => {
+            Event::Lose(call) | Event::Break(call) | Event::Garble(call) => {
                 self.note_lag_of(*call);
-                self.calls[*call].response = None;
-                self.hear(*call, Response::unavailable());
-            }
-            Event::Break(call) => {
-                self.note_lag_of(*call);
-                self.calls[*call].request = None;
-                self.hear(*call, Response::unavailable());
-            }
-            Event::Garble(call) => {
-                self.note_lag_of(*call);
+                let lost = &mut self.calls[*call];
+                lost.response = None;
+                lost.request.take_if(|_| !matches!(event, Event::Lose(_)));
                 let corrupt = LedgerError::Corrupt("a row".to_owned());
-                self.calls[*call].request = None;
-                self.hear(*call, Response::Failed(corrupt));
+                let response = match event {
+                    Event::Garble(_) => Response::Failed(corrupt),
+                    _ => Response::unavailable(),
+                };
+                self.hear(*call, response);
             }
             Event::Panic(call) => self.panic(*call),
             Event::Crash(instance) => self.crash(*instance),
@@ -230,9 +226,7 @@ impl World {
         let response = match &request {
             Request::Ask(ask) => Response::Counter(self.redis.ask(ask, self.time.0)),
             Request::Settle(settlement) => {
-                self.settle(settlement, is_repeated, |redis, now| {
-                    redis.settle(settlement, now)
-                })?;
+                self.settle(settlement, None, is_repeated)?;
                 Response::Settled
             }
             Request::Look(look) => {
@@ -259,10 +253,7 @@ impl World {
             Request::Queue => Response::Queued(self.redis.queue.clone()),
             Request::Record(records) => {
                 for (settlement, grants) in records {
-                    let last = is_repeated;
-                    self.settle(settlement, last, |redis, now| {
-                        redis.record(settlement, grants, now)
-                    })?;
+                    self.settle(settlement, Some(grants), is_repeated)?;
                 }
                 Response::Settled
             }
@@ -291,12 +282,15 @@ impl World {
     fn settle(
         &mut self,
         settlement: &Settlement,
+        recorded: Option<&Vec<QueuedGrant>>,
         is_repeated: bool,
-        effect: impl FnOnce(&mut Redis, Duration),
     ) -> Result<(), Broken> {
         let (account, now) = (settlement.account, self.time.0);
         let before = self.redis.counter(account, now).cloned();
-        effect(&mut self.redis, now);
+        match recorded {
+            Some(grants) => self.redis.record(settlement, grants, now),
+            None => self.redis.settle(settlement, now),
+        }
         let is_last = !is_repeated && !self.calls.iter().any(|call| call.settles(account));
         let Some(counter) = self.redis.counter(account, now) else {
             return Ok(());

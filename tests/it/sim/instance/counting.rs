@@ -47,17 +47,9 @@ impl Instance {
     /// Redis decides a claim.
     pub fn count(&mut self, mut claim: InFlight, around: &mut Around) {
         let present = self.facts.present(around.time);
-        let (word, as_of) = (first_word(self.ledger_is_silent), present.terms.as_of());
+        let word = first_word(self.ledger_is_silent);
         match first_count(&mut claim, word, present.terms, present.now) {
-            Some(count) => self.send_count(
-                Counting {
-                    claim,
-                    count,
-                    as_of,
-                    asks: 0,
-                },
-                around,
-            ),
+            Some(count) => self.send_count(claim, count, 0, around),
             None => {
                 let step = leave_to_ledger(&mut claim);
                 self.go(claim, step, around);
@@ -65,12 +57,17 @@ impl Instance {
         }
     }
 
-    fn send_count(&mut self, mut counting: Counting, around: &mut Around) {
+    fn send_count(&mut self, mut claim: InFlight, count: Count, asks: u32, around: &mut Around) {
         if !self.counters_answer {
-            let step = unanswered(&mut counting.claim, false);
-            return self.go(counting.claim, step, around);
+            let step = unanswered(&mut claim, false);
+            return self.go(claim, step, around);
         }
-        let count = counting.count.clone();
+        let counting = Counting {
+            claim,
+            count: count.clone(),
+            as_of: self.facts.terms.as_of(),
+            asks,
+        };
         let age = TimeDelta::from_std(around.time.0 - self.connected_at.0).expect("a short time");
         let request = Request::Count(count.clone(), count.now - age + CLOCKS_DIFFER);
         around
@@ -144,7 +141,7 @@ impl Instance {
         let (mut word, mut totals) = (LedgerWord::Silent, None);
         if let Some(seen) = seen {
             let last = seen.lines.get(&claim.work.account);
-            claim.work.policy = self.terms_after(&claim.work.policy, &claim, last, around);
+            claim.work.policy = self.terms_after(&claim, last, around);
             if let Some(step) = repeated(&claim, seen) {
                 return self.go(claim, step, around);
             }
@@ -156,31 +153,17 @@ impl Instance {
             totals = Some(self.totals(&claim, last, around));
         }
         let count = count_of(&mut claim, totals, word, now);
-        let counting = Counting {
-            claim,
-            count,
-            as_of: around.time.at(),
-            asks,
-        };
-        self.send_count(counting, around);
+        self.send_count(claim, count, asks, around);
     }
 
-    fn terms_after(
-        &self,
-        policy: &Arc<Policy>,
-        claim: &InFlight,
-        last: Option<&Line>,
-        around: &Around,
-    ) -> Arc<Policy> {
-        let (account, present) = (claim.work.account, self.facts.present(around.time));
-        if !is_fresh(present.terms.as_of(), present.at) {
+    fn terms_after(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Arc<Policy> {
+        let (work, present) = (&claim.work, self.facts.present(around.time));
+        let terms = present.terms;
+        let after = || terms.after(&work.policy, work.account, last, present.now);
+        if !is_fresh(terms.as_of(), present.at) || after().is_none() {
             self.poll(around);
         }
-        let after = || present.terms.after(policy, account, last, present.now);
-        after().unwrap_or_else(|| {
-            self.poll(around);
-            after().expect("every version is known")
-        })
+        after().expect("every version is known")
     }
 
     fn totals(&self, claim: &InFlight, last: Option<&Line>, around: &Around) -> Vec<Total> {

@@ -178,15 +178,10 @@ impl Instance {
                 self.go(*claim, step, around);
             }
             Waiting::Key(claim, denial) => {
-                let view = match response {
-                    Response::View(view) => Some(view),
-                    _ => None,
-                };
-                let step = way::probed(&claim, denial, view.as_ref(), present.at);
-                match step {
+                match way::probed(&claim, denial, response.view().as_ref(), present.at) {
                     // Redis counts it once the ledger was asked.
                     Step::Join if claim.counted.is_some() => {
-                        self.go_or_ask(*claim, None, 0, around)
+                        self.go_or_ask(*claim, None, 0, around);
                     }
                     step => self.go(*claim, step, around),
                 }
@@ -202,26 +197,29 @@ impl Instance {
             Waiting::Moment(claim, Step::CountLater) => self.count(*claim, around),
             Waiting::Moment(claim, _) => self.go(*claim, Step::Ask, around),
             Waiting::Record(recorded) => self.recorded(recorded, response, around),
-            waiting => self.hear_of_count(waiting, response, around),
-        }
-    }
-
-    fn hear_of_count(&mut self, waiting: Waiting, response: Response, around: &mut Around) {
-        match (waiting, response) {
-            (Waiting::Count(counting), Response::Counted(answer)) => {
-                self.counted(*counting, Some(answer), around);
+            Waiting::Count(counting) => {
+                let answer = match response {
+                    Response::Counted(answer) => Some(answer),
+                    _ => None,
+                };
+                self.counted(*counting, answer, around);
             }
-            (Waiting::Count(counting), _) => self.counted(*counting, None, around),
-            (Waiting::Word(claim, asks), Response::View(view)) => {
-                self.told(*claim, asks, Some(&view), around);
+            Waiting::Word(claim, asks) => {
+                self.told(*claim, asks, response.view().as_ref(), around);
             }
-            (Waiting::Word(claim, asks), _) => self.told(*claim, asks, None, around),
-            (Waiting::Drain, Response::Queued(queued)) if !queued.is_empty() => {
-                self.drain(queued, around);
+            Waiting::Drain => {
+                if let Response::Queued(queued) = response
+                    && !queued.is_empty()
+                {
+                    self.drain(queued, around);
+                }
             }
-            (Waiting::Queue(accounts), Response::View(view)) => self.record(accounts, view, around),
-            // The drain's next round goes on.
-            _ => {}
+            Waiting::Queue(accounts) => {
+                if let Some(view) = response.view() {
+                    self.record(accounts, view, around);
+                }
+            }
+            Waiting::Drained => {}
         }
     }
 

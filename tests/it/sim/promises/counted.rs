@@ -6,6 +6,7 @@
 //! 3. A key gets one grant, as long as Redis alone decides.
 //! 4. Counters follow the ledger: with nothing under way no units wait.
 //! 5. A claim that fits is granted, unless it waited for half of its time.
+//! 6. Redis decides alone, as long as it and the ledger answer.
 //!
 //! Redis does not decide alone where it or the ledger does not answer an instance, where it forgets,
 //! where the policy changes, and where the ledger takes a hold (`docs/reliability.md`).
@@ -13,9 +14,10 @@
 use std::collections::BTreeMap;
 
 use perdiem::counter::QueuedGrant;
-use perdiem::domain::grant::{Entry, EntryKind, Line, Provisional};
+use perdiem::domain::grant::{Entry, EntryKind, Provisional};
 use perdiem::domain::identity::{AccountId, KeyId};
 use perdiem::domain::work::Work;
+use perdiem::engine::counted::decision::entry_of;
 
 use super::{Broken, promise};
 use crate::sim::Counting;
@@ -74,13 +76,19 @@ impl Counts {
 
     /// The grants that wait and that the ledger lacks, as entries without numbers.
     pub fn waiting(ledger: &Ledger, redis: &Redis) -> Vec<Entry> {
-        let queued = redis.queue.iter().map(entry_of);
-        queued
+        let queued = redis.queue.iter().cloned();
+        let entries = queued.map(|queued| entry_of(queued.grant, queued.totals));
+        entries
             .filter(|entry| !is_recorded(entry, &ledger.entries))
             .collect()
     }
 
     pub fn check_appended(&self, entry: &Entry) -> Result<(), Broken> {
+        let is_past = matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none();
+        promise(
+            !is_past || self.is_mixed || self.counting != Some(Counting::Always),
+            || "Redis decides alone: a claim went past the queue".to_owned(),
+        )?;
         let is_over = entry.provisional == Some(Provisional::Over);
         promise(!is_over || self.is_mixed, || {
             "never over: Redis alone decided".to_owned()
@@ -137,27 +145,4 @@ fn is_recorded(grant: &Entry, entries: &[Entry]) -> bool {
     entries
         .iter()
         .any(|entry| entry.id == grant.id || has_key(entry))
-}
-
-fn entry_of(queued: &QueuedGrant) -> Entry {
-    let grant = &queued.grant;
-    Entry {
-        account: grant.account,
-        id: grant.entry,
-        kind: EntryKind::Grant { held_until: None },
-        units: grant.units,
-        key: grant.key,
-        metadata: grant.metadata.clone(),
-        provisional: Some(Provisional::Within),
-        would_deny: false,
-        claimed_by: grant.claimed_by,
-        note: None,
-        line: Line {
-            number: 0,
-            at: grant.entry.at(),
-            policy_version: grant.policy_version,
-            lapses_at: None,
-            totals: queued.totals.clone().into(),
-        },
-    }
 }
