@@ -295,6 +295,9 @@ impl Group {
     pub fn looked(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         self.must_look = false;
         let last = seen.lines.get(&self.account);
+        if last.is_some() {
+            present.memory.note_existing(self.account);
+        }
         if let Some(plan) = &mut self.plan {
             if plan.is_among(&seen.entries) {
                 self.finish(present, steps);

@@ -142,10 +142,8 @@ impl Memory {
         for key in entries.iter().filter_map(|entry| entry.key) {
             remembered.remember_key(key);
         }
-        if let Some(first) = entries.first()
-            && remembered.find(account).is_none()
-        {
-            remembered.meet(first.line.number == 1);
+        if entries.first().is_some_and(|first| first.line.number == 1) {
+            remembered.meet(account, true);
         }
         let before = remembered.account(account, now);
         let is_distrusted = before.is_some_and(|known| known.line.is_none());
@@ -164,6 +162,11 @@ impl Memory {
             };
             remembered.remember(account, known);
         }
+    }
+
+    /// The ledger showed that an account exists.
+    pub fn note_existing(&self, account: AccountId) {
+        self.lock().meet(account, false);
     }
 
     /// Remembers a key that an entry of the ledger has.
@@ -226,10 +229,12 @@ impl Remembered {
         self.newcomers > 0 && self.fence.is_some()
     }
 
-    /// An account was met for the first time.
-    fn meet(&mut self, is_new: bool) {
-        let step = if is_new { 1 } else { -1 };
-        self.newcomers = (self.newcomers + step).clamp(-MET, MET);
+    /// An account was met. Those that are known of do not count.
+    fn meet(&mut self, account: AccountId, is_new: bool) {
+        if self.find(account).is_none() {
+            let step = if is_new { 1 } else { -1 };
+            self.newcomers = (self.newcomers + step).clamp(-MET, MET);
+        }
     }
 
     fn rests(&self, now: Instant) -> bool {
@@ -372,41 +377,30 @@ mod tests {
     #[test]
     fn most_accounts_that_were_met_tell_whether_one_is_new() {
         let (memory, now) = (Memory::default(), Instant::now());
-        let of = |number, first| Entry {
-            account: account(number),
-            ..entry(first, None)
-        };
-        learn(&memory, 2, &[of(2, 1)], now);
+        let is_taken_for_new = |now| number(&memory, None, now) == Some(0);
+        learn(&memory, 2, &[entry(1, None)], now);
         // A burst needs a fence.
-        assert_eq!(number(&memory, None, now), None);
+        assert!(!is_taken_for_new(now));
         memory.show(fence(1, 1));
-        let met = [
-            (3, 1, true),
-            (4, 7, false),
-            (5, 7, false),
-            (6, 1, false),
-            (7, 1, true),
-        ];
-        for (other, first, is_taken_for_new) in met {
-            learn(
-                &memory,
-                other,
-                &[of(other, first), of(other, first + 1)],
-                now,
-            );
-            let known = is_taken_for_new.then_some(0);
-            assert_eq!(number(&memory, None, now), known, "{other}");
+        let met = [(3, true), (4, false), (5, false), (6, true), (7, true)];
+        for ((other, is_new), expected) in met.into_iter().zip([true, false, false, false, true]) {
+            match is_new {
+                true => learn(&memory, other, &[entry(1, None), entry(2, None)], now),
+                false => {
+                    memory.note_existing(account(other));
+                    learn(&memory, other, &[entry(7, None)], now);
+                }
+            }
+            assert_eq!(is_taken_for_new(now), expected, "{other}");
+            // An account that is known of does not count again.
+            memory.note_existing(account(other));
+            assert_eq!(is_taken_for_new(now), expected, "{other}");
         }
         memory.learn_key(key(1));
         assert_eq!(number(&memory, Some(key(1)), now), None);
         memory.burst_ended(Burst::Conflict, now);
-        assert_eq!(number(&memory, None, now), None);
-        // An account that is known of counts once.
-        for number in 8..12 {
-            learn(&memory, 8, &[of(8, number)], now);
-        }
-        learn(&memory, 9, &[of(9, 1)], now);
-        assert_eq!(number(&memory, None, now + REST), Some(0));
+        assert!(!is_taken_for_new(now));
+        assert!(is_taken_for_new(now + REST));
     }
 
     #[test]
