@@ -150,8 +150,9 @@ macro_rules! burst_statement {
             "
     WITH fence AS MATERIALIZED (
         SELECT ARRAY(
-            SELECT id FROM (SELECT unnest($11::uuid[]) AS id OFFSET 0) AS opened
-            WHERE EXISTS (SELECT FROM accounts WHERE accounts.id = opened.id)
+            SELECT opened.id FROM unnest($11::uuid[]) AS opened (id) CROSS JOIN LATERAL (
+                SELECT FROM accounts WHERE accounts.id = opened.id LIMIT 1
+            ) AS found
         ) AS existing
         WHERE pg_postmaster_start_time() = ",
             $start,

@@ -189,11 +189,13 @@ const HOLDS: &str = listed_where!(
 );
 const REVERSED: &str = listed_where!(
     concat!(
-        "entry_details AS r JOIN entries AS g ON g.id = r.of_grant AND ",
-        millisecond!("g.id"),
+        "entry_details AS r CROSS JOIN LATERAL (
+            SELECT * FROM entries WHERE ",
+        millisecond!("id"),
         " = ",
         millisecond!("r.of_grant"),
-        " WHERE r.kind = ",
+        " AND id = r.of_grant LIMIT 1
+         ) AS g WHERE r.kind = ",
         kind!(REVERSAL),
         " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($7::integer IS NULL OR g.policy = $7)"
     ),

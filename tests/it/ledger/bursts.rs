@@ -140,6 +140,9 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
     let appended = appended.expect("an answer");
     assert_eq!(appended.accounts, HashSet::new());
     assert_eq!(exist(appended.burst), existing);
+    let [_, plain] = opening.clone();
+    let told = burst(&desk, &[desk.draft("a", None, 1), plain], &fence).await;
+    assert_eq!(told, Burst::Exist(vec![standing[1].account]));
     let many = (0..100).map(|place| desk.draft(&format!("new-{place}"), None, 2));
     let drafts: Vec<Draft> = many.chain(opening).collect();
     let told = burst(&desk, &drafts, &fence).await;
