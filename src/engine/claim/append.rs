@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::group::Group;
 use super::lane::{Lanes, halves};
-use super::way::{Steps, appended};
+use super::way::{Steps, appended, lost_known_line};
 use crate::domain::identity::AccountId;
 use crate::engine::instance::Stage;
 use crate::faults::reach;
@@ -78,9 +78,10 @@ impl Lanes {
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),
             Some(Burst::Committed(_) | Burst::Exist(_)) | None => {}
         }
+        let is_behind = lost_known_line(groups, &accounts);
         burst
             .into_iter()
-            .for_each(|burst| memory.burst_ended(burst, Instant::now()));
+            .for_each(|burst| memory.burst_ended(burst, is_behind, Instant::now()));
         Ok(accounts)
     }
 

@@ -59,6 +59,8 @@ pub struct Basis {
     pub after: Option<Line>,
     /// The epoch in which that line became known.
     pub epoch: Epoch,
+    /// Before this instant nobody had looked for it: what came later may not be in it.
+    pub seen_at: DateTime<Utc>,
     /// Every change of a policy that was made before this instant was known.
     pub as_of: Instant,
 }
@@ -176,7 +178,11 @@ impl Group {
     /// Takes in a claim that comes after its draft was decided, if the claim is granted after the
     /// draft. Returns the claim otherwise.
     pub fn extend(&mut self, mut claim: InFlight, present: &Present) -> Option<InFlight> {
+        let has_known_line = |plan: &GroupOutcome| plan.basis.after.is_some();
+        // A key behind an entry that the ledger leaves out would undo a whole transaction.
+        let may_follow = claim.work.key.is_none() || self.plan.as_ref().is_some_and(has_known_line);
         let may_extend = self.claims.is_empty()
+            && may_follow
             && self.together_most == usize::MAX
             && !self.has_unknown_outcome()
             && claim.asked.is_known
@@ -225,8 +231,9 @@ impl Group {
             let entered = plan.entered.into_iter().map(|entered| entered.claim);
             let others = plan.others.into_iter().map(|(claim, _)| claim);
             let planned = entered.chain(others).map(|mut claim| {
-                // The ledger is looked at next.
+                // The ledger is looked at next. What was known of the account may be wrong.
                 claim.asked.is_known = false;
+                claim.asked.has_no_counter = false;
                 claim
             });
             self.claims.splice(..0, planned);
@@ -410,6 +417,7 @@ mod tests {
         let basis = Basis {
             after: None,
             epoch: Epoch::default(),
+            seen_at: now,
             as_of: Instant::now(),
         };
         group
@@ -498,6 +506,19 @@ mod tests {
             assert_eq!(matches!(answer, Ok(Outcome::Refused(..))), is_certain);
             assert_eq!(matches!(answer, Err(Undecided::Sent)), !is_certain);
         }
+    }
+
+    #[test]
+    fn what_was_known_of_an_account_goes_with_the_draft() {
+        let (mut claim, _answered) = claim();
+        claim.asked.is_known = true;
+        claim.asked.has_no_counter = true;
+        let mut group = Group::new(claim);
+        decide(&mut group, 10);
+        group.send_unknown();
+        group.dissolve();
+        let asked = &group.claims[0].asked;
+        assert!(!asked.is_known && !asked.has_no_counter);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::pin::pin;
 
+use chrono::{DateTime, Utc};
+
 use super::group::{Basis, Group};
 use super::lane::Lanes;
 use super::way::{Missing, Present, Steps};
@@ -20,6 +22,7 @@ impl Lanes {
         let mut look = Look::default();
         groups.iter().for_each(|group| group.look_for(&mut look));
         let accounts = look.accounts.len();
+        let seen_at = self.dispatch.present().now;
         let looking = pin!(self.ledger.look(&look));
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");
@@ -36,7 +39,8 @@ impl Lanes {
             let present = self.dispatch.present();
             group.looked(&seen, &present, steps);
             if group.plan.is_none() {
-                self.decide(group, &seen, epoch, &present, steps).await?;
+                self.decide(group, &seen, (epoch, seen_at), &present, steps)
+                    .await?;
             }
         }
         Ok(())
@@ -47,7 +51,7 @@ impl Lanes {
         &self,
         group: &mut Group,
         seen: &LedgerView,
-        epoch: Epoch,
+        (epoch, seen_at): (Epoch, DateTime<Utc>),
         present: &Present<'_>,
         steps: &mut Steps,
     ) -> Result<(), LedgerError> {
@@ -63,6 +67,7 @@ impl Lanes {
             let basis = Basis {
                 after: last.cloned(),
                 epoch,
+                seen_at,
                 as_of,
             };
             let (account, ledger) = (group.account, &self.ledger);

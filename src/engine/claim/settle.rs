@@ -108,7 +108,7 @@ impl Settling {
             account,
             ttl: useful_for(line, has_keys, now),
             line: line.clone(),
-            confirmed_at: now,
+            confirmed_at: plan.basis.seen_at,
             seen: plan.claims().filter_map(|claim| claim.asked.seen).max(),
             only_existing: need == CounterNeed::Kept,
             keys: keys_after(plan.basis.after.as_ref(), entries, counts),

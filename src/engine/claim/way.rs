@@ -253,6 +253,12 @@ pub fn appended(
     losses
 }
 
+/// Whether a draft that comes after an account's last line, as far as known, is not committed.
+pub fn lost_known_line(groups: &[Group], committed: &HashSet<AccountId>) -> bool {
+    let mut drafts = groups.iter().filter_map(Group::draft);
+    drafts.any(|draft| draft.after.is_some() && !committed.contains(&draft.account))
+}
+
 impl Group {
     /// The lane that a group waits for; `None` where nobody is left to answer.
     pub fn lane(&self) -> Option<Lane> {
@@ -274,11 +280,17 @@ impl Group {
         let Some(known) = present.memory.line(self.account, present.at) else {
             return;
         };
+        let keys = self.claims.iter().map(|claim| claim.work.key);
+        if known.line.is_none() && keys.skip(1).any(|key| key.is_some()) {
+            // A key behind an entry that the ledger leaves out would undo a whole transaction.
+            return;
+        }
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
         let basis = Basis {
             after: known.line,
             epoch: known.epoch,
+            seen_at: present.now,
             as_of,
         };
         let decided = self.decide_after(basis, &Known::default(), present);
@@ -400,8 +412,10 @@ impl Group {
     /// Another writer was first, or the account is not new. Returns whether another writer was first.
     fn lose(&mut self, present: &Present) -> bool {
         let plan = self.plan.as_ref();
-        let was_known = plan.is_some_and(|plan| plan.basis.after.is_some());
-        if was_known {
+        let was_taken_for_new = plan.is_some_and(|plan| {
+            plan.basis.after.is_none() && plan.claims().all(|claim| claim.asked.is_known)
+        });
+        if !was_taken_for_new {
             present.memory.distrust(self.account, present.at);
             self.losses += 1;
         }
@@ -409,7 +423,7 @@ impl Group {
         // That writer may have made a counter.
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = false);
-        was_known
+        !was_taken_for_new
     }
 
     /// The ledger did not say whether it took the draft.

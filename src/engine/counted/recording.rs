@@ -85,6 +85,12 @@ impl Round<'_> {
                 // Another claim has the key. This grant was given, and is recorded without.
                 key = None;
             }
+            let is_recorded = |entry: &Entry| entry.id == grant.entry;
+            if recording.draft.entries.iter().any(is_recorded) {
+                // Redis forgot that it waits, and queued it again.
+                recording.settled += 1;
+                continue;
+            }
             if key.is_some_and(|key| self.keys.contains(&key)) {
                 // Another account of this round has it: the next round sees what it is.
                 break;

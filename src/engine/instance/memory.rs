@@ -185,15 +185,15 @@ impl Memory {
         self.lock().remember(account, known);
     }
 
-    /// A burst has ended.
-    pub fn burst_ended(&self, burst: Burst, now: Instant) {
+    /// A burst has ended. `is_behind` tells whether a line that was known is no account's last one.
+    pub fn burst_ended(&self, burst: Burst, is_behind: bool, now: Instant) {
         match burst {
             Burst::Committed(fence) => {
                 self.show(Some(fence));
             }
-            Burst::Conflict => self.lock().rests_until = Some(now + REST),
+            Burst::Conflict if is_behind => self.lock().rests_until = Some(now + REST),
             Burst::Behind => self.lock().forget(),
-            Burst::Exist(_) => {}
+            Burst::Conflict | Burst::Exist(_) => {}
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
         }
         memory.learn_key(key(1));
         assert_eq!(number(&memory, Some(key(1)), now), None);
-        memory.burst_ended(Burst::Conflict, now);
+        memory.burst_ended(Burst::Conflict, true, now);
         assert!(!is_taken_for_new(now));
         assert!(is_taken_for_new(now + REST));
     }
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn no_line_is_known_while_the_memory_rests() {
         let (memory, now) = (Memory::default(), Instant::now());
-        memory.burst_ended(Burst::Conflict, now);
+        memory.burst_ended(Burst::Conflict, true, now);
         learn(&memory, 1, &[entry(1, None)], now);
         assert_eq!(number(&memory, None, now), None);
         assert_eq!(number(&memory, None, now + REST), Some(1));
@@ -461,7 +461,7 @@ mod tests {
         for is_behind in [false, true] {
             let before = memory.fence().0;
             if is_behind {
-                memory.burst_ended(Burst::Behind, now);
+                memory.burst_ended(Burst::Behind, false, now);
             }
             let epoch = memory.show(fence(2, 5));
             assert_ne!(epoch, before);

@@ -276,3 +276,40 @@ async fn a_slow_commit_of_an_atomic_batch() {
     assert_eq!(accounts.len(), 2);
     assert!(accounts.values().all(|grants| grants.len() == 1), "twice");
 }
+
+/// An instance takes an account to be new that has a counter, and does not hear that it exists: the
+/// counter does not lag when the claim was decided again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers_about_a_newcomer() {
+    let ground = Ground::new(Stack::RedisAndPostgres);
+    let (proxy, behind) = behind_proxy(&ground, 1).await;
+    let one = App::start(&ground).await;
+    let two = Arc::new(App::start(&behind).await);
+    one.benefit(3, "GMT+8").await;
+    eventually("both know the policy", || async {
+        two.claim("nobody", None).await.status == StatusCode::CREATED
+    })
+    .await;
+    for number in 0..10 {
+        let answer = two.claim(&format!("fresh-{number}"), None).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    }
+    let answer = one.claim("member-42", None).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    let denied = json!({ "subject": "member-42", "units": 3 });
+    let denied = one.claim_body(denied, None).await;
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+    let books = Books::open(&ground).await;
+    books.counters_follow().await;
+    proxy.cut(true);
+    let claim = tokio::spawn({
+        let two = two.clone();
+        async move { two.claim("member-42", None).await }
+    });
+    // Its burst's answer is among so many.
+    eventually("answers are lost", || async { proxy.cuts() >= 4 }).await;
+    proxy.cut(false);
+    let answer = claim.await.expect("it ends");
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    books.counters_follow().await;
+}

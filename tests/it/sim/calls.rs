@@ -12,6 +12,7 @@ use perdiem::engine::claim::way::{Lane, Step};
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
 
 use super::instance::counting::{Counting, Recorded};
+use super::time::Time;
 
 /// What is sent to a store.
 pub enum Request {
@@ -64,7 +65,7 @@ pub enum Response {
 pub enum Waiting {
     Counter(Box<InFlight>),
     Key(Box<InFlight>, CounterDenial),
-    Look(Vec<Group>, Lane),
+    Look(Vec<Group>, Lane, Time),
     /// With the fence of the burst, and what became of the burst.
     Append(Vec<Group>, Option<Fence>, Option<Burst>),
     Settlement(Vec<AnsweredClaim>),
@@ -99,7 +100,7 @@ impl Waiting {
     /// The accounts whose groups wait for a look or an append.
     pub fn accounts(&self) -> Vec<AccountId> {
         match self {
-            Self::Look(groups, _) | Self::Append(groups, ..) => {
+            Self::Look(groups, ..) | Self::Append(groups, ..) => {
                 groups.iter().map(|group| group.account).collect()
             }
             _ => Vec::new(),

@@ -300,7 +300,7 @@ finds! {
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:
-        COUNTED, ForgetsIds, "a claim has one entry";
+        COUNTED, ForgetsIds, "the same key gets the same grant";
     a_redis_that_lowers_what_was_not_queued_is_found:
         COUNTED, LowersTwice, "counters follow the ledger";
     a_grant_that_leaves_the_queue_uncounted_is_found:

@@ -64,7 +64,7 @@ fn call_in_words(call: &Call) -> String {
             | Waiting::Moment(it, _),
         ) => claim(it),
         Some(Waiting::Count(it)) => claim(&it.claim),
-        Some(Waiting::Look(groups, _) | Waiting::Append(groups, ..)) => {
+        Some(Waiting::Look(groups, ..) | Waiting::Append(groups, ..)) => {
             let subjects = groups.iter().map(|group| subject(group.account));
             format!(" of {}", subjects.collect::<Vec<_>>().join(", "))
         }

@@ -304,7 +304,7 @@ impl World {
         let instance = self.calls[call].instance;
         let waiting = self.calls[call].waiting.take();
         self.calls[call].response = None;
-        if let Some(Waiting::Look(groups, _) | Waiting::Append(groups, ..)) = waiting {
+        if let Some(Waiting::Look(groups, ..) | Waiting::Append(groups, ..)) = waiting {
             self.at(instance, |it, around| it.give_up(groups, around));
         }
     }

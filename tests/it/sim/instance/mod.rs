@@ -186,7 +186,9 @@ impl Instance {
                     step => self.go(*claim, step, around),
                 }
             }
-            Waiting::Look(groups, lane) => self.looked(groups, lane, response, around),
+            Waiting::Look(groups, lane, asked) => {
+                self.looked(groups, (lane, asked), response, around);
+            }
             Waiting::Append(groups, fence, burst) => {
                 self.append_ended(groups, fence, burst, response, around);
             }
@@ -234,13 +236,13 @@ impl Instance {
     fn looked(
         &mut self,
         mut groups: Vec<Group>,
-        lane: Lane,
+        (lane, asked): (Lane, Time),
         response: Response,
         around: &mut Around,
     ) {
         let mut steps = Steps::default();
         match response {
-            Response::View(view) => self.decide(&mut groups, &view, around, &mut steps),
+            Response::View(view) => self.decide(&mut groups, &view, asked, around, &mut steps),
             Response::Failed(LedgerError::Corrupt(_)) if groups.len() > 1 => {
                 let other = groups.split_off(groups.len() / 2);
                 look(groups, lane, around);
@@ -264,6 +266,7 @@ impl Instance {
         &mut self,
         groups: &mut [Group],
         view: &LedgerView,
+        asked: Time,
         around: &Around,
         steps: &mut Steps,
     ) {
@@ -292,6 +295,7 @@ impl Instance {
             let basis = Basis {
                 after: last.cloned(),
                 epoch,
+                seen_at: asked.by_clock(self.facts.skew),
                 as_of: present.terms.as_of(),
             };
             while let Err(missing) = group.decide_looked(basis.clone(), &known, &present, steps) {
@@ -340,7 +344,7 @@ impl Instance {
         let at = around.time.at();
         let result = match response {
             Response::Burst(burst @ Burst::Committed(_)) => {
-                self.facts.memory.burst_ended(burst, at);
+                self.facts.memory.burst_ended(burst, false, at);
                 Ok(drafts(&groups).iter().map(|draft| draft.account).collect())
             }
             Response::Burst(burst) => {
@@ -349,9 +353,10 @@ impl Instance {
                 return around.calls.push((request, waiting));
             }
             Response::Appended(accounts) => {
+                let is_behind = way::lost_known_line(&groups, &accounts);
                 burst
                     .into_iter()
-                    .for_each(|burst| self.facts.memory.burst_ended(burst, at));
+                    .for_each(|burst| self.facts.memory.burst_ended(burst, is_behind, at));
                 Ok(accounts)
             }
             Response::Failed(LedgerError::Refused(_)) if groups.len() > 1 => {
@@ -425,9 +430,10 @@ impl Instance {
 fn look(groups: Vec<Group>, lane: Lane, around: &mut Around) {
     let mut look = Look::default();
     groups.iter().for_each(|group| group.look_for(&mut look));
-    around
-        .calls
-        .push((Request::Look(look), Waiting::Look(groups, lane)));
+    around.calls.push((
+        Request::Look(look),
+        Waiting::Look(groups, lane, around.time),
+    ));
 }
 
 fn settle(settling: Settling, around: &mut Around) {
