@@ -22,7 +22,7 @@ const YOUNG: Duration = Duration::from_secs(3);
 /// After a burst that met another writer, no known line is used for so long: where several
 /// instances serve the same accounts, most bursts after known lines would fall back.
 const REST: Duration = Duration::from_secs(1);
-/// How many of the accounts that were met for the first time tell whether the next one is new.
+/// The count of accounts that were new, less those that existed, goes no further than this.
 const MET: i8 = 64;
 /// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
 /// limit, each with a key.
