@@ -13,11 +13,11 @@ use uuid::Uuid;
 use super::commands::{counter_name, prefix, queue_name, settle_arguments, waiting_name};
 use super::{Counters, Settlement, Unavailable, record};
 use crate::domain::claim::{Metadata, Subject, Units};
-use crate::domain::grant::Total;
+use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
-use crate::domain::totals::{decode_totals, encode_totals, used_pattern, with_used};
+use crate::domain::totals::{are_over, decode_totals, encode_totals, used_pattern, with_used};
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
 const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
@@ -48,6 +48,25 @@ pub struct CountedGrant {
     pub metadata: Option<Metadata>,
     /// The key that claimed; `None` for a grant that an older perdiem queued.
     pub claimed_by: Option<KeyNumber>,
+}
+
+impl CountedGrant {
+    /// Its entry, with a line. `totals` are those that it was answered with.
+    pub fn entry(&self, line: Line, provisional: Provisional, totals: &[Total]) -> Entry {
+        Entry {
+            account: self.account,
+            id: self.entry,
+            kind: EntryKind::Grant { held_until: None },
+            units: self.units,
+            key: self.key,
+            metadata: self.metadata.clone(),
+            provisional: Some(provisional),
+            would_deny: are_over(totals),
+            claimed_by: self.claimed_by,
+            note: None,
+            line,
+        }
+    }
 }
 
 /// What the ledger says of an account that a claim is counted in.

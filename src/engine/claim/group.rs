@@ -59,7 +59,7 @@ pub struct Basis {
     pub after: Option<Line>,
     /// The epoch in which that line became known.
     pub epoch: Epoch,
-    /// Before this instant nobody had looked for it: what came later may not be in it.
+    /// The ledger was looked at after this instant. What was appended since may be missing.
     pub seen_at: DateTime<Utc>,
     /// Every change of a policy that was made before this instant was known.
     pub as_of: Instant,

@@ -7,15 +7,17 @@
 //!    The others are *counted again* on the ledger's word (`count_of`, `counted_again`).
 //! 3. A count may have no answer (`unanswered`).
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::counter::{Count, Counted, CountedGrant, LedgerWord};
 use crate::domain::account::{Refusal, refuse};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
+use crate::domain::grant::{Entry, Line, Provisional, Total};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy, Rule};
-use crate::domain::totals::{are_over, with_used};
+use crate::domain::totals::with_used;
 use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
@@ -143,13 +145,13 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
     match answer {
         Some(Counted::Granted(used)) => match count.grant {
             Some(grant) => {
-                let entry = entry_of(grant, with_used(count.totals, used));
+                let entry = entry_of(&grant, with_used(count.totals, used));
                 Step::End(Ok(Outcome::Entered(entry)))
             }
             None => leave_to_ledger(claim),
         },
         Some(Counted::Queued(queued)) => {
-            let entry = entry_of(queued.grant, queued.totals);
+            let entry = entry_of(&queued.grant, queued.totals);
             Step::End(Ok(Outcome::of_key(&claim.work, entry)))
         }
         Some(Counted::Waits(..)) if may_wait(claim, at) => Step::CountLater,
@@ -173,8 +175,8 @@ pub fn asked_too_often(claim: &mut InFlight) -> Step {
     leave_to_ledger(claim)
 }
 
-/// Redis gave no answer, and may have counted a claim that was sent to it. One with a key is known by
-/// it, whoever decides. Another one must not be decided a second time.
+/// Redis gave no answer, and may have counted a claim that was sent to it. A claim with a key is known
+/// by the key. A claim without one must not be decided a second time.
 pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
     match is_sent && claim.work.key.is_none() {
         true => Step::End(Err(Undecided::Unseen)),
@@ -216,7 +218,7 @@ pub fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
 }
 
 fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
-    // An id bears the grant's instant, and that lies in the windows that are counted in.
+    // An id has the grant's instant, which lies in the windows that are counted in.
     let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
     // Under the newest id that the ledger may know it by; else the one that Redis may know it by.
     let sent = claim.sent.last().copied();
@@ -240,24 +242,14 @@ fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> Count
 }
 
 /// A grant as it is answered before the ledger has it: its number is still to come.
-pub fn entry_of(grant: CountedGrant, totals: Vec<Total>) -> Entry {
-    Entry {
-        account: grant.account,
-        id: grant.entry,
-        kind: EntryKind::Grant { held_until: None },
-        units: grant.units,
-        key: grant.key,
-        metadata: grant.metadata,
-        provisional: Some(Provisional::Within),
-        would_deny: are_over(&totals),
-        claimed_by: grant.claimed_by,
-        note: None,
-        line: Line {
-            number: 0,
-            at: grant.entry.at(),
-            policy_version: grant.policy_version,
-            lapses_at: None,
-            totals: totals.into(),
-        },
-    }
+pub fn entry_of(grant: &CountedGrant, totals: Vec<Total>) -> Entry {
+    let totals: Arc<[Total]> = totals.into();
+    let line = Line {
+        number: 0,
+        at: grant.entry.at(),
+        policy_version: grant.policy_version,
+        lapses_at: None,
+        totals: totals.clone(),
+    };
+    grant.entry(line, Provisional::Within, &totals)
 }

@@ -13,7 +13,6 @@ use crate::domain::drafting::{Drafting, Known, Lapses};
 use crate::domain::grant::{Entry, EntryKind, Line, Provisional, TooMany};
 use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::policy::{Limit, Policy};
-use crate::domain::totals::are_over;
 use crate::domain::window::Per;
 use crate::engine::claim::useful_for;
 use crate::engine::claim::way::Missing;
@@ -24,7 +23,7 @@ use crate::ledger::{Draft, LedgerView};
 pub struct Round<'a> {
     /// What the ledger showed after the queues were read: what has left them since is in it.
     pub seen: &'a LedgerView,
-    /// The policies.
+    /// What grants are decided by.
     pub terms: &'a Terms,
     /// The present instant.
     pub now: DateTime<Utc>,
@@ -111,7 +110,7 @@ impl Round<'_> {
             self.keys.extend(key);
             entries.push(Entry {
                 key,
-                ..recorded_entry(queued, line, provisional)
+                ..grant.entry(line, provisional, &queued.totals)
             });
             recording.settled += 1;
         }
@@ -208,23 +207,6 @@ pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
     match policy.rule.limits.iter().all(is_own) {
         true => policy,
         false => Arc::new(policy.with_max(decided_by)),
-    }
-}
-
-fn recorded_entry(queued: &QueuedGrant, line: Line, provisional: Provisional) -> Entry {
-    let grant = &queued.grant;
-    Entry {
-        account: grant.account,
-        id: grant.entry,
-        kind: EntryKind::Grant { held_until: None },
-        units: grant.units,
-        key: grant.key,
-        metadata: grant.metadata.clone(),
-        provisional: Some(provisional),
-        would_deny: are_over(&queued.totals),
-        claimed_by: grant.claimed_by,
-        note: None,
-        line,
     }
 }
 

@@ -77,7 +77,7 @@ impl Counts {
     /// The grants that wait and that the ledger lacks, as entries without numbers.
     pub fn waiting(ledger: &Ledger, redis: &Redis) -> Vec<Entry> {
         let queued = redis.queue.iter().cloned();
-        let entries = queued.map(|queued| entry_of(queued.grant, queued.totals));
+        let entries = queued.map(|queued| entry_of(&queued.grant, queued.totals));
         entries
             .filter(|entry| !is_recorded(entry, &ledger.entries))
             .collect()
