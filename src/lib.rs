@@ -3,8 +3,6 @@
 //! In reading order. A layer imports only from those above it; `ledger` and `counter` do not
 //! know each other. `ARCHITECTURE.md` draws the map.
 
-#![warn(missing_docs)]
-
 /// The rules, pure: policy, limit, window, claim, grant. Time is an argument.
 pub mod domain;
 
