@@ -1,5 +1,5 @@
 //! Stands in for the module `bin` of limitador's that it lacks without RocksDB: see
-//! `build_lacking_crate` in `benches/programs.py`. Only limits with an id need it.
+//! `build_peers` in `benches/lab.py`. Only limits with an id need it.
 
 /// Never called: our limit has no id.
 pub fn key_for_counter_v2<T>(_counter: &T) -> Vec<u8> {

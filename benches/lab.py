@@ -1,0 +1,303 @@
+"""The servers of a run, their CPU time, and claims sent to them. Each process ends with the run."""
+
+import contextlib
+import datetime
+import glob
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEERS = ROOT / "benches" / "peers"
+DEADLINE_SECONDS = 60
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# What waits for the ledger in all buckets' queues.
+WAITING_LUA = """
+local waiting = 0
+for bucket = 0, 255 do
+  waiting = waiting + redis.call('XLEN', string.format('perdiem:{%s:%02x}:queue', ARGV[1], bucket))
+end
+return waiting
+"""
+
+
+class Trouble(Exception):
+    """Something that the user must hear of."""
+
+
+def run(command, **options):
+    """What a command prints; it must succeed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise Trouble(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def build(package, **variables):
+    """Builds a package as it is deployed. Returns its programs by name."""
+    command = ["cargo", "build", "--profile=dist", "--locked"]
+    command += ["--message-format=json-render-diagnostics"]
+    built = subprocess.run(
+        command, cwd=package, env=os.environ | variables, stdout=subprocess.PIPE, text=True
+    )
+    if built.returncode != 0:
+        raise Trouble(f"{package.name} could not be built")
+    paths = (json.loads(line).get("executable") for line in built.stdout.splitlines())
+    return {os.path.basename(path): path for path in paths if path}
+
+
+def build_peers():
+    """limitador 0.14 without its storage on disk lacks a module of its own named `bin`, by which no
+    limit without an id goes. A crate of that name replaces it."""
+    target = ROOT / "target" / "peers"
+    library = target / "dist" / "deps" / "libbin.rlib"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    source = PEERS / "lacking" / "bin.rs"
+    run(["rustc", "--crate-type=rlib", "--edition=2024", "-O", "-o", library, source])
+    return build(PEERS, CARGO_TARGET_DIR=str(target), RUSTFLAGS=f"--extern bin={library}")
+
+
+def postgres_programs():
+    found = glob.glob("/usr/lib/postgresql/*/bin/postgres")
+    newest = max(found, key=lambda path: int(path.split("/")[4]), default=None)
+    program = newest or shutil.which("postgres")
+    if not program:
+        raise Trouble("PostgreSQL is missing")
+    return os.environ.get("PERDIEM_POSTGRES_BIN") or os.path.dirname(program)
+
+
+def as_user(user=None):
+    """The start of a command line that drops to a user, and ends with this script."""
+    own = [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+    return ["setpriv", "--pdeathsig=INT", *own, "--"]
+
+
+def start(stack, command, log, **options):
+    """A process in a session of its own, which the stack ends by its id."""
+    output = stack.enter_context(open(log, "ab"))
+    options = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL} | options
+    process = subprocess.Popen(list(map(str, command)), start_new_session=True, **options)
+    stack.callback(end, process)
+    return process
+
+
+def end(process):
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def folder(stack, user=None):
+    """A temporary folder, a user's own."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="perdiem-bench-"))
+    stack.callback(shutil.rmtree, path, ignore_errors=True)
+    if user:
+        shutil.chown(path, user, user)
+    return path
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_until(is_ready, process, log):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise Trouble(f"{process.args[-1]} did not start:\n{log.read_text()}")
+        time.sleep(0.05)
+
+
+@dataclass
+class Postgres:
+    """A cluster with PostgreSQL's default settings, which are durable."""
+
+    pid: int
+    port: int
+    programs: str
+
+    @classmethod
+    def start(cls, stack, **settings):
+        user = "postgres" if os.geteuid() == 0 else None
+        programs, place, port = postgres_programs(), folder(stack, user), free_port()
+        data, log = place / "data", place / "log"
+        initdb = [f"{programs}/initdb", "-D", data, "-U", "postgres", "-A", "trust"]
+        run([*as_user(user), *initdb, "-E", "UTF8", "--locale=C"])
+        command = [*as_user(user), f"{programs}/postgres", "-D", data, "-p", port]
+        settings |= {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
+        command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        process = start(stack, command, log)
+        ask = [f"{programs}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        wait_until(lambda: subprocess.run(ask).returncode == 0, process, log)
+        return cls(process.pid, port, programs)
+
+    def url(self, database):
+        return f"postgres://postgres@127.0.0.1:{self.port}/{database}"
+
+    def query(self, database, sql):
+        """What psql prints, without a frame."""
+        psql = [f"{self.programs}/psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
+        return run([*psql, "-d", self.url(database), "-c", sql]).strip()
+
+
+@dataclass
+class Redis:
+    """A Redis that evicts nothing and saves nothing."""
+
+    pid: int
+    port: int
+
+    @classmethod
+    def start(cls, stack):
+        place, port = folder(stack), free_port()
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", port, "--dir", place]
+        command += ["--maxmemory-policy", "noeviction", "--save", ""]
+        process = start(stack, [*as_user(), *command], place / "log")
+
+        def is_ready():
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(is_ready, process, place / "log")
+        return cls(process.pid, port)
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def waiting(self, ledger_id):
+        """How many grants wait for the ledger."""
+        command = ["redis-cli", "-p", self.port, "EVAL", WAITING_LUA, 0, ledger_id]
+        return int(run(command))
+
+
+class PostgresLedger:
+    def __init__(self, postgres, database):
+        postgres.query("postgres", f"CREATE DATABASE {database}")
+        self.query = lambda sql: postgres.query(database, sql)
+        self.url = postgres.url(database)
+        self.processes = {"PostgreSQL": postgres.pid}
+
+    def size_bytes(self):
+        """Its tables of entries and accounts, with their indexes."""
+        tables = "ARRAY['entries'::regclass, 'accounts'::regclass]"
+        return int(self.query(f"SELECT sum(pg_total_relation_size(t)) FROM unnest({tables}) AS t"))
+
+
+class SqliteLedger:
+    # Perdiem's own is all that there is.
+    processes = {}
+
+    def __init__(self, stack):
+        self.path = folder(stack) / "perdiem.db"
+        self.url = f"sqlite:{self.path}"
+
+    def query(self, sql):
+        uri = f"file:{self.path}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            return connection.execute(sql).fetchone()[0]
+
+    def size_bytes(self):
+        return self.query("PRAGMA page_count") * self.query("PRAGMA page_size")
+
+
+@dataclass
+class Server:
+    """A running server of claims."""
+
+    address: str
+    secret: str
+    # By name, the processes whose CPU time counts. The first is the server's own.
+    processes: dict
+    # None of what records nothing.
+    ledger: object = None
+    redis: Redis | None = None
+
+    @classmethod
+    def perdiem(cls, stack, binary, ledger, redis=None, secret=None):
+        """An instance. Those of one ledger have one secret."""
+        secret = secret or secrets.token_hex(24)
+        own = {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": ledger.url}
+        own |= {"REDIS_URL": redis.url} if redis else {}
+        address, pid = start_server(stack, [binary, "serve", "--bind", "127.0.0.1:0"], own)
+        processes = {"perdiem": pid} | ledger.processes | ({"Redis": redis.pid} if redis else {})
+        return cls(address, secret, processes, ledger, redis)
+
+    @classmethod
+    def peer(cls, stack, command, redis=None):
+        """A server of ours around a peer of perdiem's."""
+        secret = secrets.token_hex(24)
+        command = [*command, "--redis-url", redis.url] if redis else command
+        address, pid = start_server(stack, command, {"PEER_SECRET": secret})
+        return cls(address, secret, {"peer": pid} | ({"Redis": redis.pid} if redis else {}))
+
+    def put_policy(self, name, limits, **more):
+        """Makes a policy whose midnight is far away: no day ends while we measure."""
+        hour = datetime.datetime.now(datetime.timezone.utc).hour
+        rule = {"time_zone": f"{12 - hour:+03d}:00", "limits": limits} | more
+        self.open("PUT", f"/v1/policies/{name}", rule)
+
+    def samples(self):
+        """What /metrics tells, by the samples' names with their labels."""
+        lines = self.open("GET", "/metrics")[1].splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def open(self, method, path, body=None, **headers):
+        """An answer's headers and text."""
+        request = urllib.request.Request(
+            f"http://{self.address}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.secret}"} | headers,
+        )
+        with urllib.request.urlopen(request) as answer:
+            return answer.getheaders(), answer.read().decode()
+
+
+def start_server(stack, command, variables):
+    """Starts what tells its address in its first line. Returns that and its process id."""
+    foreign = ("PERDIEM_", "DATABASE_URL", "REDIS_URL")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    log = folder(stack) / "log"
+    process = start(
+        stack, [*as_user(), *command], log, env=ours | variables, stdout=subprocess.PIPE, text=True
+    )
+    welcome = re.search(r"http://([0-9.:]+)", process.stdout.readline())
+    if welcome is None:
+        raise Trouble(f"{command[0]} did not start:\n{log.read_text()}")
+    return welcome[1], process.pid
+
+
+def cpu_seconds(pid):
+    """The CPU time of a process, its children, and those of them that have ended."""
+    total = sum(stat_fields(pid)[10:14])
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        # One that ends meanwhile is counted with those that have ended, next time.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            total += sum(stat_fields(child)[10:12])
+    return total / TICKS_PER_SECOND
+
+
+def stat_fields(pid):
+    """The numbers of /proc/PID/stat, from the parent's id on."""
+    text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    _state, *numbers = text.rsplit(")", 1)[1].split()
+    return [int(number) for number in numbers]
