@@ -308,7 +308,7 @@ pub async fn put(
         // Without an ETag: no policy has that version.
         return Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)));
     }
-    let existed = edited.before.is_some_and(|policy| !policy.archived);
+    let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let mut response = match existed {
         true => HttpResponse::Ok(),
         false => HttpResponse::Created(),

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{LedgerError, decode_name};
+use super::LedgerError;
 use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
@@ -14,23 +14,6 @@ use crate::domain::policy::{
     Durability, Limit, LimitDraft, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft,
     format_minute, weekday_name,
 };
-
-/// The columns of an entry `e` and its details `d`, which both stores name alike.
-macro_rules! entry_columns {
-    () => {
-        "e.account, e.number, e.at, e.policy_version, e.lapses_at, e.totals, e.id, e.kind, e.units,
-         e.key, e.metadata, e.flags, e.claimed_by, d.of_grant, d.held_until, d.made_by, d.reason"
-    };
-}
-pub(super) use entry_columns;
-
-/// Joins the details `d` of an entry `e`.
-macro_rules! with_details {
-    () => {
-        " LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number "
-    };
-}
-pub(super) use with_details;
 
 /// The numbers of the kinds of entries, for Rust and for SQL.
 macro_rules! kind {
@@ -298,6 +281,22 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
 pub fn decode_role(text: &str) -> Result<Role, LedgerError> {
     text.parse()
         .map_err(|_| LedgerError::Corrupt(format!("a key's role {text:?}")))
+}
+
+/// 32 bytes: a secret, or the hash of one.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] for more or fewer.
+pub fn decode_hash(bytes: &[u8]) -> Result<[u8; 32], LedgerError> {
+    bytes
+        .try_into()
+        .map_err(|_| LedgerError::Corrupt(format!("a secret of {} bytes", bytes.len())))
+}
+
+/// # Errors
+/// [`LedgerError::Corrupt`] for a text that names no policy.
+pub fn decode_name(name: &str) -> Result<PolicyName, LedgerError> {
+    PolicyName::new(name).map_err(|_| LedgerError::Corrupt(format!("a policy's name {name:?}")))
 }
 
 /// Policies' names as a JSON array.

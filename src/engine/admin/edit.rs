@@ -8,7 +8,7 @@ use crate::domain::policy::{Fault, Policy, PolicyName, Rule};
 use crate::domain::schedule::Effective;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
-use crate::ledger::{Change, Edited, Standing};
+use crate::ledger::{Change, Edited, PolicyTerms, Standing};
 
 /// What must be so for a change to be made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Engine {
         precondition: Precondition,
         changed_by: Arc<str>,
         dry_run: bool,
-    ) -> Result<Result<Edited, EditError>, Failure> {
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
         self.edit(name, changed_by, dry_run, move |current, now| {
             let current = current.filter(|current| !current.newest.archived);
             let newest = current.map(|current| &current.newest);
@@ -111,12 +111,13 @@ impl Engine {
             let effective_at = effective
                 .instant(in_force, rule, now)
                 .map_err(|error| EditError::Misfit(vec![Fault::new("/effective", error)]))?;
-            Ok(Change::Version {
+            let terms = PolicyTerms {
                 rule: rule.clone(),
                 archived: false,
                 effective_at,
-                reason: reason.clone(),
-            })
+            };
+            let reason = reason.clone();
+            Ok(Change::Version { terms, reason })
         })
         .await
     }
@@ -131,18 +132,19 @@ impl Engine {
         reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
-    ) -> Result<Result<Edited, EditError>, Failure> {
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
         self.edit(name, changed_by, false, move |current, now| {
             let newest = current.map(|current| &current.newest);
             let policy = newest.filter(|policy| !policy.archived);
             let policy = policy.ok_or(EditError::UnknownPolicy)?;
             precondition.check(Some(policy.version))?;
-            Ok(Change::Version {
+            let terms = PolicyTerms {
                 rule: policy.rule.clone(),
                 archived: true,
                 effective_at: now,
-                reason: Some(reason.clone()),
-            })
+            };
+            let reason = Some(reason.clone());
+            Ok(Change::Version { terms, reason })
         })
         .await
     }
@@ -152,11 +154,11 @@ impl Engine {
         name: PolicyName,
         changed_by: Arc<str>,
         dry_run: bool,
-        decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change, EditError>
+        decide: impl Fn(Option<&Standing>, DateTime<Utc>) -> Result<Change<PolicyTerms>, EditError>
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<Edited, EditError>, Failure> {
+    ) -> Result<Result<Edited<Standing>, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();

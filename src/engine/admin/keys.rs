@@ -10,7 +10,7 @@ use crate::domain::policy::PolicyName;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::instance::{first_version, generate_secret, hash};
 use crate::engine::{Engine, Failure, ListFailure, Precondition};
-use crate::ledger::KeyChange;
+use crate::ledger::Change;
 
 /// Why a key was not made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -131,7 +131,7 @@ impl Engine {
             let key = key.ok_or(KeyError::UnknownKey)?;
             let rule = change(key)?;
             if rule == key.rule {
-                return Ok(KeyChange::Keep);
+                return Ok(Change::Keep);
             }
             let ends_an_admin = key.rule.is_lasting_admin() && !rule.is_lasting_admin();
             if ends_an_admin && !another_admin_stays {
@@ -140,8 +140,10 @@ impl Engine {
             if !precondition.holds(Some(key.version)) {
                 return Err(KeyError::PreconditionFailed(key.version));
             }
-            let reason = Some(reason.clone());
-            Ok(KeyChange::Version { rule, reason })
+            Ok(Change::Version {
+                terms: rule,
+                reason: Some(reason.clone()),
+            })
         };
         let work = async move {
             let now = engine.clock.now();

@@ -10,7 +10,7 @@ use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Policy, PolicyName};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{EditError, Engine, Failure, ListFailure, Precondition};
-use crate::ledger::{EditedOverride, OverrideChange};
+use crate::ledger::{Change, Edited};
 
 impl Engine {
     /// Creates or replaces a subject's override. What is so already is left as it is.
@@ -25,7 +25,7 @@ impl Engine {
         reason: Option<String>,
         precondition: Precondition,
         changed_by: Arc<str>,
-    ) -> Result<Result<EditedOverride, EditError>, Failure> {
+    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
         self.edit_override(policy, subject, changed_by, move |policy, current| {
             precondition.check(current.map(|current| current.version))?;
             let misfits = terms.misfits(policy);
@@ -34,12 +34,12 @@ impl Engine {
             }
             match current {
                 Some(current) if current.terms.as_ref() == Some(&terms) => {
-                    return Ok(OverrideChange::Keep);
+                    return Ok(Change::Keep);
                 }
                 Some(_) if reason.is_none() => return Err(EditError::ReasonRequired),
                 Some(_) | None => {}
             }
-            Ok(OverrideChange::Version {
+            Ok(Change::Version {
                 terms: Some(terms.clone()),
                 reason: reason.clone(),
             })
@@ -58,11 +58,11 @@ impl Engine {
         reason: String,
         precondition: Precondition,
         changed_by: Arc<str>,
-    ) -> Result<Result<EditedOverride, EditError>, Failure> {
+    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
         self.edit_override(policy, subject, changed_by, move |_, current| {
             let current = current.ok_or(EditError::UnknownOverride)?;
             precondition.check(Some(current.version))?;
-            Ok(OverrideChange::Version {
+            Ok(Change::Version {
                 terms: None,
                 reason: Some(reason.clone()),
             })
@@ -75,11 +75,11 @@ impl Engine {
         policy: PolicyName,
         subject: Subject,
         changed_by: Arc<str>,
-        decide: impl Fn(&Policy, Option<&Override>) -> Result<OverrideChange, EditError>
+        decide: impl Fn(&Policy, Option<&Override>) -> Result<Change<Option<OverrideTerms>>, EditError>
         + Send
         + Sync
         + 'static,
-    ) -> Result<Result<EditedOverride, EditError>, Failure> {
+    ) -> Result<Result<Edited<Override>, EditError>, Failure> {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();

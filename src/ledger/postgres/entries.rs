@@ -1,50 +1,20 @@
 //! The reading half of the claim path.
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::Store;
-use super::grants::millisecond;
-use crate::domain::claim::{Metadata, Units};
-use crate::domain::correction::Hold;
-use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::key::KeyNumber;
-use crate::domain::totals::decode_totals;
-use crate::domain::window::Window;
+use crate::domain::identity::AccountId;
+use crate::ledger::entry_rows::{EntryRow, LineRow, entry_columns, millisecond};
 use crate::ledger::fence::{Fence, LedgerPlace};
-use crate::ledger::record::{
-    decode_flags, decode_kind, decode_note, entry_columns, kind, signed, unsigned, with_details,
-};
 use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
-
-row! {
-    pub struct LineRow {
-        pub account: Uuid,
-        number: i64,
-        at: DateTime<Utc>,
-        policy_version: i32,
-        lapses_at: Option<DateTime<Utc>>,
-        totals: String,
-    }
-}
-
-impl LineRow {
-    pub fn decode(self) -> Result<Line, LedgerError> {
-        Ok(Line {
-            number: unsigned(self.number)?,
-            at: self.at,
-            policy_version: unsigned(self.policy_version.into())?,
-            lapses_at: self.lapses_at,
-            totals: decode_totals(&self.totals)?.into(),
-        })
-    }
-}
 
 row! {
     /// What a server shows, and an account's last line. One row has no line where no account has one.
@@ -55,9 +25,9 @@ row! {
         has_keys: bool,
         account: Option<Uuid>,
         number: Option<i64>,
-        at: Option<DateTime<Utc>>,
+        at: Option<Stamp>,
         policy_version: Option<i32>,
-        lapses_at: Option<DateTime<Utc>>,
+        lapses_at: Option<Stamp>,
         totals: Option<String>,
     }
 }
@@ -84,103 +54,6 @@ impl FencedRow {
         })
     }
 }
-
-row! {
-    pub struct EntryRow {
-        ..line: LineRow,
-        id: Uuid,
-        kind: i16,
-        units: i64,
-        key: Option<Uuid>,
-        metadata: Option<String>,
-        flags: i16,
-        claimed_by: Option<i32>,
-        of_grant: Option<Uuid>,
-        held_until: Option<DateTime<Utc>>,
-        made_by: Option<String>,
-        reason: Option<String>,
-    }
-}
-
-impl EntryRow {
-    pub fn decode(self) -> Result<Entry, LedgerError> {
-        let units = Units::new(self.units.into())
-            .map_err(|error| LedgerError::Corrupt(error.to_string()))?;
-        let (provisional, would_deny) = decode_flags(self.flags)?;
-        let claimed_by = self.claimed_by.map(|number| unsigned(number.into()));
-        let held_until = self.held_until;
-        Ok(Entry {
-            account: AccountId(self.line.account),
-            id: EntryId(self.id),
-            kind: decode_kind(self.kind, self.of_grant.map(EntryId), held_until)?,
-            units,
-            key: self.key.map(KeyId),
-            metadata: self.metadata.map(Metadata::from_stored),
-            provisional,
-            would_deny,
-            claimed_by: claimed_by.transpose()?.map(KeyNumber),
-            note: decode_note(self.made_by, self.reason),
-            line: self.line.decode()?,
-        })
-    }
-}
-
-row! {
-    struct HoldRow {
-        id: Uuid,
-        units: i64,
-        held_until: DateTime<Utc>,
-    }
-}
-
-impl HoldRow {
-    fn decode(self) -> Result<Hold, LedgerError> {
-        Ok(Hold {
-            grant: EntryId(self.id),
-            units: Units::new(self.units.into())
-                .map_err(|error| LedgerError::Corrupt(error.to_string()))?,
-            until: self.held_until,
-        })
-    }
-}
-
-/// A query for the holds of an account that nothing up to a line has ended.
-macro_rules! open_holds_where {
-    ($condition:literal) => {
-        concat!(
-            "SELECT hold.id, e.units, hold.held_until FROM entry_details AS hold
-             JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
-             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND ",
-            $condition,
-            " AND NOT EXISTS (
-                 SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
-             )
-             ORDER BY hold.held_until, hold.id LIMIT $5"
-        )
-    };
-}
-
-const LAPSED_HOLDS: &str = open_holds_where!("hold.held_until <= $4");
-const NEXT_HOLDS: &str = open_holds_where!("hold.held_until > $4");
-
-/// The running sum of what an account's entries add and give back, raised by what it would have
-/// fallen below zero.
-const SUM: &str = concat!(
-    "SELECT COALESCE(SUM(added) - LEAST(MIN(so_far), 0), 0)::bigint FROM (
-         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-             SELECT e.number, CASE WHEN e.kind IN (",
-    kind!(GRANT),
-    ", ",
-    kind!(ADJUSTMENT_UP),
-    ") THEN e.units ELSE -e.units END AS added
-             FROM entries AS e",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
-    kind!(CONFIRMATION),
-    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
-         ) AS steps
-     ) AS sums"
-);
 
 impl Store {
     /// See [`crate::ledger::Ledger::look`].
@@ -215,56 +88,6 @@ impl Store {
         Ok(seen)
     }
 
-    /// See [`crate::ledger::Ledger::sums`]: one of them.
-    pub async fn sum(
-        &self,
-        account: AccountId,
-        number: u64,
-        window: Window,
-    ) -> Result<u64, LedgerError> {
-        let sum = sqlx::query_scalar(SUM)
-            .bind(account.0)
-            .bind(signed(number))
-            .bind(EntryId::first_at(window.start).0)
-            .bind(EntryId::first_at(window.end).0);
-        let sum: i64 = self
-            .in_time(async |connection| sum.fetch_one(connection).await)
-            .await?;
-        unsigned(sum)
-    }
-
-    /// See [`crate::ledger::Ledger::holds`]: the open ones from an instant on, those up to
-    /// `at` and those after it, at most `most` of each, in the order of their ends.
-    pub async fn holds(
-        &self,
-        account: AccountId,
-        number: u64,
-        from: DateTime<Utc>,
-        at: DateTime<Utc>,
-        most: [u32; 2],
-    ) -> Result<Vec<Hold>, LedgerError> {
-        let query = |sql, most: u32| {
-            sqlx::query_as(sql)
-                .bind(account.0)
-                .bind(signed(number))
-                .bind(from)
-                .bind(at)
-                .bind(i64::from(most))
-        };
-        let (lapsed, next) = (query(LAPSED_HOLDS, most[0]), query(NEXT_HOLDS, most[1]));
-        let rows: (Vec<HoldRow>, Vec<HoldRow>) = self
-            .in_time(async |connection| {
-                let lapsed = lapsed.fetch_all(&mut *connection).await?;
-                Ok((lapsed, next.fetch_all(connection).await?))
-            })
-            .await?;
-        rows.0
-            .into_iter()
-            .chain(rows.1)
-            .map(HoldRow::decode)
-            .collect()
-    }
-
     /// See [`crate::ledger::Ledger::turn`].
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         let mut locks: Vec<i64> = accounts
@@ -280,26 +103,6 @@ impl Store {
                 .await?;
         }
         Ok(Turn(transaction))
-    }
-
-    /// See [`crate::ledger::Ledger::keys_of`].
-    pub async fn keys_of(
-        &self,
-        account: AccountId,
-        since: DateTime<Utc>,
-        limit: u32,
-    ) -> Result<Vec<KeyId>, LedgerError> {
-        let keys = sqlx::query_scalar(
-            "SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
-             ORDER BY number DESC LIMIT $3",
-        )
-        .bind(account.0)
-        .bind(since)
-        .bind(i64::from(limit));
-        let keys: Vec<Uuid> = self
-            .in_time(async |connection| keys.fetch_all(connection).await)
-            .await?;
-        Ok(keys.into_iter().map(KeyId).collect())
     }
 }
 
@@ -342,10 +145,13 @@ async fn fenced_lines(
     Ok((fence, lines, has_keys || names_others))
 }
 
-pub async fn last_lines(
+pub async fn last_lines<T>(
     connection: &mut PgConnection,
     accounts: &[AccountId],
-) -> Result<Vec<LineRow>, sqlx::Error> {
+) -> Result<Vec<T>, sqlx::Error>
+where
+    T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+{
     let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
     sqlx::query_as(
         "SELECT wanted.account, last.number, last.at, last.policy_version, last.lapses_at,

@@ -1,15 +1,7 @@
 //! The ledger on PostgreSQL.
 
 mod append;
-mod audit;
-mod backtest;
 mod entries;
-mod grants;
-mod instances;
-mod keys;
-mod overrides;
-mod policies;
-mod reconciliations;
 
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -27,8 +19,7 @@ use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
-pub use entries::Turn;
-pub use grants::Snapshot;
+pub use entries::{Turn, last_lines};
 
 static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
@@ -53,13 +44,13 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// those that another needs.
 #[derive(Clone)]
 pub struct Store {
-    claims: Connections<PgConnection>,
-    polls: Connections<PgConnection>,
+    pub(super) claims: Connections<PgConnection>,
+    pub(super) polls: Connections<PgConnection>,
     turns: PgPool,
-    reads: PgPool,
-    snapshots: PgPool,
-    edits: PgPool,
-    own: PgPool,
+    pub(super) reads: PgPool,
+    pub(super) snapshots: PgPool,
+    pub(super) edits: PgPool,
+    pub(super) own: PgPool,
     /// Whether the server shows what a fence is made of. Some managed ones do not.
     shows_fence: bool,
     identity: Identity,
@@ -144,14 +135,6 @@ impl Store {
         statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, LedgerError> {
         Ok(self.claims.run(statements).await?)
-    }
-
-    /// Runs statements that the instance looks for changes with.
-    async fn polled<T>(
-        &self,
-        statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
-    ) -> Result<T, LedgerError> {
-        Ok(self.polls.run(statements).await?)
     }
 
     /// See [`super::Ledger::close`].

@@ -1,15 +1,7 @@
 //! The ledger on SQLite: embedded, one file, one process.
 
 mod append;
-mod audit;
-mod backtest;
 mod entries;
-mod grants;
-mod instances;
-mod keys;
-mod overrides;
-mod policies;
-mod reconciliations;
 
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -30,7 +22,7 @@ use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
-pub use grants::Snapshot;
+pub use entries::last_lines;
 
 static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("sqlite")));
@@ -53,10 +45,10 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(90);
 /// kind of read has connections of its own, so that none can take those that another needs.
 #[derive(Clone)]
 pub struct Store {
-    writer: Connections<SqliteConnection>,
-    reads: SqlitePool,
-    snapshots: SqlitePool,
-    own: SqlitePool,
+    pub(super) writer: Connections<SqliteConnection>,
+    pub(super) reads: SqlitePool,
+    pub(super) snapshots: SqlitePool,
+    pub(super) own: SqlitePool,
     identity: Identity,
     place: LedgerPlace,
 }
@@ -151,7 +143,7 @@ impl Store {
 
     /// Writes in one transaction, which no other writer can come into, and which ends as the
     /// statements say.
-    async fn write<T>(
+    pub(super) async fn write<T>(
         &self,
         statements: impl AsyncFnOnce(Transaction<'_, Sqlite>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
@@ -249,19 +241,6 @@ async fn identify(
         .fetch_one(connection)
         .await?;
     super::stored_identity(id, &secret)
-}
-
-/// An instant as SQLite keeps it: microseconds since 1970.
-fn decode_instant(micros: i64) -> Result<DateTime<Utc>, LedgerError> {
-    DateTime::from_timestamp_micros(micros)
-        .ok_or_else(|| LedgerError::Corrupt(format!("the instant {micros}")))
-}
-
-/// Ids as the JSON array of hexadecimal texts that a statement takes apart again: SQLite has
-/// no array parameters.
-fn encode_ids(ids: impl Iterator<Item = Uuid>) -> String {
-    let ids: Vec<String> = ids.map(|id| id.simple().to_string()).collect();
-    serde_json::to_string(&ids).expect("texts are JSON")
 }
 
 #[cfg(test)]

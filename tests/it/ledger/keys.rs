@@ -2,7 +2,7 @@
 
 use perdiem::domain::key::{Key, KeyNumber, KeyRule, Role};
 use perdiem::domain::policy::PolicyName;
-use perdiem::ledger::{KeyChange, KeyVersion, Ledger};
+use perdiem::ledger::{Change, KeyVersion, Ledger};
 use uuid::Uuid;
 
 use super::older::older_ledger;
@@ -91,7 +91,10 @@ async fn a_change_makes_a_version(stack: Stack) {
             ..key.expect("it exists").rule.clone()
         };
         let reason = Some("leaked".to_owned());
-        Ok::<_, ()>(KeyChange::Version { rule, reason })
+        Ok::<_, ()>(Change::Version {
+            terms: rule,
+            reason,
+        })
     };
     let second = ledger.edit_key(first.id, "me", changed_at, revoke).await;
     let second = second.expect("an edit").expect("nobody refuses");
@@ -126,11 +129,11 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     let admin = key(1, Role::Admin);
     add(ledger, &admin).await;
     let revision = ledger.revision().await.expect("a revision");
-    let edit = async |id: Uuid, change: fn(Option<&Key>, bool) -> Result<KeyChange, bool>| {
+    let edit = async |id: Uuid, change: fn(Option<&Key>, bool) -> Result<Change<KeyRule>, bool>| {
         let edited = ledger.edit_key(id, "me", instant(NOON), change).await;
         edited.expect("an answer")
     };
-    let kept = edit(admin.id, |_, _| Ok(KeyChange::Keep)).await;
+    let kept = edit(admin.id, |_, _| Ok(Change::Keep)).await;
     assert_eq!(kept, Ok(admin.clone()));
     assert_eq!(edit(admin.id, |_, stays| Err(stays)).await, Err(false));
     let nobody = Uuid::from_u128(9);
@@ -154,7 +157,10 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
             ends_at: None,
             ..key.expect("it exists").rule.clone()
         };
-        Ok(KeyChange::Version { rule, reason: None })
+        Ok(Change::Version {
+            terms: rule,
+            reason: None,
+        })
     });
     endless.await.expect("an edit");
     assert_eq!(edit(admin.id, |_, stays| Err(stays)).await, Err(true));

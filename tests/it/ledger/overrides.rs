@@ -5,7 +5,7 @@ use perdiem::domain::identity::AccountId;
 use perdiem::domain::overrides::{Override, OverrideTerms};
 use perdiem::domain::policy::Limit;
 use perdiem::domain::window::Per;
-use perdiem::ledger::{EditedOverride, OverrideChange};
+use perdiem::ledger::{Change, Edited};
 use uuid::Uuid;
 
 use crate::support::app::{NOON, Stack, instant};
@@ -26,7 +26,7 @@ fn terms(max: u64) -> OverrideTerms {
 }
 
 /// Puts a `max`, or deletes the override.
-async fn change(desk: &Desk, subject: &str, max: Option<u64>) -> EditedOverride {
+async fn change(desk: &Desk, subject: &str, max: Option<u64>) -> Edited<Override> {
     let subject = Subject::new(subject).expect("a subject");
     let edited = desk
         .ledger
@@ -36,7 +36,7 @@ async fn change(desk: &Desk, subject: &str, max: Option<u64>) -> EditedOverride 
             "a test",
             instant(NOON),
             |_, _| {
-                Ok::<_, ()>(OverrideChange::Version {
+                Ok::<_, ()>(Change::Version {
                     terms: max.map(terms),
                     reason: Some("vip".to_owned()),
                 })
@@ -98,7 +98,7 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
             |policy, current| {
                 assert_eq!(policy, Some(&desk.policy));
                 assert_eq!(current, Some(&standing));
-                Ok::<_, ()>(OverrideChange::Keep)
+                Ok::<_, ()>(Change::Keep)
             },
         )
         .await
@@ -111,7 +111,7 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     let refused = desk
         .ledger
         .edit_override(name, &subject, "a test", instant(NOON), |_, current| {
-            Err::<OverrideChange, u32>(current.map_or(0, |current| current.version))
+            Err::<Change<Option<OverrideTerms>>, u32>(current.map_or(0, |current| current.version))
         })
         .await
         .expect("an answer");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use perdiem::domain::policy::{Policy, PolicyName};
-use perdiem::ledger::Change;
+use perdiem::ledger::{Change, PolicyTerms};
 use tokio::task::JoinSet;
 
 use crate::support::app::{NOON, Stack, instant};
@@ -69,12 +69,12 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
         .await
         .expect("an answer")
         .expect("nobody refuses");
-    assert_eq!(kept.before, Some(desk.policy.clone()));
+    assert_eq!(kept.before, Some(kept.after.clone()));
     assert_eq!(kept.after.newest, desk.policy);
     let refused = desk
         .ledger
         .edit_policy(name, "a test", instant(NOON), false, |current| {
-            Err::<Change, u32>(current.map_or(0, |current| current.newest.version))
+            Err::<Change<PolicyTerms>, u32>(current.map_or(0, |current| current.newest.version))
         })
         .await
         .expect("an answer");
@@ -194,9 +194,11 @@ async fn policies_are_listed_by_name(stack: Stack) {
         desk.ledger
             .edit_policy(&name, "a test", instant(NOON), false, move |current| {
                 Ok::<_, ()>(Change::Version {
-                    rule: current.expect("it exists").newest.rule.clone(),
-                    archived,
-                    effective_at: instant(NOON),
+                    terms: PolicyTerms {
+                        rule: current.expect("it exists").newest.rule.clone(),
+                        archived,
+                        effective_at: instant(NOON),
+                    },
                     reason: None,
                 })
             })

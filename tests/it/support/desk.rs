@@ -6,7 +6,9 @@ use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
-use perdiem::ledger::{Change, Draft, Ledger, LedgerError, LedgerView, Look, Standing};
+use perdiem::ledger::{
+    Change, Draft, Edited, Ledger, LedgerError, LedgerView, Look, PolicyTerms, Standing,
+};
 use uuid::Uuid;
 
 use super::app::{Ground, NOON, Stack, instant};
@@ -192,13 +194,15 @@ pub async fn try_put(
     ledger: &Ledger,
     name: &str,
     rule: Rule,
-) -> Result<Result<perdiem::ledger::Edited, ()>, LedgerError> {
+) -> Result<Result<Edited<Standing>, ()>, LedgerError> {
     let name = PolicyName::new(name).expect("a name");
     let decide = |_: Option<&Standing>| {
         Ok(Change::Version {
-            rule: rule.clone(),
-            archived: false,
-            effective_at: instant(NOON),
+            terms: PolicyTerms {
+                rule: rule.clone(),
+                archived: false,
+                effective_at: instant(NOON),
+            },
             reason: Some("a test".to_owned()),
         })
     };

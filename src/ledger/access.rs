@@ -1,0 +1,155 @@
+//! The ways to a connection, by what it is for: each kind of work has its own, so that none can
+//! take those that another needs. Transactions are opened and closed here.
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Database, PgPool, Postgres, Sqlite, Transaction};
+
+use super::query::{Held, Session, query};
+use super::{Ledger, LedgerError, postgres};
+
+/// A connection of a pool.
+pub type Pooled = Held<PoolConnection<Postgres>, PoolConnection<Sqlite>>;
+
+/// One consistent view of the entries, for an export or a backtest.
+pub struct Snapshot(pub(super) Held<Transaction<'static, Postgres>, Transaction<'static, Sqlite>>);
+
+/// How a transaction ends, and what it gives.
+pub enum Ending<T> {
+    Commit(T),
+    Rollback(T),
+}
+
+impl<T> Ending<T> {
+    async fn reach<D: Database>(self, transaction: Transaction<'_, D>) -> Result<T, LedgerError> {
+        match self {
+            Self::Commit(value) => {
+                transaction.commit().await?;
+                Ok(value)
+            }
+            Self::Rollback(value) => {
+                transaction.rollback().await?;
+                Ok(value)
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// For those who ask.
+    pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
+        Ok(match self {
+            Self::Postgres(store) => Held::Postgres(store.reads.acquire().await?),
+            Self::Sqlite(store) => Held::Sqlite(store.reads.acquire().await?),
+        })
+    }
+
+    /// For the instance's own work.
+    pub(super) async fn own(&self) -> Result<Pooled, LedgerError> {
+        Ok(match self {
+            Self::Postgres(store) => Held::Postgres(store.own.acquire().await?),
+            Self::Sqlite(store) => Held::Sqlite(store.own.acquire().await?),
+        })
+    }
+
+    /// For what claims wait for.
+    pub(super) async fn in_time<T>(
+        &self,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        match self {
+            Self::Postgres(store) => {
+                let lent =
+                    async |connection: &mut _| statements(Session::Postgres(connection)).await;
+                store.claims.run(lent).await
+            }
+            Self::Sqlite(_) => statements(self.own().await?.lend()).await,
+        }
+    }
+
+    /// For what the instance looks for changes with.
+    pub(super) async fn polled<T>(
+        &self,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        match self {
+            Self::Postgres(store) => {
+                let lent =
+                    async |connection: &mut _| statements(Session::Postgres(connection)).await;
+                store.polls.run(lent).await
+            }
+            Self::Sqlite(_) => statements(self.own().await?.lend()).await,
+        }
+    }
+
+    /// For what the instance writes about itself, without a transaction around it.
+    pub(super) async fn noted<T>(
+        &self,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        match self {
+            Self::Postgres(_) => self.polled(statements).await,
+            Self::Sqlite(store) => {
+                let lent = async |connection: &mut _| statements(Session::Sqlite(connection)).await;
+                store.writer.run(lent).await
+            }
+        }
+    }
+
+    /// A transaction for an edit.
+    pub(super) async fn edit<T>(
+        &self,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        self.transaction(|store| &store.edits, statements).await
+    }
+
+    /// A transaction for the instance's own work.
+    pub(super) async fn own_edit<T>(
+        &self,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        self.transaction(|store| &store.own, statements).await
+    }
+
+    async fn transaction<T>(
+        &self,
+        pool: impl FnOnce(&postgres::Store) -> &PgPool,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<Ending<T>, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        match self {
+            Self::Postgres(store) => {
+                let mut transaction = pool(store).begin().await?;
+                let ending = statements(Session::Postgres(&mut transaction)).await?;
+                ending.reach(transaction).await
+            }
+            Self::Sqlite(store) => {
+                let write = async |mut transaction: Transaction<'_, Sqlite>| {
+                    let ending = statements(Session::Sqlite(&mut transaction)).await?;
+                    ending.reach(transaction).await
+                };
+                store.write(write).await
+            }
+        }
+    }
+
+    /// Begins one consistent view of the entries.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
+        let mut session = match self {
+            Self::Postgres(store) => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                Held::Postgres(store.snapshots.begin_with(begin).await?)
+            }
+            // In WAL mode a transaction sees what was committed when it began to read.
+            Self::Sqlite(store) => Held::Sqlite(store.snapshots.begin().await?),
+        };
+        // The view is that of the first read, not that of BEGIN.
+        session
+            .lend()
+            .execute(query("SELECT id FROM ledger"))
+            .await?;
+        Ok(Snapshot(session))
+    }
+}

@@ -1,0 +1,200 @@
+//! One account's entries: their sums, their holds, their keys, and the entries themselves.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::domain::account::Sums;
+use crate::domain::correction::{Hold, Holds};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::window::Window;
+use crate::ledger::entry_rows::{EntryRow, decode_units, entry_columns, with_details};
+use crate::ledger::query::query;
+use crate::ledger::record::{kind, unsigned};
+use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+/// How many open holds are read beyond those that have lapsed.
+const HOLDS_AHEAD: u32 = 64;
+
+row! {
+    struct HoldRow {
+        id: Uuid,
+        units: i64,
+        held_until: Stamp,
+    }
+}
+
+impl HoldRow {
+    fn decode(self) -> Result<Hold, LedgerError> {
+        Ok(Hold {
+            grant: EntryId(self.id),
+            units: decode_units(self.units)?,
+            until: self.held_until.0,
+        })
+    }
+}
+
+/// A query for the holds of an account, from an instant on, that nothing up to a line has ended,
+/// in the order of their ends.
+macro_rules! open_holds {
+    ($condition:literal) => {
+        concat!(
+            "SELECT hold.id, e.units, hold.held_until FROM entry_details AS hold
+             JOIN entries AS e ON e.account = hold.account AND e.number = hold.number
+             WHERE hold.account = $1 AND hold.number <= $2 AND hold.held_until >= $3 AND ",
+            $condition,
+            " AND NOT EXISTS (
+                 SELECT 1 FROM entry_details WHERE of_grant = hold.id AND number <= $2
+             )
+             ORDER BY hold.held_until, hold.id LIMIT $5"
+        )
+    };
+}
+
+const LAPSED_HOLDS: &str = open_holds!("hold.held_until <= $4");
+const NEXT_HOLDS: &str = open_holds!("hold.held_until > $4");
+
+/// The running sum of what an account's entries add and give back, raised by what it would have
+/// fallen below zero.
+const SUM: &str = concat!(
+    "SELECT CAST(COALESCE(
+         SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
+     ) AS bigint) FROM (
+         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+             SELECT e.number, CASE WHEN e.kind IN (",
+    kind!(GRANT),
+    ", ",
+    kind!(ADJUSTMENT_UP),
+    ") THEN e.units ELSE -e.units END AS added
+             FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
+    kind!(CONFIRMATION),
+    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
+         ) AS steps
+     ) AS sums"
+);
+
+const KEYS: &str = "
+    SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
+    ORDER BY number DESC LIMIT $3";
+
+const ENTRIES: &str = concat!(
+    "SELECT ",
+    entry_columns!(),
+    " FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number < $2 ORDER BY e.number DESC LIMIT $3"
+);
+
+impl Ledger {
+    /// The units used inside each window, as the sum of an account's entries up to its line
+    /// `last`: in the order of their numbers, and never below zero on the way.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn sums(
+        &self,
+        account: AccountId,
+        last: Option<&Line>,
+        windows: &[Window],
+    ) -> Result<Sums, LedgerError> {
+        let mut sums = Sums::default();
+        for window in windows {
+            let units = match last {
+                Some(line) => self.sum(account, line.number, *window).await?,
+                None => 0,
+            };
+            sums.insert(*window, units);
+        }
+        Ok(sums)
+    }
+
+    async fn sum(
+        &self,
+        account: AccountId,
+        number: u64,
+        window: Window,
+    ) -> Result<u64, LedgerError> {
+        let sum = query(SUM)
+            .bind(account)
+            .bind(number)
+            .bind(EntryId::first_at(window.start))
+            .bind(EntryId::first_at(window.end));
+        unsigned(
+            self.in_time(async |mut session| session.one(sum).await)
+                .await?,
+        )
+    }
+
+    /// The holds that an account's entries up to its line `last` leave open, as they are at an
+    /// instant; of those that have lapsed at most `lapsed_most`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn holds(
+        &self,
+        account: AccountId,
+        last: &Line,
+        at: DateTime<Utc>,
+        lapsed_most: u32,
+    ) -> Result<Holds, LedgerError> {
+        let Some(from) = last.lapses_at else {
+            return Ok(Holds::default());
+        };
+        let holds = |text: &'static str, most: u32| {
+            query(text)
+                .bind(account)
+                .bind(last.number)
+                .bind(from)
+                .bind(at)
+                .bind(most)
+        };
+        let lapsed = holds(LAPSED_HOLDS, lapsed_most);
+        let next = holds(NEXT_HOLDS, HOLDS_AHEAD);
+        let rows: Vec<HoldRow> = self
+            .in_time(async |mut session| {
+                let mut rows = session.all(lapsed).await?;
+                rows.append(&mut session.all(next).await?);
+                Ok(rows)
+            })
+            .await?;
+        let found: Result<_, _> = rows.into_iter().map(HoldRow::decode).collect();
+        let [lapsed_most, ahead_most] = [lapsed_most, HOLDS_AHEAD].map(|most| most as usize);
+        Ok(Holds::at(at, found?, lapsed_most, ahead_most))
+    }
+
+    /// The keys of an account's entries since an instant, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn keys_of(
+        &self,
+        account: AccountId,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<KeyId>, LedgerError> {
+        let keys = query(KEYS).bind(account).bind(since).bind(limit);
+        let keys: Vec<(Uuid,)> = self
+            .in_time(async |mut session| session.all(keys).await)
+            .await?;
+        Ok(keys.into_iter().map(|(key,)| KeyId(key)).collect())
+    }
+
+    /// An account's entries with numbers below `before`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn entries(
+        &self,
+        account: AccountId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let entries = query(ENTRIES).bind(account).bind(before).bind(limit);
+        let rows: Vec<EntryRow> = self.reads().await?.lend().all(entries).await?;
+        rows.into_iter().map(EntryRow::decode).collect()
+    }
+}

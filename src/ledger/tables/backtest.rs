@@ -1,0 +1,117 @@
+//! A policy's entries, as a backtest reads them.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::grants::{postgres_quarter, sqlite_quarter};
+use crate::domain::backtest::Replayed;
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::PolicyId;
+use crate::ledger::LedgerError;
+use crate::ledger::access::Snapshot;
+use crate::ledger::entry_rows::{decode_units, with_details};
+use crate::ledger::query::{Texts, any_id, query};
+use crate::ledger::record::{decode_kind, kind};
+use crate::ledger::row::row;
+
+row! {
+    struct ReplayedRow {
+        account: Uuid,
+        id: Uuid,
+        kind: i16,
+        of_grant: Option<Uuid>,
+        units: i64,
+        is_given_back: bool,
+    }
+}
+
+impl ReplayedRow {
+    fn decode(self) -> Result<Replayed, LedgerError> {
+        Ok(Replayed {
+            account: AccountId(self.account),
+            id: EntryId(self.id),
+            kind: decode_kind(self.kind, self.of_grant.map(EntryId), None)?,
+            units: decode_units(self.units)?,
+            is_given_back: self.is_given_back,
+        })
+    }
+}
+
+/// PostgreSQL would answer EXISTS with a hash of all reversals, made again for each page.
+macro_rules! replayed {
+    ($quarter:ident) => {
+        concat!(
+            "SELECT e.account, e.id, e.kind, d.of_grant, e.units, e.kind = ",
+            kind!(GRANT),
+            " AND (
+                 SELECT id FROM entry_details WHERE of_grant = e.id AND kind IN (",
+            kind!(REVERSAL),
+            ", ",
+            kind!(LAPSE),
+            ") LIMIT 1
+             ) IS NOT NULL AS is_given_back
+             FROM (
+                 SELECT * FROM entries WHERE policy = $1 AND id >= $2 AND id < $3 AND ",
+            $quarter!("id"),
+            " BETWEEN ",
+            $quarter!("$2"),
+            " AND ",
+            $quarter!("$3"),
+            " ORDER BY policy, ",
+            $quarter!("id"),
+            ", id LIMIT $4
+             ) AS e",
+            with_details!(),
+            "ORDER BY e.id"
+        )
+    };
+}
+
+const REPLAYED: Texts = Texts {
+    postgres: replayed!(postgres_quarter),
+    sqlite: replayed!(sqlite_quarter),
+};
+
+macro_rules! subjects {
+    ($of_these:expr) => {
+        concat!(
+            "SELECT id, subject FROM accounts WHERE id",
+            $of_these,
+            " AND subject IS NOT NULL"
+        )
+    };
+}
+
+const SUBJECTS: Texts = any_id!(subjects, "$1");
+
+impl Snapshot {
+    /// A policy's entries with ids in `[from, to)`, in their order, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn replayed(
+        &mut self,
+        policy: PolicyId,
+        from: EntryId,
+        to: EntryId,
+        limit: u32,
+    ) -> Result<Vec<Replayed>, LedgerError> {
+        let entries = query(REPLAYED).bind(policy).bind(from).bind(to).bind(limit);
+        let rows: Vec<ReplayedRow> = self.0.lend().all(entries).await?;
+        rows.into_iter().map(ReplayedRow::decode).collect()
+    }
+
+    /// The subjects of accounts; one that was erased is not among them.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn subjects(
+        &mut self,
+        accounts: &[AccountId],
+    ) -> Result<HashMap<AccountId, String>, LedgerError> {
+        let rows: Vec<(Uuid, String)> = self.0.lend().all(query(SUBJECTS).bind(accounts)).await?;
+        let subject = |(id, subject)| (AccountId(id), subject);
+        Ok(rows.into_iter().map(subject).collect())
+    }
+}

@@ -1,0 +1,413 @@
+//! Lists of grants.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::domain::grant::{Followers, Grant, GrantState, Provisional};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::policy::PolicyId;
+use crate::ledger::access::Snapshot;
+use crate::ledger::entry_rows::{EntryRow, entry_columns, millisecond, with_details};
+use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::record::{decode_follower, decode_name, decode_note, encode_flags, flag, kind};
+use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+/// Whose grants to list.
+#[derive(Debug, Clone)]
+pub enum GrantScope {
+    /// Everybody's.
+    All,
+    /// A policy's.
+    Policy(PolicyId),
+    /// Some accounts'.
+    Accounts(Vec<AccountId>),
+    /// Those that bear one of some keys.
+    Keys(Vec<KeyId>),
+}
+
+/// Which grants to list: those of a scope in a span of ids, which is a span of time.
+#[derive(Debug, Clone)]
+pub struct GrantFilter {
+    /// Whose.
+    pub scope: GrantScope,
+    /// The lowest id.
+    pub from: EntryId,
+    /// All ids are below this one.
+    pub to: EntryId,
+    /// Only grants in a state, at the instant `now`.
+    pub state: Option<GrantState>,
+    /// The present instant.
+    pub now: DateTime<Utc>,
+    /// Only grants that Redis alone decided, all of them or those that went over.
+    pub provisional: Option<ProvisionalScope>,
+    /// Only grants that an observing policy would have denied.
+    pub would_deny: bool,
+}
+
+impl GrantFilter {
+    /// Every grant of a scope, seen at an instant.
+    pub fn of(scope: GrantScope, now: DateTime<Utc>) -> Self {
+        Self {
+            scope,
+            from: EntryId(Uuid::nil()),
+            to: EntryId(Uuid::max()),
+            state: None,
+            now,
+            provisional: None,
+            would_deny: false,
+        }
+    }
+
+    /// The flags that a grant must have.
+    fn flags(&self) -> i16 {
+        let provisional = self.provisional.map(|scope| match scope {
+            ProvisionalScope::All => Provisional::Within,
+            ProvisionalScope::Over => Provisional::Over,
+        });
+        encode_flags(provisional, self.would_deny)
+    }
+}
+
+/// Which provisional grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProvisionalScope {
+    /// All of them.
+    All,
+    /// Those that went over a limit.
+    Over,
+}
+
+row! {
+    struct GrantRow {
+        ..entry: EntryRow,
+        policy: String,
+        subject: Option<String>,
+        confirmation: Option<Uuid>,
+        confirmed_at: Option<Stamp>,
+        confirmed_by: Option<String>,
+        closing: Option<Uuid>,
+        closing_kind: Option<i16>,
+        closed_at: Option<Stamp>,
+        closed_by: Option<String>,
+        closing_reason: Option<String>,
+    }
+}
+
+impl GrantRow {
+    fn decode(self) -> Result<Grant, LedgerError> {
+        let entry = self.entry.decode()?;
+        let confirmation = decode_follower(
+            entry.id,
+            self.confirmation,
+            Some(kind!(CONFIRMATION)),
+            self.confirmed_at.map(|at| at.0),
+            decode_note(self.confirmed_by, None),
+        )?;
+        let closing = decode_follower(
+            entry.id,
+            self.closing,
+            self.closing_kind,
+            self.closed_at.map(|at| at.0),
+            decode_note(self.closed_by, self.closing_reason),
+        )?;
+        let followers = Followers {
+            confirmation,
+            closing,
+        };
+        Ok(Grant {
+            entry,
+            policy: decode_name(&self.policy)?,
+            subject: self.subject,
+            followers,
+        })
+    }
+}
+
+/// The quarter of a second of an id, by which a policy's entries are indexed.
+macro_rules! postgres_quarter {
+    ($id:expr) => {
+        concat!("substring(uuid_send(", $id, "), 1, 5)")
+    };
+}
+
+macro_rules! sqlite_quarter {
+    ($id:expr) => {
+        concat!("substr(", $id, ", 1, 5)")
+    };
+}
+pub(super) use {postgres_quarter, sqlite_quarter};
+
+/// A query for grants: columns and joins around a choice of entries `g`.
+macro_rules! grants_where {
+    ($($choice:expr),*) => {
+        concat!(
+            "SELECT ",
+            entry_columns!(),
+            ", p.name AS policy, a.subject,
+                c.id AS confirmation, ce.at AS confirmed_at, c.made_by AS confirmed_by,
+                x.id AS closing, x.kind AS closing_kind, xe.at AS closed_at,
+                x.made_by AS closed_by, x.reason AS closing_reason
+             FROM (SELECT g.* FROM ",
+            $($choice,)*
+            ") AS e",
+            with_details!(),
+            "JOIN policies AS p ON p.id = e.policy
+             JOIN accounts AS a ON a.id = e.account
+             LEFT JOIN entry_details AS c ON c.of_grant = e.id AND c.kind = ",
+            kind!(CONFIRMATION),
+            " LEFT JOIN entries AS ce ON ce.account = c.account AND ce.number = c.number
+             LEFT JOIN entry_details AS x ON x.of_grant = e.id AND x.kind IN (",
+            kind!(REVERSAL),
+            ", ",
+            kind!(LAPSE),
+            ") LEFT JOIN entries AS xe ON xe.account = x.account AND xe.number = x.number
+             ORDER BY e.id DESC"
+        )
+    };
+}
+
+const ONE: Texts = Texts {
+    postgres: grants_where!(
+        "entries AS g WHERE ",
+        millisecond!("id"),
+        " = ",
+        millisecond!("$1"),
+        " AND id = $1 AND kind = ",
+        kind!(GRANT)
+    ),
+    sqlite: grants_where!("entries AS g WHERE id = $1 AND kind = ", kind!(GRANT)),
+};
+
+/// When the hold `g` lapses; NULL for other grants.
+macro_rules! held_until {
+    () => {
+        "(SELECT held_until FROM entry_details WHERE account = g.account AND number = g.number)"
+    };
+}
+
+/// An entry that names the grant `g` and has one of some kinds; NULL without one. PostgreSQL
+/// would read the whole table once for an EXISTS inside a CASE; what has a LIMIT it looks up by
+/// its index.
+macro_rules! follower {
+    ($first:ident $(, $other:ident)*) => {
+        concat!(
+            "(SELECT id FROM entry_details WHERE of_grant = g.id AND kind IN (",
+            kind!($first),
+            $(", ", kind!($other),)*
+            ") LIMIT 1)"
+        )
+    };
+}
+
+/// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
+/// the state $4 at the instant $5, with the flags $6; at most $3.
+macro_rules! listed_where {
+    ($choice:expr, $order:expr) => {
+        grants_where!(
+            $choice,
+            " AND g.kind = ",
+            kind!(GRANT),
+            " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6 AND CASE $4
+                  WHEN 'held' THEN ",
+            held_until!(),
+            " > $5 AND ",
+            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            " IS NULL
+                  WHEN 'granted' THEN (",
+            held_until!(),
+            " IS NULL OR ",
+            follower!(CONFIRMATION),
+            " IS NOT NULL) AND ",
+            follower!(REVERSAL, LAPSE),
+            " IS NULL
+                  WHEN 'reversed' THEN ",
+            follower!(REVERSAL),
+            " IS NOT NULL
+                  WHEN 'lapsed' THEN ",
+            follower!(LAPSE),
+            " IS NOT NULL OR ",
+            held_until!(),
+            " <= $5 AND ",
+            follower!(CONFIRMATION, REVERSAL, LAPSE),
+            " IS NULL
+                  ELSE true END
+              ORDER BY ",
+            $order,
+            " DESC LIMIT $3"
+        )
+    };
+}
+
+/// The grants with a flag.
+macro_rules! flagged {
+    ($flag:ident) => {
+        listed_where!(
+            concat!("entries AS g WHERE (g.flags & ", flag!($flag), ") <> 0"),
+            "g.id"
+        )
+    };
+}
+
+const ALL: Texts = Texts {
+    postgres: listed_where!(
+        concat!(
+            "entries AS g WHERE ",
+            millisecond!("g.id"),
+            " BETWEEN ",
+            millisecond!("$1"),
+            " AND ",
+            millisecond!("$2")
+        ),
+        concat!(millisecond!("g.id"), " DESC, g.id")
+    ),
+    sqlite: listed_where!("entries AS g WHERE true", "g.id"),
+};
+const PROVISIONAL: &str = flagged!(PROVISIONAL);
+const WOULD_DENY: &str = flagged!(WOULD_DENY);
+
+macro_rules! of_policy {
+    ($quarter:ident) => {
+        listed_where!(
+            concat!(
+                "entries AS g WHERE g.policy = $7 AND ",
+                $quarter!("g.id"),
+                " BETWEEN ",
+                $quarter!("$1"),
+                " AND ",
+                $quarter!("$2")
+            ),
+            concat!("g.policy DESC, ", $quarter!("g.id"), " DESC, g.id")
+        )
+    };
+}
+
+const OF_POLICY: Texts = Texts {
+    postgres: of_policy!(postgres_quarter),
+    sqlite: of_policy!(sqlite_quarter),
+};
+const HOLDS: &str = listed_where!(
+    "entry_details AS hold
+     JOIN entries AS g ON g.account = hold.account AND g.number = hold.number
+     WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
+        AND ($7 IS NULL OR g.policy = $7)",
+    "hold.id"
+);
+
+/// The grants `g` that the reversals `r` name.
+macro_rules! reversed {
+    ($($grants:expr),+) => {
+        listed_where!(
+            concat!(
+                "entry_details AS r ",
+                $($grants,)+
+                " WHERE r.kind = ",
+                kind!(REVERSAL),
+                " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($7 IS NULL OR g.policy = $7)"
+            ),
+            "r.of_grant"
+        )
+    };
+}
+
+const REVERSED: Texts = Texts {
+    postgres: reversed!(
+        "CROSS JOIN LATERAL (
+            SELECT * FROM entries WHERE ",
+        millisecond!("id"),
+        " = ",
+        millisecond!("r.of_grant"),
+        " AND id = r.of_grant LIMIT 1
+         ) AS g"
+    ),
+    sqlite: reversed!("JOIN entries AS g ON g.id = r.of_grant"),
+};
+
+macro_rules! of_accounts {
+    ($of_these:expr) => {
+        listed_where!(concat!("entries AS g WHERE g.account", $of_these), "g.id")
+    };
+}
+
+macro_rules! of_keys {
+    ($of_these:expr) => {
+        listed_where!(concat!("entries AS g WHERE g.key", $of_these), "g.id")
+    };
+}
+
+const OF_ACCOUNTS: Texts = any_id!(of_accounts, "$7");
+const OF_KEYS: Texts = any_id!(of_keys, "$7");
+
+impl Ledger {
+    /// One grant.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
+        let one = query(ONE).bind(id);
+        let row: Option<GrantRow> = self
+            .in_time(async |mut session| session.optional(one).await)
+            .await?;
+        row.map(GrantRow::decode).transpose()
+    }
+
+    /// Grants, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grants(
+        &self,
+        filter: &GrantFilter,
+        limit: u32,
+    ) -> Result<Vec<Grant>, LedgerError> {
+        grants(&mut self.reads().await?.lend(), filter, limit).await
+    }
+}
+
+impl Snapshot {
+    /// As [`Ledger::grants`], as of when the snapshot began.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn grants(
+        &mut self,
+        filter: &GrantFilter,
+        limit: u32,
+    ) -> Result<Vec<Grant>, LedgerError> {
+        grants(&mut self.0.lend(), filter, limit).await
+    }
+}
+
+async fn grants(
+    session: &mut Session<'_>,
+    filter: &GrantFilter,
+    limit: u32,
+) -> Result<Vec<Grant>, LedgerError> {
+    let policy = match filter.scope {
+        GrantScope::Policy(policy) => Some(policy),
+        GrantScope::All | GrantScope::Accounts(_) | GrantScope::Keys(_) => None,
+    };
+    let list = |texts: Texts| {
+        query(texts)
+            .bind(filter.from)
+            .bind(filter.to)
+            .bind(limit)
+            .bind(filter.state.map(GrantState::as_str))
+            .bind(filter.now)
+            .bind(filter.flags())
+    };
+    // Holds and reversals are few among grants.
+    let list = match (&filter.scope, filter.state) {
+        (GrantScope::Accounts(accounts), _) => list(OF_ACCOUNTS).bind(accounts.as_slice()),
+        (GrantScope::Keys(keys), _) => list(OF_KEYS).bind(keys.as_slice()),
+        (_, Some(GrantState::Held | GrantState::Lapsed)) => list(HOLDS.into()).bind(policy),
+        (_, Some(GrantState::Reversed)) => list(REVERSED).bind(policy),
+        (GrantScope::Policy(_), Some(GrantState::Granted) | None) => list(OF_POLICY).bind(policy),
+        (GrantScope::All, _) if filter.provisional.is_some() => list(PROVISIONAL.into()),
+        (GrantScope::All, _) if filter.would_deny => list(WOULD_DENY.into()),
+        (GrantScope::All, Some(GrantState::Granted) | None) => list(ALL),
+    };
+    let rows: Vec<GrantRow> = session.all(list).await?;
+    rows.into_iter().map(GrantRow::decode).collect()
+}

@@ -1,0 +1,62 @@
+//! The instances that share the ledger, and its clock.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use crate::ledger::query::{Texts, query};
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+/// SQLite has no clock of its own. Its newest entry was written at some instant.
+const CLOCK: Texts = Texts {
+    postgres: "SELECT clock_timestamp()",
+    sqlite: "SELECT at FROM entries ORDER BY id DESC LIMIT 1",
+};
+
+impl Ledger {
+    /// How far this machine's clock is off the ledger's: positive when it is ahead. On SQLite
+    /// only how far `now` is behind its newest entry.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
+        let clock = query(CLOCK);
+        let clock: Option<(Stamp,)> = self
+            .polled(async |mut session| session.optional(clock).await)
+            .await?;
+        let offset = clock.map_or(TimeDelta::zero(), |(theirs,)| now - theirs.0);
+        Ok(match self {
+            Self::Postgres(_) => offset,
+            Self::Sqlite(_) => offset.min(TimeDelta::zero()),
+        })
+    }
+
+    /// Notes that an instance lives and which rules of time zones it uses, forgets those not
+    /// seen since `forget`, and returns the rules of the others.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn report_instance(
+        &self,
+        id: Uuid,
+        zone_rules: &str,
+        now: DateTime<Utc>,
+        forget: DateTime<Utc>,
+    ) -> Result<Vec<String>, LedgerError> {
+        let forget = query("DELETE FROM instances WHERE seen_at < $1").bind(forget);
+        let note = query(
+            "INSERT INTO instances (id, zone_rules, seen_at) VALUES ($1, $2, $3)
+             ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at",
+        );
+        let note = note.bind(id).bind(zone_rules).bind(now);
+        let others = query("SELECT zone_rules FROM instances WHERE id <> $1").bind(id);
+        let others: Vec<(String,)> = self
+            .noted(async |mut session| {
+                session.execute(forget).await?;
+                session.execute(note).await?;
+                session.all(others).await
+            })
+            .await?;
+        Ok(others.into_iter().map(|(zone_rules,)| zone_rules).collect())
+    }
+}

@@ -1,0 +1,269 @@
+//! API keys: their versions, and the hashes of their secrets.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::versions::{Accepted, Change, Changed, HistoryFilter, history, next_revision, nothing};
+use crate::domain::key::{Key, KeyNumber, KeyRule};
+use crate::ledger::access::Ending;
+use crate::ledger::query::{Session, query};
+use crate::ledger::record::{decode_hash, decode_names, decode_role, encode_names, unsigned};
+use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+/// The hash of a key's secret.
+pub type SecretHash = [u8; 32];
+
+/// A version of a key, and what does not change with versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyVersion {
+    pub key: Key,
+    /// What entries keep of the key.
+    pub number: KeyNumber,
+    /// What recognises its secret.
+    pub secret_hash: SecretHash,
+}
+
+row! {
+    struct KeyRow {
+        id: Uuid,
+        number: i32,
+        secret_hash: Vec<u8>,
+        created_at: Stamp,
+        version: i32,
+        name: String,
+        role: String,
+        policies: Option<String>,
+        ends_at: Option<Stamp>,
+        revoked: bool,
+        changed_at: Stamp,
+        changed_by: String,
+        reason: Option<String>,
+    }
+}
+
+impl KeyRow {
+    fn decode(self) -> Result<Key, LedgerError> {
+        Ok(Key {
+            id: self.id,
+            version: unsigned(self.version.into())?,
+            rule: KeyRule {
+                name: self.name,
+                role: decode_role(&self.role)?,
+                policies: self.policies.as_deref().map(decode_names).transpose()?,
+                ends_at: self.ends_at.map(|ends_at| ends_at.0),
+                revoked: self.revoked,
+            },
+            created_at: self.created_at.0,
+            changed_at: self.changed_at.0,
+            changed_by: self.changed_by,
+            reason: self.reason,
+        })
+    }
+
+    fn version(self) -> Result<KeyVersion, LedgerError> {
+        Ok(KeyVersion {
+            number: KeyNumber(unsigned(self.number.into())?),
+            secret_hash: decode_hash(&self.secret_hash)?,
+            key: self.decode()?,
+        })
+    }
+}
+
+/// A query for versions `v` of keys `k`.
+macro_rules! versions {
+    ($condition:expr) => {
+        versions!("", "key_versions AS v", $condition)
+    };
+    ($selected:expr, $versions:expr, $condition:expr) => {
+        concat!(
+            "SELECT ",
+            $selected,
+            "k.id, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies,
+                v.ends_at, v.revoked, v.changed_at, v.changed_by, v.reason
+             FROM ",
+            $versions,
+            " JOIN keys AS k ON k.id = v.key WHERE ",
+            $condition
+        )
+    };
+}
+
+/// A key is of no policy.
+const HISTORY: &str = history!(versions, "key_versions", "key", "false");
+const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
+const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
+const LISTED: &str = versions!(
+    "k.id < $1 AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+     ORDER BY k.id DESC LIMIT $2"
+);
+const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
+     SELECT 1 FROM key_versions AS v
+     WHERE v.key <> $1 AND v.role = 'admin' AND NOT v.revoked AND v.ends_at IS NULL
+     AND v.version = (SELECT MAX(version) FROM key_versions WHERE key = v.key)
+ )";
+
+impl Ledger {
+    /// Keeps a new key.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
+        self.edit(async |mut session| {
+            let revision = next_revision(&mut session).await?;
+            insert_key(&mut session, key, secret_hash, revision).await?;
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+
+    /// Keeps the first key of a ledger. False when there is a key already, also when another
+    /// instance was there first.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn add_first_key(
+        &self,
+        key: &Key,
+        secret_hash: &SecretHash,
+    ) -> Result<bool, LedgerError> {
+        self.edit(async |mut session| {
+            let revision = next_revision(&mut session).await?;
+            let any = query("SELECT EXISTS (SELECT 1 FROM keys)");
+            if session.one(any).await? {
+                return Ok(Ending::Rollback(false));
+            }
+            insert_key(&mut session, key, secret_hash, revision).await?;
+            Ok(Ending::Commit(true))
+        })
+        .await
+    }
+
+    /// Changes a key as `decide` says, from its last version when no other change can come
+    /// between, and from whether another admin key would stay for good. The outer error is the
+    /// ledger's, the inner one is `decide`'s, and on both nothing is changed.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn edit_key<E: Send>(
+        &self,
+        id: Uuid,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Key>, bool) -> Result<Change<KeyRule>, E> + Send + Sync,
+    ) -> Result<Result<Key, E>, LedgerError> {
+        let edited = self.change(
+            false,
+            async |session: &mut Session<'_>| {
+                let another = query(ANOTHER_ADMIN_STAYS).bind(id);
+                Ok((last_key(session, id).await?, session.one(another).await?))
+            },
+            |before, another_admin_stays| decide(before, *another_admin_stays),
+            async |session: &mut Session<'_>, before, _, accepted| {
+                let Accepted {
+                    revision,
+                    terms,
+                    reason,
+                } = accepted;
+                let before = before.cloned().ok_or_else(nothing)?;
+                let after = Key {
+                    version: before.version + 1,
+                    rule: terms,
+                    changed_at,
+                    changed_by: changed_by.to_owned(),
+                    reason,
+                    ..before
+                };
+                insert_version(session, &after, revision).await?;
+                Ok(after)
+            },
+        );
+        Ok(edited.await?.map(|edited| edited.after))
+    }
+
+    /// The versions of keys that came after a revision and up to another, in order.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn keys_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<KeyVersion>, LedgerError> {
+        self.between(BETWEEN, after, up_to, KeyRow::version).await
+    }
+
+    pub(super) async fn key_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<Key>>, LedgerError> {
+        self.history(HISTORY, filter, limit, KeyRow::decode).await
+    }
+
+    /// A key's last version.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
+        last_key(&mut self.reads().await?.lend(), id).await
+    }
+
+    /// The last versions of the keys below an id, newest key first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<Key>, LedgerError> {
+        let keys = query(LISTED).bind(before).bind(limit);
+        let rows: Vec<KeyRow> = self.reads().await?.lend().all(keys).await?;
+        rows.into_iter().map(KeyRow::decode).collect()
+    }
+}
+
+async fn last_key(session: &mut Session<'_>, id: Uuid) -> Result<Option<Key>, LedgerError> {
+    let row: Option<KeyRow> = session.optional(query(LAST).bind(id)).await?;
+    row.map(KeyRow::decode).transpose()
+}
+
+async fn insert_key(
+    session: &mut Session<'_>,
+    key: &Key,
+    secret_hash: &SecretHash,
+    revision: i64,
+) -> Result<(), LedgerError> {
+    let insert = query(
+        "INSERT INTO keys (id, number, secret_hash, created_at)
+         VALUES ($1, (SELECT COALESCE(MAX(number), 0) + 1 FROM keys), $2, $3)",
+    )
+    .bind(key.id)
+    .bind(secret_hash.as_slice())
+    .bind(key.created_at);
+    session.execute(insert).await?;
+    insert_version(session, key, revision).await
+}
+
+async fn insert_version(
+    session: &mut Session<'_>,
+    key: &Key,
+    revision: i64,
+) -> Result<(), LedgerError> {
+    let insert = query(
+        "INSERT INTO key_versions
+             (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
+              changed_by, reason)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
+    .bind(key.id)
+    .bind(key.version)
+    .bind(revision)
+    .bind(key.rule.name.as_str())
+    .bind(key.rule.role.as_str())
+    .bind(key.rule.policies.as_deref().map(encode_names))
+    .bind(key.rule.ends_at)
+    .bind(key.rule.revoked)
+    .bind(key.changed_at)
+    .bind(key.changed_by.as_str())
+    .bind(key.reason.as_deref());
+    session.execute(insert).await
+}

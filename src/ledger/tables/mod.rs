@@ -1,0 +1,14 @@
+//! The administrative tables, each once: their rows, their statements, and the methods of
+//! [`Ledger`](super::Ledger) on them.
+
+pub mod accounts;
+pub mod audit;
+pub mod backtest;
+pub mod changes;
+pub mod grants;
+pub mod instances;
+pub mod keys;
+pub mod overrides;
+pub mod policies;
+pub mod reconciliations;
+pub mod versions;

@@ -1,0 +1,225 @@
+//! Overrides and their versions.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::policies::last_policy;
+use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history, nothing};
+use crate::domain::claim::Subject;
+use crate::domain::identity::AccountId;
+use crate::domain::overrides::{Override, OverrideTerms};
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::ledger::query::{Session, query};
+use crate::ledger::record::{decode_limits, decode_name, encode_limits, unsigned};
+use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+row! {
+    struct OverrideRow {
+        account: Uuid,
+        policy: i32,
+        name: String,
+        subject: Option<String>,
+        version: i32,
+        revision: i64,
+        limits: Option<String>,
+        until: Option<Stamp>,
+        changed_at: Stamp,
+        changed_by: String,
+        reason: Option<String>,
+    }
+}
+
+impl OverrideRow {
+    fn decode(self) -> Result<Override, LedgerError> {
+        let subject = self.subject.as_deref().map(Subject::new).transpose();
+        let until = self.until.map(|until| until.0);
+        let limits = self.limits.as_deref().map(decode_limits).transpose()?;
+        Ok(Override {
+            account: AccountId(self.account),
+            policy: PolicyId(self.policy),
+            subject: subject.map_err(|error| LedgerError::Corrupt(error.to_string()))?,
+            version: unsigned(self.version.into())?,
+            revision: unsigned(self.revision)?,
+            terms: limits.map(|limits| OverrideTerms { limits, until }),
+            changed_at: self.changed_at.0,
+            changed_by: self.changed_by,
+            reason: self.reason,
+        })
+    }
+
+    fn named(self) -> Result<(PolicyName, Override), LedgerError> {
+        Ok((decode_name(&self.name)?, self.decode()?))
+    }
+}
+
+/// A query for versions `v` of overrides `o` of policies `p`.
+macro_rules! versions {
+    ($condition:expr) => {
+        versions!("", "override_versions AS v", $condition)
+    };
+    ($selected:expr, $versions:expr, $condition:expr) => {
+        concat!(
+            "SELECT ",
+            $selected,
+            "v.account, o.policy, p.name, o.subject, v.version, v.revision, v.limits, v.until,
+                v.changed_at, v.changed_by, v.reason
+             FROM ",
+            $versions,
+            " JOIN overrides AS o ON o.account = v.account JOIN policies AS p ON p.id = o.policy
+             WHERE ",
+            $condition
+        )
+    };
+}
+
+const HISTORY: &str = history!(
+    versions,
+    "override_versions",
+    "account",
+    "EXISTS (SELECT 1 FROM overrides AS o WHERE o.account = v.account AND o.policy = $5)"
+);
+const BETWEEN: &str = versions!(
+    "v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
+         SELECT 1 FROM override_versions AS w
+         WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
+     ) ORDER BY v.revision"
+);
+const LAST: &str = versions!("v.account = $1 ORDER BY v.version DESC LIMIT 1");
+const LISTED: &str = versions!(
+    "o.policy = $1 AND o.account > $2 AND v.limits IS NOT NULL AND v.version = (
+         SELECT MAX(version) FROM override_versions WHERE account = o.account
+     ) ORDER BY o.account LIMIT $3"
+);
+
+impl Ledger {
+    /// The last versions, up to a revision, of the overrides that changed after another one, in
+    /// the order of their changes.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn overrides_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<Override>, LedgerError> {
+        self.between(BETWEEN, after, up_to, OverrideRow::decode)
+            .await
+    }
+
+    pub(super) async fn override_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
+        self.history(HISTORY, filter, limit, OverrideRow::named)
+            .await
+    }
+
+    /// The last version of an account's override, also one that deletes it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
+        last_override(&mut self.reads().await?.lend(), account).await
+    }
+
+    /// A policy's overrides that are not deleted, by account after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn overrides(
+        &self,
+        policy: PolicyId,
+        after: AccountId,
+        limit: u32,
+    ) -> Result<Vec<Override>, LedgerError> {
+        let overrides = query(LISTED).bind(policy).bind(after).bind(limit);
+        let rows: Vec<OverrideRow> = self.reads().await?.lend().all(overrides).await?;
+        rows.into_iter().map(OverrideRow::decode).collect()
+    }
+
+    /// Changes a subject's override as `decide` says, which gets the policy's last version and
+    /// the override's, when no other change can come between. The outer error is the ledger's,
+    /// the inner one is `decide`'s, and on both nothing is changed.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn edit_override<E: Send>(
+        &self,
+        policy: &PolicyName,
+        subject: &Subject,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<Change<Option<OverrideTerms>>, E>
+        + Send
+        + Sync,
+    ) -> Result<Result<Edited<Override>, E>, LedgerError> {
+        let account = self.identity().account(policy, subject);
+        self.change(
+            false,
+            async |session: &mut Session<'_>| {
+                let policy = last_policy(session, policy).await?;
+                Ok((last_override(session, account).await?, policy))
+            },
+            |before, policy| decide(policy.as_ref(), before),
+            async |session: &mut Session<'_>, before, policy, accepted| {
+                let Accepted {
+                    revision,
+                    terms,
+                    reason,
+                } = accepted;
+                let after = Override {
+                    account,
+                    policy: policy.ok_or_else(nothing)?.id,
+                    subject: Some(subject.clone()),
+                    version: before.map_or(1, |before| before.version + 1),
+                    revision: unsigned(revision)?,
+                    terms,
+                    changed_at,
+                    changed_by: changed_by.to_owned(),
+                    reason,
+                };
+                insert_version(session, &after).await?;
+                Ok(after)
+            },
+        )
+        .await
+    }
+}
+
+async fn last_override(
+    session: &mut Session<'_>,
+    account: AccountId,
+) -> Result<Option<Override>, LedgerError> {
+    let row: Option<OverrideRow> = session.optional(query(LAST).bind(account)).await?;
+    row.map(OverrideRow::decode).transpose()
+}
+
+async fn insert_version(session: &mut Session<'_>, version: &Override) -> Result<(), LedgerError> {
+    // A subject that was erased and comes again is known again.
+    let subject = query(
+        "INSERT INTO overrides (account, policy, subject) VALUES ($1, $2, $3)
+         ON CONFLICT (account) DO UPDATE SET subject = excluded.subject",
+    )
+    .bind(version.account)
+    .bind(version.policy)
+    .bind(version.subject.as_ref().map(Subject::as_str));
+    session.execute(subject).await?;
+    let terms = version.terms.as_ref();
+    let insert = query(
+        "INSERT INTO override_versions
+             (account, version, revision, limits, until, changed_at, changed_by, reason)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(version.account)
+    .bind(version.version)
+    .bind(version.revision)
+    .bind(terms.map(|terms| encode_limits(&terms.limits)))
+    .bind(terms.and_then(|terms| terms.until))
+    .bind(version.changed_at)
+    .bind(version.changed_by.as_str())
+    .bind(version.reason.as_deref());
+    session.execute(insert).await
+}

@@ -1,0 +1,290 @@
+//! Policies and their versions.
+
+use chrono::{DateTime, Utc};
+
+use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history};
+use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::ledger::query::{Session, Texts, query};
+use crate::ledger::record::{decode_name, decode_rule, encode_rule, unsigned};
+use crate::ledger::row::row;
+use crate::ledger::values::Stamp;
+use crate::ledger::{Ledger, LedgerError};
+
+/// What a version of a policy says.
+#[derive(Debug)]
+pub struct PolicyTerms {
+    pub rule: Rule,
+    /// Whether it takes no more claims.
+    pub archived: bool,
+    /// From when on.
+    pub effective_at: DateTime<Utc>,
+}
+
+/// A policy as it is at an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its last version, which may still wait for its time.
+    pub newest: Policy,
+    /// The version in force.
+    pub in_force: Policy,
+}
+
+row! {
+    struct PolicyRow {
+        policy: i32,
+        name: String,
+        version: i32,
+        rule: String,
+        archived: bool,
+        effective_at: Stamp,
+        changed_at: Stamp,
+        changed_by: String,
+        reason: Option<String>,
+    }
+}
+
+impl PolicyRow {
+    fn decode(self) -> Result<Policy, LedgerError> {
+        Ok(Policy {
+            id: PolicyId(self.policy),
+            name: decode_name(&self.name)?,
+            version: unsigned(self.version.into())?,
+            rule: decode_rule(&self.rule)?,
+            archived: self.archived,
+            effective_at: self.effective_at.0,
+            changed_at: self.changed_at.0,
+            changed_by: self.changed_by,
+            reason: self.reason,
+        })
+    }
+}
+
+/// A query for versions `v` of policies `p`.
+macro_rules! versions {
+    ($condition:expr) => {
+        versions!("", "policy_versions AS v", $condition)
+    };
+    ($selected:expr, $versions:expr, $condition:expr) => {
+        concat!(
+            "SELECT ",
+            $selected,
+            "v.policy, p.name, v.version, v.rule, v.archived, v.effective_at, v.changed_at,
+                v.changed_by, v.reason
+             FROM ",
+            $versions,
+            " JOIN policies AS p ON p.id = v.policy WHERE ",
+            $condition
+        )
+    };
+}
+
+const HISTORY: &str = history!(versions, "policy_versions", "policy", "v.policy = $5");
+const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
+const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
+const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
+/// The version in force: see [`Policy::has_effect`].
+const IN_FORCE: &str = versions!(
+    "v.policy = $1 AND v.version < $2 AND (v.effective_at <= $3 OR v.effective_at <= v.changed_at)
+     ORDER BY v.version DESC LIMIT 1"
+);
+
+/// The policies that are not archived, of all or of the names $3, by name.
+macro_rules! listed {
+    ($name:literal, $of_these:literal) => {
+        versions!(concat!(
+            $name,
+            " > $1 AND NOT v.archived AND v.version = (
+                 SELECT MAX(version) FROM policy_versions WHERE policy = v.policy
+             ) AND ($3 IS NULL OR p.name ",
+            $of_these,
+            ") ORDER BY ",
+            $name,
+            " LIMIT $2"
+        ))
+    };
+}
+
+const LISTED: Texts = Texts {
+    postgres: listed!("p.name COLLATE \"C\"", "= ANY($3)"),
+    sqlite: listed!("p.name", "IN (SELECT value FROM json_each($3))"),
+};
+
+impl Ledger {
+    /// The versions of policies that came after a revision and up to another, in order.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policies_between(
+        &self,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        self.between(BETWEEN, after, up_to, PolicyRow::decode).await
+    }
+
+    pub(super) async fn policy_history(
+        &self,
+        filter: &HistoryFilter,
+        limit: u32,
+    ) -> Result<Vec<Changed<Policy>>, LedgerError> {
+        self.history(HISTORY, filter, limit, PolicyRow::decode)
+            .await
+    }
+
+    /// A policy, archived or not, as it is at an instant.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policy(
+        &self,
+        name: &PolicyName,
+        at: DateTime<Utc>,
+    ) -> Result<Option<Standing>, LedgerError> {
+        standing(&mut self.reads().await?.lend(), name, at).await
+    }
+
+    /// A policy's versions below `before`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn versions(
+        &self,
+        name: &PolicyName,
+        before: u32,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let versions = query(BELOW).bind(name.as_str()).bind(before).bind(limit);
+        let rows: Vec<PolicyRow> = self.reads().await?.lend().all(versions).await?;
+        rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
+    /// `only` of these.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn policies(
+        &self,
+        only: Option<&[PolicyName]>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let policies = query(LISTED).bind(after).bind(limit).bind(only);
+        let rows: Vec<PolicyRow> = self.reads().await?.lend().all(policies).await?;
+        rows.into_iter().map(PolicyRow::decode).collect()
+    }
+
+    /// Changes a policy as `decide` says, from how it is when no other change can come between.
+    /// The outer error is the ledger's, the inner one is `decide`'s, and on both nothing is
+    /// changed. In a dry run nothing is changed either.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
+    pub async fn edit_policy<E: Send>(
+        &self,
+        name: &PolicyName,
+        changed_by: &str,
+        changed_at: DateTime<Utc>,
+        dry_run: bool,
+        decide: impl Fn(Option<&Standing>) -> Result<Change<PolicyTerms>, E> + Send + Sync,
+    ) -> Result<Result<Edited<Standing>, E>, LedgerError> {
+        self.change(
+            dry_run,
+            async |session: &mut Session<'_>| Ok((standing(session, name, changed_at).await?, ())),
+            |before, ()| decide(before),
+            async |session: &mut Session<'_>, before, (), accepted| {
+                let Accepted {
+                    revision,
+                    terms,
+                    reason,
+                } = accepted;
+                let last = before.map(|before| &before.newest);
+                let id = match last {
+                    Some(last) => last.id,
+                    None => insert_policy(session, name).await?,
+                };
+                let newest = Policy {
+                    id,
+                    name: name.clone(),
+                    version: last.map_or(1, |last| last.version + 1),
+                    rule: terms.rule,
+                    archived: terms.archived,
+                    effective_at: terms.effective_at,
+                    changed_at,
+                    changed_by: changed_by.to_owned(),
+                    reason,
+                };
+                insert_version(session, &newest, revision).await?;
+                let in_force = match before {
+                    Some(before) if !newest.has_effect(changed_at) => before.in_force.clone(),
+                    Some(_) | None => newest.clone(),
+                };
+                Ok(Standing { newest, in_force })
+            },
+        )
+        .await
+    }
+}
+
+async fn standing(
+    session: &mut Session<'_>,
+    name: &PolicyName,
+    at: DateTime<Utc>,
+) -> Result<Option<Standing>, LedgerError> {
+    let Some(newest) = last_policy(session, name).await? else {
+        return Ok(None);
+    };
+    let before = query(IN_FORCE)
+        .bind(newest.id)
+        .bind(newest.version)
+        .bind(at);
+    let in_force = match newest.has_effect(at) {
+        true => newest.clone(),
+        false => {
+            let row: Option<PolicyRow> = session.optional(before).await?;
+            row.ok_or(sqlx::Error::RowNotFound)?.decode()?
+        }
+    };
+    Ok(Some(Standing { newest, in_force }))
+}
+
+/// A policy's last version, archived or not.
+pub(super) async fn last_policy(
+    session: &mut Session<'_>,
+    name: &PolicyName,
+) -> Result<Option<Policy>, LedgerError> {
+    let last = query(LAST).bind(name.as_str());
+    let row: Option<PolicyRow> = session.optional(last).await?;
+    row.map(PolicyRow::decode).transpose()
+}
+
+async fn insert_policy(
+    session: &mut Session<'_>,
+    name: &PolicyName,
+) -> Result<PolicyId, LedgerError> {
+    let insert = query("INSERT INTO policies (name) VALUES ($1) RETURNING id").bind(name.as_str());
+    Ok(PolicyId(session.one(insert).await?))
+}
+
+async fn insert_version(
+    session: &mut Session<'_>,
+    policy: &Policy,
+    revision: i64,
+) -> Result<(), LedgerError> {
+    let insert = query(
+        "INSERT INTO policy_versions
+             (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
+              reason)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(policy.id)
+    .bind(policy.version)
+    .bind(revision)
+    .bind(encode_rule(&policy.rule))
+    .bind(policy.archived)
+    .bind(policy.effective_at)
+    .bind(policy.changed_at)
+    .bind(policy.changed_by.as_str())
+    .bind(policy.reason.as_deref());
+    session.execute(insert).await
+}

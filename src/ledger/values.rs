@@ -1,0 +1,171 @@
+//! Values of tables that both stores have: what a statement carries, and an instant in a row.
+
+use chrono::{DateTime, Utc};
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgArguments, PgTypeInfo, PgValueRef};
+use sqlx::sqlite::{SqliteArguments, SqliteTypeInfo, SqliteValueRef};
+use sqlx::{Arguments, Decode, Postgres, Sqlite, Type};
+use uuid::Uuid;
+
+use super::record::signed;
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::policy::{PolicyId, PolicyName};
+
+/// An instant in a row. PostgreSQL stores a `timestamptz`, SQLite microseconds since 1970.
+pub struct Stamp(pub DateTime<Utc>);
+
+impl Type<Postgres> for Stamp {
+    fn type_info() -> PgTypeInfo {
+        <DateTime<Utc> as Type<Postgres>>::type_info()
+    }
+}
+
+impl Decode<'_, Postgres> for Stamp {
+    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
+        Ok(Self(Decode::<Postgres>::decode(value)?))
+    }
+}
+
+impl Type<Sqlite> for Stamp {
+    fn type_info() -> SqliteTypeInfo {
+        <i64 as Type<Sqlite>>::type_info()
+    }
+
+    fn compatible(info: &SqliteTypeInfo) -> bool {
+        <i64 as Type<Sqlite>>::compatible(info)
+    }
+}
+
+impl Decode<'_, Sqlite> for Stamp {
+    fn decode(value: SqliteValueRef<'_>) -> Result<Self, BoxDynError> {
+        let micros = <i64 as Decode<Sqlite>>::decode(value)?;
+        let instant = DateTime::from_timestamp_micros(micros);
+        Ok(Self(
+            instant.ok_or_else(|| format!("the instant {micros}"))?,
+        ))
+    }
+}
+
+/// A value that a statement carries. NULL has a type too: PostgreSQL wants one.
+pub enum Value {
+    Flag(bool),
+    Number(Option<i64>),
+    Instant(Option<DateTime<Utc>>),
+    Id(Option<Uuid>),
+    Text(Option<String>),
+    Bytes(Vec<u8>),
+    /// For [`any_id!`](super::query::any_id).
+    Ids(Vec<Uuid>),
+    /// An array of texts on PostgreSQL, a JSON array on SQLite.
+    Texts(Option<Vec<String>>),
+}
+
+macro_rules! values {
+    ($($variant:ident { $($kind:ty, $value:ident => $stored:expr;)+ })+) => {
+        $($(
+            impl From<$kind> for Value {
+                fn from($value: $kind) -> Self {
+                    Self::$variant(Some($stored))
+                }
+            }
+
+            impl From<Option<$kind>> for Value {
+                fn from(value: Option<$kind>) -> Self {
+                    Self::$variant(value.map(|$value| $stored))
+                }
+            }
+        )+)+
+    };
+}
+
+values! {
+    Number {
+        i16, number => number.into();
+        i64, number => number;
+        u32, number => number.into();
+        u64, number => signed(number);
+        PolicyId, policy => policy.0.into();
+    }
+    Instant {
+        DateTime<Utc>, instant => instant;
+    }
+    Id {
+        Uuid, id => id;
+        AccountId, account => account.0;
+        EntryId, entry => entry.0;
+    }
+    Text {
+        &str, text => text.to_owned();
+        String, text => text;
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Bytes(bytes.to_owned())
+    }
+}
+
+impl From<&[AccountId]> for Value {
+    fn from(accounts: &[AccountId]) -> Self {
+        Self::Ids(accounts.iter().map(|account| account.0).collect())
+    }
+}
+
+impl From<&[KeyId]> for Value {
+    fn from(keys: &[KeyId]) -> Self {
+        Self::Ids(keys.iter().map(|key| key.0).collect())
+    }
+}
+
+impl From<Option<&[PolicyName]>> for Value {
+    fn from(names: Option<&[PolicyName]>) -> Self {
+        Self::Texts(names.map(|names| names.iter().map(PolicyName::to_string).collect()))
+    }
+}
+
+/// The values as PostgreSQL takes them.
+pub fn postgres(values: Vec<Value>) -> Result<PgArguments, sqlx::Error> {
+    let mut arguments = PgArguments::default();
+    for value in values {
+        match value {
+            Value::Flag(flag) => arguments.add(flag),
+            Value::Number(number) => arguments.add(number),
+            Value::Instant(instant) => arguments.add(instant),
+            Value::Id(id) => arguments.add(id),
+            Value::Text(text) => arguments.add(text),
+            Value::Bytes(bytes) => arguments.add(bytes),
+            Value::Ids(ids) => arguments.add(ids),
+            Value::Texts(texts) => arguments.add(texts),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
+
+/// The values as SQLite takes them. SQLite has no arrays: a statement takes JSON apart.
+pub fn sqlite(values: Vec<Value>) -> Result<SqliteArguments, sqlx::Error> {
+    let json = |texts: Vec<String>| serde_json::to_string(&texts).expect("texts are JSON");
+    let hex = |id: Uuid| id.simple().to_string();
+    let mut arguments = SqliteArguments::default();
+    for value in values {
+        match value {
+            Value::Flag(flag) => arguments.add(flag),
+            Value::Number(number) => arguments.add(number),
+            Value::Instant(instant) => arguments.add(instant.map(|at| at.timestamp_micros())),
+            Value::Id(id) => arguments.add(id),
+            Value::Text(text) => arguments.add(text),
+            Value::Bytes(bytes) => arguments.add(bytes),
+            Value::Ids(ids) => arguments.add(json(ids.into_iter().map(hex).collect())),
+            Value::Texts(texts) => arguments.add(texts.map(json)),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
