@@ -133,9 +133,6 @@ impl Ledger {
     }
 
     /// Begins one consistent view of the entries.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn snapshot(&self) -> Result<Snapshot, LedgerError> {
         let mut session = match self {
             Self::Postgres(store) => {

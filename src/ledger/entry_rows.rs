@@ -1,15 +1,11 @@
 //! An entry, its line and its details, as rows have them.
 
-use uuid::Uuid;
-
-use super::LedgerError;
-use super::record::{decode_flags, decode_kind, decode_note, unsigned};
-use super::row::row;
-use super::values::Stamp;
-use crate::domain::claim::{Metadata, Units};
+use super::fence::Fence;
+use super::record::{decode_flags, decode_kind, decode_note};
+use super::row::StoredRow;
+use super::{LedgerError, LedgerView};
+use crate::domain::claim::Metadata;
 use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::key::KeyNumber;
 use crate::domain::totals::decode_totals;
 
 /// The columns of an entry `e` and its details `d`.
@@ -37,69 +33,60 @@ macro_rules! millisecond {
 }
 pub(super) use millisecond;
 
-row! {
-    pub struct LineRow {
-        pub account: Uuid,
-        pub number: i64,
-        pub at: Stamp,
-        pub policy_version: i32,
-        pub lapses_at: Option<Stamp>,
-        pub totals: String,
-    }
+pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
+    Ok(Line {
+        number: row.get("number")?,
+        at: row.get("at")?,
+        policy_version: row.get("policy_version")?,
+        lapses_at: row.get("lapses_at")?,
+        totals: decode_totals(&row.get::<String>("totals")?)?.into(),
+    })
 }
 
-impl LineRow {
-    pub fn decode(self) -> Result<Line, LedgerError> {
-        Ok(Line {
-            number: unsigned(self.number)?,
-            at: self.at.0,
-            policy_version: unsigned(self.policy_version.into())?,
-            lapses_at: self.lapses_at.map(|at| at.0),
-            totals: decode_totals(&self.totals)?.into(),
-        })
-    }
+/// An entry of [`entry_columns!`].
+pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
+    let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
+    Ok(Entry {
+        account: row.get("account")?,
+        id: row.get("id")?,
+        kind: decode_kind(
+            row.get("kind")?,
+            row.get("of_grant")?,
+            row.get("held_until")?,
+        )?,
+        units: row.get("units")?,
+        key: row.get("key")?,
+        metadata: row
+            .get::<Option<String>>("metadata")?
+            .map(Metadata::from_stored),
+        provisional,
+        would_deny,
+        claimed_by: row.get("claimed_by")?,
+        note: decode_note(row.get("made_by")?, row.get("reason")?),
+        line: decode_line(row)?,
+    })
 }
 
-row! {
-    pub struct EntryRow {
-        ..line: LineRow,
-        pub id: Uuid,
-        kind: i16,
-        units: i64,
-        key: Option<Uuid>,
-        metadata: Option<String>,
-        flags: i16,
-        claimed_by: Option<i32>,
-        of_grant: Option<Uuid>,
-        held_until: Option<Stamp>,
-        made_by: Option<String>,
-        reason: Option<String>,
+/// What rows of last lines and of entries tell. A row of a line may have no account.
+pub fn decode_view<'r>(
+    fence: Option<Fence>,
+    lines: impl Iterator<Item = StoredRow<'r>>,
+    entries: impl Iterator<Item = StoredRow<'r>>,
+) -> Result<LedgerView, LedgerError> {
+    let mut view = LedgerView {
+        fence,
+        ..LedgerView::default()
+    };
+    for row in lines {
+        if let Some(account) = row.get("account")? {
+            view.lines.insert(account, decode_line(&row)?);
+        }
     }
-}
-
-impl EntryRow {
-    pub fn decode(self) -> Result<Entry, LedgerError> {
-        let (provisional, would_deny) = decode_flags(self.flags)?;
-        let claimed_by = self.claimed_by.map(|number| unsigned(number.into()));
-        let held_until = self.held_until.map(|until| until.0);
-        Ok(Entry {
-            account: AccountId(self.line.account),
-            id: EntryId(self.id),
-            kind: decode_kind(self.kind, self.of_grant.map(EntryId), held_until)?,
-            units: decode_units(self.units)?,
-            key: self.key.map(KeyId),
-            metadata: self.metadata.map(Metadata::from_stored),
-            provisional,
-            would_deny,
-            claimed_by: claimed_by.transpose()?.map(KeyNumber),
-            note: decode_note(self.made_by, self.reason),
-            line: self.line.decode()?,
-        })
+    for row in entries {
+        view.entries.push(decode_entry(&row)?);
     }
-}
-
-/// # Errors
-/// [`LedgerError::Corrupt`] for a number that is no claim's units.
-pub fn decode_units(units: i64) -> Result<Units, LedgerError> {
-    Units::new(units.into()).map_err(|error| LedgerError::Corrupt(error.to_string()))
+    // One can be found by its key and by its id.
+    view.entries.sort_unstable_by_key(|entry| entry.id);
+    view.entries.dedup_by_key(|entry| entry.id);
+    Ok(view)
 }

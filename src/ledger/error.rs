@@ -118,9 +118,7 @@ pub enum OpenError {
     Unreadable {
         /// The file, or host and database, without credentials.
         place: String,
-        /// What the store said.
         reason: String,
-        /// What to do.
         remedy: &'static str,
     },
     /// The database belongs to something else.
@@ -135,9 +133,8 @@ pub enum OpenError {
          knows versions up to {known}: start that newer perdiem"
     )]
     Newer {
-        /// The database.
         place: String,
-        /// Its newest migration.
+        /// The newest migration of the database.
         found: i64,
         /// The newest migration in this binary.
         known: i64,
@@ -147,21 +144,11 @@ pub enum OpenError {
         "the database {place} is encoded in {encoding}: make one with \
          CREATE DATABASE … ENCODING 'UTF8'"
     )]
-    Encoding {
-        /// The database.
-        place: String,
-        /// Its encoding.
-        encoding: String,
-    },
+    Encoding { place: String, encoding: String },
     /// A migration failed, or a row could not be read.
     #[error(
         "cannot prepare the ledger at {place}; see that DATABASE_URL lets perdiem write to it and \
          make tables there"
     )]
-    Failed {
-        /// The database.
-        place: String,
-        /// What went wrong.
-        source: LedgerError,
-    },
+    Failed { place: String, source: LedgerError },
 }

@@ -21,13 +21,6 @@ pub struct Look {
     pub followers_of: Vec<EntryId>,
 }
 
-impl Look {
-    /// Whether it wants last lines alone.
-    pub(super) fn names_no_entries(&self) -> bool {
-        self.keys.is_empty() && self.entries.is_empty() && self.followers_of.is_empty()
-    }
-}
-
 /// What a [`Look`] found, all of it committed. An account without entries has no line.
 #[derive(Debug, Default)]
 pub struct LedgerView {

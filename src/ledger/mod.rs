@@ -1,7 +1,8 @@
 //! The ledger: the append-only record of grants, the truth. On SQLite or on PostgreSQL.
 //!
-//! The two stores are twins: the same files, the same names, the same answers. Which of them
-//! is called is decided here.
+//! `tables/` has the code that both stores share. The stores differ in how they append, in how the
+//! claims' way reads, and in their connections: there they are twins, the same files with the same
+//! names.
 
 mod access;
 mod batched;
@@ -47,6 +48,7 @@ use file::LedgerFile;
 pub const READS_MOST: u32 = 8;
 /// How many snapshots there are at once. Each holds a connection.
 pub const SNAPSHOTS_MOST: u32 = 4;
+
 /// A connection to a ledger. Cheap to clone.
 #[derive(Clone)]
 pub enum Ledger {
@@ -77,7 +79,7 @@ pub enum Turn {
     Sqlite,
 }
 
-/// Calls the same method of either store it is.
+/// Calls a method of the same name on either store.
 macro_rules! store {
     ($ledger:expr, $store:ident => $call:expr) => {
         match $ledger {
@@ -119,7 +121,6 @@ impl Ledger {
         }
     }
 
-    /// Who this ledger is.
     pub fn identity(&self) -> &Identity {
         store!(self, store => store.identity())
     }
@@ -134,9 +135,6 @@ impl Ledger {
     }
 
     /// Reads what a decision wants to see.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         store!(self, store => store.look(look).await)
     }

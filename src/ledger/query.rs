@@ -1,16 +1,15 @@
 //! Statements that both stores run, and what runs them.
 //!
-//! A table's code is written once, over [`Session`]: only here is it seen which store a statement
-//! goes to. One statement at a time is matched, so that the claims' way, whose statements differ
-//! as ideas, can go past it.
+//! A table's code is written once, over [`Session`], which alone sees which store a statement goes
+//! to. On the claims' way the statements of the stores differ as ideas, and go past it.
 
 use std::ops::DerefMut;
 
-use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{FromRow, Row};
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
 
 use super::LedgerError;
+use super::row::{Column, StoredRow, only};
 use super::values::{Value, postgres, sqlite};
 
 /// A statement's text on each store.
@@ -46,42 +45,22 @@ macro_rules! any_id {
 pub(super) use any_id;
 
 /// A statement with its values, of $1 and on.
-pub struct Query {
+pub struct Statement {
     texts: Texts,
     values: Vec<Value>,
 }
 
-pub fn query(texts: impl Into<Texts>) -> Query {
-    Query {
+pub fn query(texts: impl Into<Texts>) -> Statement {
+    Statement {
         texts: texts.into(),
         values: Vec::new(),
     }
 }
 
-impl Query {
+impl Statement {
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
         self.values.push(value.into());
         self
-    }
-}
-
-/// A row that both stores have.
-pub trait Stored:
-    for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin
-{
-}
-
-impl<T> Stored for T where
-    T: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin
-{
-}
-
-/// A part of a row, or why it cannot be read.
-pub struct Readable<T>(pub Result<T, LedgerError>);
-
-impl<'r, R: Row, T: FromRow<'r, R>> FromRow<'r, R> for Readable<T> {
-    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-        Ok(Self(T::from_row(row).map_err(LedgerError::from)))
     }
 }
 
@@ -111,56 +90,49 @@ pub enum Session<'c> {
 }
 
 impl Session<'_> {
-    pub async fn all<T: Stored>(&mut self, query: Query) -> Result<Vec<T>, LedgerError> {
-        let Query { texts, values } = query;
-        Ok(match self {
-            Self::Postgres(connection) => {
-                let query = sqlx::query_as_with(texts.postgres, postgres(values)?);
-                query.fetch_all(&mut **connection).await?
-            }
-            Self::Sqlite(connection) => {
-                let query = sqlx::query_as_with(texts.sqlite, sqlite(values)?);
-                query.fetch_all(&mut **connection).await?
-            }
-        })
-    }
-
-    pub async fn optional<T: Stored>(&mut self, query: Query) -> Result<Option<T>, LedgerError> {
-        let Query { texts, values } = query;
-        Ok(match self {
-            Self::Postgres(connection) => {
-                let query = sqlx::query_as_with(texts.postgres, postgres(values)?);
-                query.fetch_optional(&mut **connection).await?
-            }
-            Self::Sqlite(connection) => {
-                let query = sqlx::query_as_with(texts.sqlite, sqlite(values)?);
-                query.fetch_optional(&mut **connection).await?
-            }
-        })
-    }
-
-    /// The one value of the one row.
-    pub async fn one<T>(&mut self, query: Query) -> Result<T, LedgerError>
-    where
-        (T,): Stored,
-    {
-        let row: Option<(T,)> = self.optional(query).await?;
-        let (value,) = row.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(value)
-    }
-
-    pub async fn execute(&mut self, query: Query) -> Result<(), LedgerError> {
-        let Query { texts, values } = query;
+    /// Every row, as `decode` reads it.
+    pub async fn all<T>(
+        &mut self,
+        query: Statement,
+        decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
+    ) -> Result<Vec<T>, LedgerError> {
+        let Statement { texts, values } = query;
         match self {
             Self::Postgres(connection) => {
                 let query = sqlx::query_with(texts.postgres, postgres(values)?);
-                query.execute(&mut **connection).await?;
+                let rows = query.fetch_all(&mut **connection).await?;
+                rows.iter()
+                    .map(StoredRow::Postgres)
+                    .map(|row| decode(&row))
+                    .collect()
             }
             Self::Sqlite(connection) => {
                 let query = sqlx::query_with(texts.sqlite, sqlite(values)?);
-                query.execute(&mut **connection).await?;
+                let rows = query.fetch_all(&mut **connection).await?;
+                rows.iter()
+                    .map(StoredRow::Sqlite)
+                    .map(|row| decode(&row))
+                    .collect()
             }
         }
-        Ok(())
+    }
+
+    /// The first row, if there is one.
+    pub async fn first<T>(
+        &mut self,
+        query: Statement,
+        decode: impl Fn(&StoredRow<'_>) -> Result<T, LedgerError>,
+    ) -> Result<Option<T>, LedgerError> {
+        Ok(self.all(query, decode).await?.into_iter().next())
+    }
+
+    /// The one value of the one row.
+    pub async fn one<T: Column>(&mut self, query: Statement) -> Result<T, LedgerError> {
+        let value = self.first(query, only).await?;
+        Ok(value.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    pub async fn execute(&mut self, query: Statement) -> Result<(), LedgerError> {
+        self.all(query, |_| Ok(())).await.map(drop)
     }
 }

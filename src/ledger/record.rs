@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::LedgerError;
 use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
@@ -107,7 +106,7 @@ pub fn decode_note(made_by: Option<String>, reason: Option<String>) -> Option<No
 /// As [`decode_kind`].
 pub fn decode_follower(
     grant: EntryId,
-    id: Option<Uuid>,
+    id: Option<EntryId>,
     kind: Option<i16>,
     at: Option<DateTime<Utc>>,
     note: Option<Note>,
@@ -116,7 +115,7 @@ pub fn decode_follower(
         return Ok(None);
     };
     Ok(Some(Follower {
-        id: EntryId(id),
+        id,
         kind: decode_kind(kind, Some(grant), None)?,
         at,
         note,

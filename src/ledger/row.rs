@@ -1,38 +1,130 @@
-//! Rows, read by the names of their columns.
+//! A row of either store, read by the names of its columns into the domain's types. What cannot be
+//! read is [`LedgerError::Corrupt`].
 
-/// Declares the type of a row, whose fields are columns. A field after `..` is a row of its own,
-/// whose columns are among them.
-///
-/// `#[derive(sqlx::FromRow)]` would do the same. But for sqlx's macros sqlx and its drivers are
-/// compiled a second time, as parts of the compiler.
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Column as _, Row, ValueRef};
+use uuid::Uuid;
+
+use super::LedgerError;
+use super::record::{decode_hash, decode_limits, decode_name, decode_names, decode_role};
+use super::record::{decode_rule, unsigned};
+use crate::domain::claim::{Subject, Units};
+use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::key::{KeyNumber, Role};
+use crate::domain::policy::{Limit, PolicyId, PolicyName, Rule};
+
+#[derive(Clone, Copy)]
+pub enum StoredRow<'r> {
+    Postgres(&'r PgRow),
+    Sqlite(&'r SqliteRow),
+}
+
 macro_rules! row {
-    (
-        $(#[$attribute:meta])*
-        $visibility:vis struct $name:ident {
-            $(.. $inner:ident: $inner_row:ty,)?
-            $($field_visibility:vis $field:ident: $kind:ty,)*
-        }
-    ) => {
-        $(#[$attribute])*
-        $visibility struct $name {
-            $($inner: $inner_row,)?
-            $($field_visibility $field: $kind,)*
-        }
-
-        impl<'r, R: sqlx::Row> sqlx::FromRow<'r, R> for $name
-        where
-            for<'c> &'c str: sqlx::ColumnIndex<R>,
-            $($inner_row: sqlx::FromRow<'r, R>,)?
-            $($kind: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,)*
-        {
-            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-                Ok(Self {
-                    $($inner: <$inner_row as sqlx::FromRow<'r, R>>::from_row(row)?,)?
-                    $($field: row.try_get(stringify!($field))?,)*
-                })
-            }
+    ($stored:expr, $row:ident => $read:expr) => {
+        match $stored {
+            StoredRow::Postgres($row) => $read,
+            StoredRow::Sqlite($row) => $read,
         }
     };
 }
 
-pub(in crate::ledger) use row;
+impl StoredRow<'_> {
+    pub fn get<T: Column>(&self, name: &str) -> Result<T, LedgerError> {
+        T::read(self, name)
+    }
+}
+
+/// The value of a row's only column.
+pub fn only<T: Column>(row: &StoredRow<'_>) -> Result<T, LedgerError> {
+    row.get(row!(row, row => row.try_column(0)?.name()))
+}
+
+/// What a column is read into.
+pub trait Column: Sized {
+    fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError>;
+}
+
+impl<T: Column> Column for Option<T> {
+    fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
+        match row!(row, row => row.try_get_raw(name)?.is_null()) {
+            true => Ok(None),
+            false => T::read(row, name).map(Some),
+        }
+    }
+}
+
+/// Types that sqlx reads alike from both stores.
+macro_rules! same {
+    ($($kind:ty),+) => {
+        $(impl Column for $kind {
+            fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
+                Ok(row!(row, row => row.try_get(name)?))
+            }
+        })+
+    };
+}
+
+same!(bool, String, Uuid, Vec<u8>);
+
+/// Numbers, of whatever width a column has.
+macro_rules! numbers {
+    ($($kind:ty),+) => {
+        $(impl Column for $kind {
+            fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
+                unsigned(row!(row, row => row.try_get_unchecked::<i64, _>(name)?))
+            }
+        })+
+    };
+}
+
+numbers!(i16, i32, i64, u32, u64);
+
+/// PostgreSQL stores a `timestamptz`, SQLite microseconds since 1970.
+impl Column for DateTime<Utc> {
+    fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
+        match row {
+            StoredRow::Postgres(row) => Ok(row.try_get(name)?),
+            StoredRow::Sqlite(row) => {
+                let micros = row.try_get(name)?;
+                DateTime::from_timestamp_micros(micros)
+                    .ok_or_else(|| LedgerError::Corrupt(format!("the instant {micros}")))
+            }
+        }
+    }
+}
+
+/// Types that are made of another one.
+macro_rules! made_of {
+    ($($kind:ty, $stored:ident: $stored_kind:ty => $made:expr;)+) => {
+        $(impl Column for $kind {
+            fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
+                let $stored: $stored_kind = row.get(name)?;
+                $made
+            }
+        })+
+    };
+}
+
+made_of! {
+    AccountId, id: Uuid => Ok(Self(id));
+    EntryId, id: Uuid => Ok(Self(id));
+    KeyId, id: Uuid => Ok(Self(id));
+    PolicyId, number: i32 => Ok(Self(number));
+    KeyNumber, number: u32 => Ok(Self(number));
+    PolicyName, name: String => decode_name(&name);
+    Subject, text: String => Self::new(&text).map_err(corrupt);
+    Units, units: i64 => Self::new(units.into()).map_err(corrupt);
+    Role, name: String => decode_role(&name);
+    Rule, json: String => decode_rule(&json);
+    Vec<Limit>, json: String => decode_limits(&json);
+    Arc<[PolicyName]>, json: String => decode_names(&json);
+    [u8; 32], bytes: Vec<u8> => decode_hash(&bytes);
+}
+
+fn corrupt(error: impl ToString) -> LedgerError {
+    LedgerError::Corrupt(error.to_string())
+}

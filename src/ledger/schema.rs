@@ -8,7 +8,6 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use tokio::time::{Instant, interval_at};
 
 use super::OpenError;
-use super::row::row;
 
 /// How often a log line says that migrations still run.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
@@ -49,13 +48,8 @@ pub fn migrator(files: &[(&str, &'static str)]) -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-row! {
-    /// A migration that a database has seen.
-    pub struct Applied {
-        pub version: i64,
-        pub checksum: Vec<u8>,
-    }
-}
+/// A migration that a database has seen: its version and its checksum.
+pub type Applied = (i64, Vec<u8>);
 
 /// Says whether `migrator` may run on a database.
 ///
@@ -71,15 +65,17 @@ pub fn check(
     let (Some(oldest), Some(newest)) = (migrator.iter().next(), migrator.iter().last()) else {
         return Ok(());
     };
-    match applied.iter().min_by_key(|migration| migration.version) {
+    match applied.iter().min_by_key(|(version, _)| *version) {
         None if has_tables => return Err(OpenError::Foreign(place.to_owned())),
         None => {}
-        Some(first) if first.version != oldest.version || first.checksum != *oldest.checksum => {
+        Some((version, checksum))
+            if *version != oldest.version || *checksum != *oldest.checksum =>
+        {
             return Err(OpenError::Foreign(place.to_owned()));
         }
         Some(_) => {}
     }
-    match applied.iter().map(|migration| migration.version).max() {
+    match applied.iter().map(|(version, _)| *version).max() {
         Some(found) if found > newest.version => Err(OpenError::Newer {
             place: place.to_owned(),
             found,

@@ -1,50 +1,14 @@
-//! Values of tables that both stores have: what a statement carries, and an instant in a row.
+//! The values that a statement carries, as each store takes them.
 
 use chrono::{DateTime, Utc};
-use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgArguments, PgTypeInfo, PgValueRef};
-use sqlx::sqlite::{SqliteArguments, SqliteTypeInfo, SqliteValueRef};
-use sqlx::{Arguments, Decode, Postgres, Sqlite, Type};
+use sqlx::Arguments;
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
 use super::record::signed;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::{PolicyId, PolicyName};
-
-/// An instant in a row. PostgreSQL stores a `timestamptz`, SQLite microseconds since 1970.
-pub struct Stamp(pub DateTime<Utc>);
-
-impl Type<Postgres> for Stamp {
-    fn type_info() -> PgTypeInfo {
-        <DateTime<Utc> as Type<Postgres>>::type_info()
-    }
-}
-
-impl Decode<'_, Postgres> for Stamp {
-    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
-        Ok(Self(Decode::<Postgres>::decode(value)?))
-    }
-}
-
-impl Type<Sqlite> for Stamp {
-    fn type_info() -> SqliteTypeInfo {
-        <i64 as Type<Sqlite>>::type_info()
-    }
-
-    fn compatible(info: &SqliteTypeInfo) -> bool {
-        <i64 as Type<Sqlite>>::compatible(info)
-    }
-}
-
-impl Decode<'_, Sqlite> for Stamp {
-    fn decode(value: SqliteValueRef<'_>) -> Result<Self, BoxDynError> {
-        let micros = <i64 as Decode<Sqlite>>::decode(value)?;
-        let instant = DateTime::from_timestamp_micros(micros);
-        Ok(Self(
-            instant.ok_or_else(|| format!("the instant {micros}"))?,
-        ))
-    }
-}
 
 /// A value that a statement carries. NULL has a type too: PostgreSQL wants one.
 pub enum Value {

@@ -20,7 +20,7 @@ use crate::ledger::record::{
 use crate::ledger::{Draft, LedgerError, new_blinds};
 
 impl Store {
-    /// See [`crate::ledger::Ledger::burst`]. One statement, so one transaction and one round trip.
+    /// One statement, so one transaction and one round trip.
     pub async fn burst(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -46,7 +46,7 @@ impl Store {
             .await
     }
 
-    /// See [`crate::ledger::Ledger::append`]. One statement, so one transaction.
+    /// One statement, so one transaction.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -56,7 +56,6 @@ impl Store {
             .await
     }
 
-    /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
         let rows = Row::all(drafts);
         self.in_time(async |connection| {

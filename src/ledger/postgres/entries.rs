@@ -1,94 +1,48 @@
 //! The reading half of the claim path.
 
-use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{FromRow, PgConnection, Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::Store;
 use crate::domain::identity::AccountId;
-use crate::ledger::entry_rows::{EntryRow, LineRow, entry_columns, millisecond};
+use crate::ledger::entry_rows::{decode_view, entry_columns, millisecond};
 use crate::ledger::fence::{Fence, LedgerPlace};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
 /// The advisory locks of some accounts, held by an open transaction until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
 
-row! {
-    /// What a server shows, and an account's last line. One row has no line where no account has one.
-    struct FencedRow {
-        started_at: DateTime<Utc>,
-        file: i64,
-        horizon: i64,
-        has_keys: bool,
-        account: Option<Uuid>,
-        number: Option<i64>,
-        at: Option<Stamp>,
-        policy_version: Option<i32>,
-        lapses_at: Option<Stamp>,
-        totals: Option<String>,
-    }
-}
-
-impl FencedRow {
-    fn fence(&self) -> Fence {
-        Fence {
-            place: LedgerPlace {
-                started_at: self.started_at,
-                file: self.file,
-            },
-            horizon: self.horizon,
-        }
-    }
-
-    fn line(self) -> Option<LineRow> {
-        Some(LineRow {
-            account: self.account?,
-            number: self.number?,
-            at: self.at?,
-            policy_version: self.policy_version?,
-            lapses_at: self.lapses_at,
-            totals: self.totals?,
-        })
-    }
-}
-
 impl Store {
-    /// See [`crate::ledger::Ledger::look`].
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
-        let ((fence, lines), entries) = self
+        let has_fence = self.shows_fence && !look.accounts.is_empty();
+        let names_others = !look.entries.is_empty() || !look.followers_of.is_empty();
+        let (lines, entries) = self
             .in_time(async |connection| {
-                let (fence, lines, names_entries) = match look.accounts.as_slice() {
-                    [] => (None, Vec::new(), !look.names_no_entries()),
-                    _ if self.shows_fence => fenced_lines(connection, look).await?,
-                    accounts => {
-                        let lines = last_lines(connection, accounts).await?;
-                        (None, lines, !look.names_no_entries())
-                    }
+                let lines = match has_fence {
+                    true => fenced_lines(connection, look).await?,
+                    false if look.accounts.is_empty() => Vec::new(),
+                    false => last_lines(connection, &look.accounts).await?,
                 };
-                let entries = match names_entries {
+                // Mostly no entry has any of the keys.
+                let finds_keys = match lines.first().filter(|_| has_fence) {
+                    Some(row) => row.try_get("has_keys")?,
+                    None => !look.keys.is_empty(),
+                };
+                let entries = match finds_keys || names_others {
                     true => entries(connection, look).await?,
                     false => Vec::new(),
                 };
-                Ok(((fence, lines), entries))
+                Ok((lines, entries))
             })
             .await?;
-        let mut seen = LedgerView {
-            fence,
-            ..LedgerView::default()
-        };
-        for row in lines {
-            seen.lines.insert(AccountId(row.account), row.decode()?);
-        }
-        for row in entries {
-            seen.entries.push(row.decode()?);
-        }
-        Ok(seen)
+        let fence = lines.first().filter(|_| has_fence).map(fence);
+        let lines = lines.iter().map(StoredRow::Postgres);
+        let entries = entries.iter().map(StoredRow::Postgres);
+        decode_view(fence.transpose()?, lines, entries)
     }
 
-    /// See [`crate::ledger::Ledger::turn`].
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         let mut locks: Vec<i64> = accounts
             .iter()
@@ -107,15 +61,14 @@ impl Store {
 }
 
 /// Reads last lines, and the fence of the server that tells them, in one statement: every line
-/// that it sees was committed before the horizon. Returns too whether there may be entries to read:
-/// mostly no entry has any of the keys.
+/// that it sees was committed before the horizon. One row has no line where no account has one.
 async fn fenced_lines(
     connection: &mut PgConnection,
     look: &Look,
-) -> Result<(Option<Fence>, Vec<LineRow>, bool), sqlx::Error> {
+) -> Result<Vec<PgRow>, sqlx::Error> {
     let accounts: Vec<Uuid> = look.accounts.iter().map(|account| account.0).collect();
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
-    let rows: Vec<FencedRow> = sqlx::query_as(
+    sqlx::query(
         "WITH server AS MATERIALIZED (
              SELECT pg_postmaster_start_time() AS started_at,
                  hashtextextended(pg_relation_filepath('entries'), 0) AS file,
@@ -137,23 +90,25 @@ async fn fenced_lines(
     .bind(accounts)
     .bind(keys)
     .fetch_all(connection)
-    .await?;
-    let fence = rows.first().map(FencedRow::fence);
-    let has_keys = rows.first().is_some_and(|row| row.has_keys);
-    let names_others = !look.entries.is_empty() || !look.followers_of.is_empty();
-    let lines = rows.into_iter().filter_map(FencedRow::line).collect();
-    Ok((fence, lines, has_keys || names_others))
+    .await
 }
 
-pub async fn last_lines<T>(
+fn fence(row: &PgRow) -> Result<Fence, sqlx::Error> {
+    Ok(Fence {
+        place: LedgerPlace {
+            started_at: row.try_get("started_at")?,
+            file: row.try_get("file")?,
+        },
+        horizon: row.try_get("horizon")?,
+    })
+}
+
+pub async fn last_lines(
     connection: &mut PgConnection,
     accounts: &[AccountId],
-) -> Result<Vec<T>, sqlx::Error>
-where
-    T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
-{
+) -> Result<Vec<PgRow>, sqlx::Error> {
     let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
-    sqlx::query_as(
+    sqlx::query(
         "SELECT wanted.account, last.number, last.at, last.policy_version, last.lapses_at,
              last.totals
          FROM UNNEST($1::uuid[]) AS wanted (account)
@@ -170,11 +125,11 @@ where
 /// Reads entries by their keys, their ids, and the grants that they follow (two follow one at most), each
 /// by an index of its own. A plan for `= ANY`, made while
 /// the ledger is nearly empty, reads the whole ledger afterwards, until PostgreSQL analyzes it.
-async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<EntryRow>, sqlx::Error> {
+async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
     let of: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
-    let mut rows: Vec<EntryRow> = sqlx::query_as(concat!(
+    sqlx::query(concat!(
         "SELECT ",
         entry_columns!(),
         " FROM (
@@ -206,9 +161,5 @@ async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<Entry
     .bind(ids)
     .bind(of)
     .fetch_all(connection)
-    .await?;
-    // One can be found by its key and by its id.
-    rows.sort_unstable_by_key(|row| row.id);
-    rows.dedup_by_key(|row| row.id);
-    Ok(rows)
+    .await
 }

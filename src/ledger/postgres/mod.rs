@@ -57,7 +57,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// See [`super::Ledger::open`].
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
         let base = PgConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
@@ -124,7 +123,6 @@ impl Store {
         })
     }
 
-    /// See [`super::Ledger::identity`].
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -137,7 +135,6 @@ impl Store {
         Ok(self.claims.run(statements).await?)
     }
 
-    /// See [`super::Ledger::close`].
     pub async fn close(&self) {
         self.claims.close().await;
         self.polls.close().await;

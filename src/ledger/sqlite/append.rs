@@ -24,7 +24,6 @@ use crate::ledger::{Draft, LedgerError, new_blinds};
 const ACCOUNT_COLUMNS: usize = 4;
 
 impl Store {
-    /// See [`crate::ledger::Ledger::burst`].
     pub async fn burst(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -57,7 +56,6 @@ impl Store {
         self.writer.run(burst).await
     }
 
-    /// See [`crate::ledger::Ledger::append`].
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -72,7 +70,6 @@ impl Store {
         .await
     }
 
-    /// See [`crate::ledger::Ledger::append_all`].
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<bool, LedgerError> {
         let drafts: Vec<&Draft> = drafts.iter().collect();
         self.write(async |mut transaction| {

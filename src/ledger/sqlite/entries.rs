@@ -1,96 +1,71 @@
 //! The reading half of the claim path.
 
-use std::collections::HashSet;
-
 use sqlx::sqlite::SqliteRow;
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::{Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::Store;
 use crate::domain::identity::AccountId;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched};
-use crate::ledger::entry_rows::{EntryRow, LineRow, entry_columns, with_details};
-use crate::ledger::row::row;
+use crate::ledger::entry_rows::{decode_view, entry_columns, with_details};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
-row! {
-    /// An account's last line, and the position of its entry in the file.
-    struct LastRow {
-        ..line: LineRow,
-        position: i64,
-    }
-}
-
 impl Store {
-    /// See [`crate::ledger::Ledger::look`]. On the writer's connection, whose cache of pages each
+    /// On the writer's connection, whose cache of pages each
     /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let (lines, entries) = self
             .writer
             .run(async |connection| {
-                let lines: Vec<LastRow> = last_lines(connection, &look.accounts).await?;
+                let lines = last_lines(connection, &look.accounts).await?;
                 let entries = entries(connection, look).await?;
                 Ok::<_, sqlx::Error>((lines, entries))
             })
             .await?;
         // A file that has the entry at this position has them all.
-        let horizon = lines.iter().map(|row| row.position).max();
-        let mut seen = LedgerView {
-            fence: Some(self.fence(horizon.unwrap_or(0))),
-            ..LedgerView::default()
-        };
-        for LastRow { line, .. } in lines {
-            seen.lines.insert(AccountId(line.account), line.decode()?);
+        let mut horizon = 0;
+        for row in &lines {
+            horizon = horizon.max(row.try_get("position")?);
         }
-        for row in entries {
-            seen.entries.push(row.decode()?);
-        }
-        Ok(seen)
+        let lines = lines.iter().map(StoredRow::Sqlite);
+        let entries = entries.iter().map(StoredRow::Sqlite);
+        decode_view(Some(self.fence(horizon)), lines, entries)
     }
 }
 
-pub async fn last_lines<T>(
+pub async fn last_lines(
     connection: &mut SqliteConnection,
     accounts: &[AccountId],
-) -> Result<Vec<T>, sqlx::Error>
-where
-    T: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
-{
-    let accounts: Vec<Uuid> = accounts.iter().map(|account| account.0).collect();
-    of_ids(connection, &LAST_LINES, &accounts).await
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    let accounts = accounts.iter().map(|account| account.0);
+    of_ids(connection, &LAST_LINES, accounts.collect()).await
 }
 
-/// The entries that bear one of the keys or ids, or follow one of the grants, each once.
+/// The entries that have one of the keys or ids, or follow one of the grants.
 async fn entries(
     connection: &mut SqliteConnection,
     look: &Look,
-) -> Result<Vec<EntryRow>, sqlx::Error> {
-    let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
-    let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();
-    let grants: Vec<Uuid> = look.followers_of.iter().map(|grant| grant.0).collect();
-    let mut rows: Vec<EntryRow> = of_ids(connection, &WITH_KEYS, &keys).await?;
-    rows.extend(of_ids(connection, &WITH_IDS, &ids).await?);
-    rows.extend(of_ids(connection, &FOLLOWERS, &grants).await?);
-    let mut seen = HashSet::new();
-    rows.retain(|row| seen.insert(row.id));
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    let keys = look.keys.iter().map(|key| key.0);
+    let ids = look.entries.iter().map(|entry| entry.0);
+    let grants = look.followers_of.iter().map(|grant| grant.0);
+    let mut rows = of_ids(connection, &WITH_KEYS, keys.collect()).await?;
+    rows.extend(of_ids(connection, &WITH_IDS, ids.collect()).await?);
+    rows.extend(of_ids(connection, &FOLLOWERS, grants.collect()).await?);
     Ok(rows)
 }
 
 /// The rows that a query tells of ids.
-async fn of_ids<Row>(
+async fn of_ids(
     connection: &mut SqliteConnection,
     query: &Batched,
-    ids: &[Uuid],
-) -> Result<Vec<Row>, sqlx::Error>
-where
-    Row: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
-{
+    ids: Vec<Uuid>,
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
     let mut found = Vec::new();
     for ids in ids.chunks(ROWS_MOST) {
-        let mut query = sqlx::query_as(query.of(ids.len()));
-        for id in ids {
-            query = query.bind(id);
-        }
+        let query = sqlx::query(query.of(ids.len()));
+        let query = ids.iter().fold(query, |query, id| query.bind(id));
         found.append(&mut query.fetch_all(&mut *connection).await?);
     }
     Ok(found)

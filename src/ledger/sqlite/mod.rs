@@ -54,7 +54,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// See [`super::Ledger::open`].
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
         let file = LedgerFile::of(&options.url)?;
         file.make()?;
@@ -127,7 +126,6 @@ impl Store {
         })
     }
 
-    /// See [`super::Ledger::identity`].
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -153,7 +151,6 @@ impl Store {
         self.writer.run(write).await
     }
 
-    /// See [`super::Ledger::close`].
     pub async fn close(&self) {
         self.reads.close().await;
         self.snapshots.close().await;

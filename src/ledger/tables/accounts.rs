@@ -1,39 +1,27 @@
 //! One account's entries: their sums, their holds, their keys, and the entries themselves.
 
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 use crate::domain::account::Sums;
 use crate::domain::correction::{Hold, Holds};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::window::Window;
-use crate::ledger::entry_rows::{EntryRow, decode_units, entry_columns, with_details};
+use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
 use crate::ledger::query::query;
-use crate::ledger::record::{kind, unsigned};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::record::kind;
+use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How many open holds are read beyond those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
 
-row! {
-    struct HoldRow {
-        id: Uuid,
-        units: i64,
-        held_until: Stamp,
-    }
-}
-
-impl HoldRow {
-    fn decode(self) -> Result<Hold, LedgerError> {
-        Ok(Hold {
-            grant: EntryId(self.id),
-            units: decode_units(self.units)?,
-            until: self.held_until.0,
-        })
-    }
+fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
+    Ok(Hold {
+        grant: row.get("id")?,
+        units: row.get("units")?,
+        until: row.get("held_until")?,
+    })
 }
 
 /// A query for the holds of an account, from an instant on, that nothing up to a line has ended,
@@ -92,9 +80,6 @@ const ENTRIES: &str = concat!(
 impl Ledger {
     /// The units used inside each window, as the sum of an account's entries up to its line
     /// `last`: in the order of their numbers, and never below zero on the way.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn sums(
         &self,
         account: AccountId,
@@ -123,17 +108,12 @@ impl Ledger {
             .bind(number)
             .bind(EntryId::first_at(window.start))
             .bind(EntryId::first_at(window.end));
-        unsigned(
-            self.in_time(async |mut session| session.one(sum).await)
-                .await?,
-        )
+        self.in_time(async |mut session| session.one(sum).await)
+            .await
     }
 
     /// The holds that an account's entries up to its line `last` leave open, as they are at an
     /// instant; of those that have lapsed at most `lapsed_most`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn holds(
         &self,
         account: AccountId,
@@ -154,22 +134,18 @@ impl Ledger {
         };
         let lapsed = holds(LAPSED_HOLDS, lapsed_most);
         let next = holds(NEXT_HOLDS, HOLDS_AHEAD);
-        let rows: Vec<HoldRow> = self
+        let found = self
             .in_time(async |mut session| {
-                let mut rows = session.all(lapsed).await?;
-                rows.append(&mut session.all(next).await?);
-                Ok(rows)
+                let mut found = session.all(lapsed, decode_hold).await?;
+                found.append(&mut session.all(next, decode_hold).await?);
+                Ok(found)
             })
             .await?;
-        let found: Result<_, _> = rows.into_iter().map(HoldRow::decode).collect();
         let [lapsed_most, ahead_most] = [lapsed_most, HOLDS_AHEAD].map(|most| most as usize);
-        Ok(Holds::at(at, found?, lapsed_most, ahead_most))
+        Ok(Holds::at(at, found, lapsed_most, ahead_most))
     }
 
     /// The keys of an account's entries since an instant, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn keys_of(
         &self,
         account: AccountId,
@@ -177,16 +153,11 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<KeyId>, LedgerError> {
         let keys = query(KEYS).bind(account).bind(since).bind(limit);
-        let keys: Vec<(Uuid,)> = self
-            .in_time(async |mut session| session.all(keys).await)
-            .await?;
-        Ok(keys.into_iter().map(|(key,)| KeyId(key)).collect())
+        self.in_time(async |mut session| session.all(keys, only).await)
+            .await
     }
 
     /// An account's entries with numbers below `before`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn entries(
         &self,
         account: AccountId,
@@ -194,7 +165,6 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Entry>, LedgerError> {
         let entries = query(ENTRIES).bind(account).bind(before).bind(limit);
-        let rows: Vec<EntryRow> = self.reads().await?.lend().all(entries).await?;
-        rows.into_iter().map(EntryRow::decode).collect()
+        self.reads().await?.lend().all(entries, decode_entry).await
     }
 }

@@ -7,10 +7,9 @@ use uuid::Uuid;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
-use crate::ledger::entry_rows::{EntryRow, LineRow, entry_columns, with_details};
-use crate::ledger::query::{Readable, Session, query};
-use crate::ledger::record::unsigned;
-use crate::ledger::row::row;
+use crate::ledger::entry_rows::{decode_entry, decode_line, entry_columns, with_details};
+use crate::ledger::query::{Session, query};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, postgres, sqlite};
 
 /// An entry under audit, as its row has it.
@@ -26,33 +25,15 @@ pub struct Audited {
     pub entry: Result<Entry, LedgerError>,
 }
 
-row! {
-    struct AuditedRow {
-        ..entry: Readable<EntryRow>,
-        account: Uuid,
-        number: i64,
-        policy: Option<String>,
-        subject: Option<String>,
-    }
-}
-
-impl AuditedRow {
-    fn decode(self) -> Result<Audited, LedgerError> {
-        Ok(Audited {
-            account: AccountId(self.account),
-            number: unsigned(self.number)?,
-            policy: self.policy.and_then(|name| PolicyName::new(&name).ok()),
-            subject: self.subject,
-            entry: self.entry.0.and_then(EntryRow::decode),
-        })
-    }
-}
-
-row! {
-    struct AuditedLineRow {
-        ..line: Readable<LineRow>,
-        account: Uuid,
-    }
+fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
+    let policy: Option<String> = row.get("policy")?;
+    Ok(Audited {
+        account: row.get("account")?,
+        number: row.get("number")?,
+        policy: policy.and_then(|name| PolicyName::new(&name).ok()),
+        subject: row.get("subject")?,
+        entry: decode_entry(row),
+    })
 }
 
 const AUDITED: &str = concat!(
@@ -82,15 +63,11 @@ impl Ledger {
     ) -> Result<Vec<Audited>, LedgerError> {
         let (account, number) = after.unwrap_or((AccountId(Uuid::nil()), 0));
         let entries = query(AUDITED).bind(account).bind(number).bind(limit);
-        let rows: Vec<AuditedRow> = self.own().await?.lend().all(entries).await?;
-        rows.into_iter().map(AuditedRow::decode).collect()
+        self.own().await?.lend().all(entries, decode).await
     }
 
     /// Accounts that were opened, in order, after one of them, at most `limit`; each with
     /// whether it has an entry.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn opened(
         &self,
         after: Option<AccountId>,
@@ -101,9 +78,9 @@ impl Ledger {
              FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
         );
         let opened = opened.bind(after.unwrap_or(AccountId(Uuid::nil())));
-        let rows: Vec<(Uuid, bool)> = self.own().await?.lend().all(opened.bind(limit)).await?;
-        let account = |(id, has_entry)| (AccountId(id), has_entry);
-        Ok(rows.into_iter().map(account).collect())
+        let account = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("has_entry")?));
+        let mut held = self.own().await?;
+        held.lend().all(opened.bind(limit), account).await
     }
 
     /// The last lines of accounts, read off the claims' way. An account without entries has
@@ -115,14 +92,16 @@ impl Ledger {
         &self,
         accounts: &[AccountId],
     ) -> Result<HashMap<AccountId, Result<Line, LedgerError>>, LedgerError> {
-        let rows: Vec<AuditedLineRow> = match self.own().await?.lend() {
-            Session::Postgres(connection) => postgres::last_lines(connection, accounts).await?,
-            Session::Sqlite(connection) => sqlite::last_lines(connection, accounts).await?,
-        };
-        let line = |row: AuditedLineRow| {
-            let line = row.line.0.and_then(LineRow::decode);
-            (AccountId(row.account), line)
-        };
-        Ok(rows.into_iter().map(line).collect())
+        let line = |row: StoredRow<'_>| Ok((row.get("account")?, decode_line(&row)));
+        match self.own().await?.lend() {
+            Session::Postgres(connection) => {
+                let rows = postgres::last_lines(connection, accounts).await?;
+                rows.iter().map(StoredRow::Postgres).map(line).collect()
+            }
+            Session::Sqlite(connection) => {
+                let rows = sqlite::last_lines(connection, accounts).await?;
+                rows.iter().map(StoredRow::Sqlite).map(line).collect()
+            }
+        }
     }
 }

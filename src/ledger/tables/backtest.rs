@@ -2,40 +2,25 @@
 
 use std::collections::HashMap;
 
-use uuid::Uuid;
-
 use super::grants::{postgres_quarter, sqlite_quarter};
 use crate::domain::backtest::Replayed;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
 use crate::ledger::access::Snapshot;
-use crate::ledger::entry_rows::{decode_units, with_details};
+use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::{Texts, any_id, query};
 use crate::ledger::record::{decode_kind, kind};
-use crate::ledger::row::row;
+use crate::ledger::row::StoredRow;
 
-row! {
-    struct ReplayedRow {
-        account: Uuid,
-        id: Uuid,
-        kind: i16,
-        of_grant: Option<Uuid>,
-        units: i64,
-        is_given_back: bool,
-    }
-}
-
-impl ReplayedRow {
-    fn decode(self) -> Result<Replayed, LedgerError> {
-        Ok(Replayed {
-            account: AccountId(self.account),
-            id: EntryId(self.id),
-            kind: decode_kind(self.kind, self.of_grant.map(EntryId), None)?,
-            units: decode_units(self.units)?,
-            is_given_back: self.is_given_back,
-        })
-    }
+fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
+    Ok(Replayed {
+        account: row.get("account")?,
+        id: row.get("id")?,
+        kind: decode_kind(row.get("kind")?, row.get("of_grant")?, None)?,
+        units: row.get("units")?,
+        is_given_back: row.get("is_given_back")?,
+    })
 }
 
 /// PostgreSQL would answer EXISTS with a hash of all reversals, made again for each page.
@@ -87,9 +72,6 @@ const SUBJECTS: Texts = any_id!(subjects, "$1");
 
 impl Snapshot {
     /// A policy's entries with ids in `[from, to)`, in their order, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn replayed(
         &mut self,
         policy: PolicyId,
@@ -98,20 +80,17 @@ impl Snapshot {
         limit: u32,
     ) -> Result<Vec<Replayed>, LedgerError> {
         let entries = query(REPLAYED).bind(policy).bind(from).bind(to).bind(limit);
-        let rows: Vec<ReplayedRow> = self.0.lend().all(entries).await?;
-        rows.into_iter().map(ReplayedRow::decode).collect()
+        self.0.lend().all(entries, decode).await
     }
 
     /// The subjects of accounts; one that was erased is not among them.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn subjects(
         &mut self,
         accounts: &[AccountId],
     ) -> Result<HashMap<AccountId, String>, LedgerError> {
-        let rows: Vec<(Uuid, String)> = self.0.lend().all(query(SUBJECTS).bind(accounts)).await?;
-        let subject = |(id, subject)| (AccountId(id), subject);
-        Ok(rows.into_iter().map(subject).collect())
+        let subject = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("subject")?));
+        let subjects = query(SUBJECTS).bind(accounts);
+        let subjects = self.0.lend().all(subjects, subject).await?;
+        Ok(subjects.into_iter().collect())
     }
 }

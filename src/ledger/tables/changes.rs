@@ -29,9 +29,6 @@ impl PastChange {
 
 impl Ledger {
     /// The changes of policies, overrides and keys, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn changes(
         &self,
         mut filter: HistoryFilter,

@@ -7,30 +7,24 @@ use crate::domain::grant::{Followers, Grant, GrantState, Provisional};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Snapshot;
-use crate::ledger::entry_rows::{EntryRow, entry_columns, millisecond, with_details};
+use crate::ledger::entry_rows::{decode_entry, entry_columns, millisecond, with_details};
 use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::record::{decode_follower, decode_name, decode_note, encode_flags, flag, kind};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::record::{decode_follower, decode_note, encode_flags, flag, kind};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// Whose grants to list.
 #[derive(Debug, Clone)]
 pub enum GrantScope {
-    /// Everybody's.
     All,
-    /// A policy's.
     Policy(PolicyId),
-    /// Some accounts'.
     Accounts(Vec<AccountId>),
-    /// Those that bear one of some keys.
     Keys(Vec<KeyId>),
 }
 
 /// Which grants to list: those of a scope in a span of ids, which is a span of time.
 #[derive(Debug, Clone)]
 pub struct GrantFilter {
-    /// Whose.
     pub scope: GrantScope,
     /// The lowest id.
     pub from: EntryId,
@@ -38,7 +32,6 @@ pub struct GrantFilter {
     pub to: EntryId,
     /// Only grants in a state, at the instant `now`.
     pub state: Option<GrantState>,
-    /// The present instant.
     pub now: DateTime<Utc>,
     /// Only grants that Redis alone decided, all of them or those that went over.
     pub provisional: Option<ProvisionalScope>,
@@ -70,59 +63,38 @@ impl GrantFilter {
     }
 }
 
-/// Which provisional grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProvisionalScope {
-    /// All of them.
     All,
     /// Those that went over a limit.
     Over,
 }
 
-row! {
-    struct GrantRow {
-        ..entry: EntryRow,
-        policy: String,
-        subject: Option<String>,
-        confirmation: Option<Uuid>,
-        confirmed_at: Option<Stamp>,
-        confirmed_by: Option<String>,
-        closing: Option<Uuid>,
-        closing_kind: Option<i16>,
-        closed_at: Option<Stamp>,
-        closed_by: Option<String>,
-        closing_reason: Option<String>,
-    }
-}
-
-impl GrantRow {
-    fn decode(self) -> Result<Grant, LedgerError> {
-        let entry = self.entry.decode()?;
-        let confirmation = decode_follower(
-            entry.id,
-            self.confirmation,
-            Some(kind!(CONFIRMATION)),
-            self.confirmed_at.map(|at| at.0),
-            decode_note(self.confirmed_by, None),
-        )?;
-        let closing = decode_follower(
-            entry.id,
-            self.closing,
-            self.closing_kind,
-            self.closed_at.map(|at| at.0),
-            decode_note(self.closed_by, self.closing_reason),
-        )?;
-        let followers = Followers {
+fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
+    let entry = decode_entry(row)?;
+    let confirmation = decode_follower(
+        entry.id,
+        row.get("confirmation")?,
+        Some(kind!(CONFIRMATION)),
+        row.get("confirmed_at")?,
+        decode_note(row.get("confirmed_by")?, None),
+    )?;
+    let closing = decode_follower(
+        entry.id,
+        row.get("closing")?,
+        row.get("closing_kind")?,
+        row.get("closed_at")?,
+        decode_note(row.get("closed_by")?, row.get("closing_reason")?),
+    )?;
+    Ok(Grant {
+        entry,
+        policy: row.get("policy")?,
+        subject: row.get("subject")?,
+        followers: Followers {
             confirmation,
             closing,
-        };
-        Ok(Grant {
-            entry,
-            policy: decode_name(&self.policy)?,
-            subject: self.subject,
-            followers,
-        })
-    }
+        },
+    })
 }
 
 /// The quarter of a second of an id, by which a policy's entries are indexed.
@@ -341,21 +313,13 @@ const OF_KEYS: Texts = any_id!(of_keys, "$7");
 
 impl Ledger {
     /// One grant.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn grant(&self, id: EntryId) -> Result<Option<Grant>, LedgerError> {
         let one = query(ONE).bind(id);
-        let row: Option<GrantRow> = self
-            .in_time(async |mut session| session.optional(one).await)
-            .await?;
-        row.map(GrantRow::decode).transpose()
+        self.in_time(async |mut session| session.first(one, decode).await)
+            .await
     }
 
     /// Grants, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn grants(
         &self,
         filter: &GrantFilter,
@@ -367,9 +331,6 @@ impl Ledger {
 
 impl Snapshot {
     /// As [`Ledger::grants`], as of when the snapshot began.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn grants(
         &mut self,
         filter: &GrantFilter,
@@ -408,6 +369,5 @@ async fn grants(
         (GrantScope::All, _) if filter.would_deny => list(WOULD_DENY.into()),
         (GrantScope::All, Some(GrantState::Granted) | None) => list(ALL),
     };
-    let rows: Vec<GrantRow> = session.all(list).await?;
-    rows.into_iter().map(GrantRow::decode).collect()
+    session.all(list, decode).await
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::ledger::query::{Texts, query};
-use crate::ledger::values::Stamp;
+use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
 
 /// SQLite has no clock of its own. Its newest entry was written at some instant.
@@ -16,15 +16,12 @@ const CLOCK: Texts = Texts {
 impl Ledger {
     /// How far this machine's clock is off the ledger's: positive when it is ahead. On SQLite
     /// only how far `now` is behind its newest entry.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
         let clock = query(CLOCK);
-        let clock: Option<(Stamp,)> = self
-            .polled(async |mut session| session.optional(clock).await)
+        let clock: Option<DateTime<Utc>> = self
+            .polled(async |mut session| session.first(clock, only).await)
             .await?;
-        let offset = clock.map_or(TimeDelta::zero(), |(theirs,)| now - theirs.0);
+        let offset = clock.map_or(TimeDelta::zero(), |theirs| now - theirs);
         Ok(match self {
             Self::Postgres(_) => offset,
             Self::Sqlite(_) => offset.min(TimeDelta::zero()),
@@ -33,9 +30,6 @@ impl Ledger {
 
     /// Notes that an instance lives and which rules of time zones it uses, forgets those not
     /// seen since `forget`, and returns the rules of the others.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn report_instance(
         &self,
         id: Uuid,
@@ -50,13 +44,11 @@ impl Ledger {
         );
         let note = note.bind(id).bind(zone_rules).bind(now);
         let others = query("SELECT zone_rules FROM instances WHERE id <> $1").bind(id);
-        let others: Vec<(String,)> = self
-            .noted(async |mut session| {
-                session.execute(forget).await?;
-                session.execute(note).await?;
-                session.all(others).await
-            })
-            .await?;
-        Ok(others.into_iter().map(|(zone_rules,)| zone_rules).collect())
+        self.noted(async |mut session| {
+            session.execute(forget).await?;
+            session.execute(note).await?;
+            session.all(others, only).await
+        })
+        .await
     }
 }

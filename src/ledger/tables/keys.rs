@@ -7,9 +7,8 @@ use super::versions::{Accepted, Change, Changed, HistoryFilter, history, next_re
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, query};
-use crate::ledger::record::{decode_hash, decode_names, decode_role, encode_names, unsigned};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::record::encode_names;
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// The hash of a key's secret.
@@ -25,50 +24,30 @@ pub struct KeyVersion {
     pub secret_hash: SecretHash,
 }
 
-row! {
-    struct KeyRow {
-        id: Uuid,
-        number: i32,
-        secret_hash: Vec<u8>,
-        created_at: Stamp,
-        version: i32,
-        name: String,
-        role: String,
-        policies: Option<String>,
-        ends_at: Option<Stamp>,
-        revoked: bool,
-        changed_at: Stamp,
-        changed_by: String,
-        reason: Option<String>,
-    }
+fn decode(row: &StoredRow<'_>) -> Result<Key, LedgerError> {
+    Ok(Key {
+        id: row.get("id")?,
+        version: row.get("version")?,
+        rule: KeyRule {
+            name: row.get("name")?,
+            role: row.get("role")?,
+            policies: row.get("policies")?,
+            ends_at: row.get("ends_at")?,
+            revoked: row.get("revoked")?,
+        },
+        created_at: row.get("created_at")?,
+        changed_at: row.get("changed_at")?,
+        changed_by: row.get("changed_by")?,
+        reason: row.get("reason")?,
+    })
 }
 
-impl KeyRow {
-    fn decode(self) -> Result<Key, LedgerError> {
-        Ok(Key {
-            id: self.id,
-            version: unsigned(self.version.into())?,
-            rule: KeyRule {
-                name: self.name,
-                role: decode_role(&self.role)?,
-                policies: self.policies.as_deref().map(decode_names).transpose()?,
-                ends_at: self.ends_at.map(|ends_at| ends_at.0),
-                revoked: self.revoked,
-            },
-            created_at: self.created_at.0,
-            changed_at: self.changed_at.0,
-            changed_by: self.changed_by,
-            reason: self.reason,
-        })
-    }
-
-    fn version(self) -> Result<KeyVersion, LedgerError> {
-        Ok(KeyVersion {
-            number: KeyNumber(unsigned(self.number.into())?),
-            secret_hash: decode_hash(&self.secret_hash)?,
-            key: self.decode()?,
-        })
-    }
+fn decode_version(row: &StoredRow<'_>) -> Result<KeyVersion, LedgerError> {
+    Ok(KeyVersion {
+        key: decode(row)?,
+        number: row.get("number")?,
+        secret_hash: row.get("secret_hash")?,
+    })
 }
 
 /// A query for versions `v` of keys `k`.
@@ -106,9 +85,6 @@ const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
 
 impl Ledger {
     /// Keeps a new key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
         self.edit(async |mut session| {
             let revision = next_revision(&mut session).await?;
@@ -120,9 +96,6 @@ impl Ledger {
 
     /// Keeps the first key of a ledger. False when there is a key already, also when another
     /// instance was there first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn add_first_key(
         &self,
         key: &Key,
@@ -143,9 +116,6 @@ impl Ledger {
     /// Changes a key as `decide` says, from its last version when no other change can come
     /// between, and from whether another admin key would stay for good. The outer error is the
     /// ledger's, the inner one is `decide`'s, and on both nothing is changed.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn edit_key<E: Send>(
         &self,
         id: Uuid,
@@ -183,15 +153,12 @@ impl Ledger {
     }
 
     /// The versions of keys that came after a revision and up to another, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn keys_between(
         &self,
         after: u64,
         up_to: u64,
     ) -> Result<Vec<KeyVersion>, LedgerError> {
-        self.between(BETWEEN, after, up_to, KeyRow::version).await
+        self.between(BETWEEN, after, up_to, decode_version).await
     }
 
     pub(super) async fn key_history(
@@ -199,31 +166,23 @@ impl Ledger {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Key>>, LedgerError> {
-        self.history(HISTORY, filter, limit, KeyRow::decode).await
+        self.history(HISTORY, filter, limit, decode).await
     }
 
     /// A key's last version.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn key(&self, id: Uuid) -> Result<Option<Key>, LedgerError> {
         last_key(&mut self.reads().await?.lend(), id).await
     }
 
     /// The last versions of the keys below an id, newest key first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn keys(&self, before: Uuid, limit: u32) -> Result<Vec<Key>, LedgerError> {
         let keys = query(LISTED).bind(before).bind(limit);
-        let rows: Vec<KeyRow> = self.reads().await?.lend().all(keys).await?;
-        rows.into_iter().map(KeyRow::decode).collect()
+        self.reads().await?.lend().all(keys, decode).await
     }
 }
 
 async fn last_key(session: &mut Session<'_>, id: Uuid) -> Result<Option<Key>, LedgerError> {
-    let row: Option<KeyRow> = session.optional(query(LAST).bind(id)).await?;
-    row.map(KeyRow::decode).transpose()
+    session.first(query(LAST).bind(id), decode).await
 }
 
 async fn insert_key(

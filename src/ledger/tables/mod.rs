@@ -1,5 +1,7 @@
 //! The administrative tables, each once: their rows, their statements, and the methods of
-//! [`Ledger`](super::Ledger) on them.
+//! [`Ledger`](super::Ledger) on them. A method that tells of no other error fails with
+//! [`LedgerError::Unavailable`](super::LedgerError::Unavailable), or with
+//! [`LedgerError::Corrupt`](super::LedgerError::Corrupt) where it reads rows.
 
 pub mod accounts;
 pub mod audit;

@@ -1,57 +1,32 @@
 //! Overrides and their versions.
 
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 use super::policies::last_policy;
 use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history, nothing};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::domain::policy::{Limit, Policy, PolicyId, PolicyName};
 use crate::ledger::query::{Session, query};
-use crate::ledger::record::{decode_limits, decode_name, encode_limits, unsigned};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::record::{encode_limits, unsigned};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-row! {
-    struct OverrideRow {
-        account: Uuid,
-        policy: i32,
-        name: String,
-        subject: Option<String>,
-        version: i32,
-        revision: i64,
-        limits: Option<String>,
-        until: Option<Stamp>,
-        changed_at: Stamp,
-        changed_by: String,
-        reason: Option<String>,
-    }
-}
-
-impl OverrideRow {
-    fn decode(self) -> Result<Override, LedgerError> {
-        let subject = self.subject.as_deref().map(Subject::new).transpose();
-        let until = self.until.map(|until| until.0);
-        let limits = self.limits.as_deref().map(decode_limits).transpose()?;
-        Ok(Override {
-            account: AccountId(self.account),
-            policy: PolicyId(self.policy),
-            subject: subject.map_err(|error| LedgerError::Corrupt(error.to_string()))?,
-            version: unsigned(self.version.into())?,
-            revision: unsigned(self.revision)?,
-            terms: limits.map(|limits| OverrideTerms { limits, until }),
-            changed_at: self.changed_at.0,
-            changed_by: self.changed_by,
-            reason: self.reason,
-        })
-    }
-
-    fn named(self) -> Result<(PolicyName, Override), LedgerError> {
-        Ok((decode_name(&self.name)?, self.decode()?))
-    }
+fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
+    let until = row.get("until")?;
+    let limits: Option<Vec<Limit>> = row.get("limits")?;
+    Ok(Override {
+        account: row.get("account")?,
+        policy: row.get("policy")?,
+        subject: row.get("subject")?,
+        version: row.get("version")?,
+        revision: row.get("revision")?,
+        terms: limits.map(|limits| OverrideTerms { limits, until }),
+        changed_at: row.get("changed_at")?,
+        changed_by: row.get("changed_by")?,
+        reason: row.get("reason")?,
+    })
 }
 
 /// A query for versions `v` of overrides `o` of policies `p`.
@@ -96,16 +71,12 @@ const LISTED: &str = versions!(
 impl Ledger {
     /// The last versions, up to a revision, of the overrides that changed after another one, in
     /// the order of their changes.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn overrides_between(
         &self,
         after: u64,
         up_to: u64,
     ) -> Result<Vec<Override>, LedgerError> {
-        self.between(BETWEEN, after, up_to, OverrideRow::decode)
-            .await
+        self.between(BETWEEN, after, up_to, decode).await
     }
 
     pub(super) async fn override_history(
@@ -113,22 +84,18 @@ impl Ledger {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
-        self.history(HISTORY, filter, limit, OverrideRow::named)
-            .await
+        self.history(HISTORY, filter, limit, |row| {
+            Ok((row.get("name")?, decode(row)?))
+        })
+        .await
     }
 
     /// The last version of an account's override, also one that deletes it.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
         last_override(&mut self.reads().await?.lend(), account).await
     }
 
     /// A policy's overrides that are not deleted, by account after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn overrides(
         &self,
         policy: PolicyId,
@@ -136,16 +103,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Override>, LedgerError> {
         let overrides = query(LISTED).bind(policy).bind(after).bind(limit);
-        let rows: Vec<OverrideRow> = self.reads().await?.lend().all(overrides).await?;
-        rows.into_iter().map(OverrideRow::decode).collect()
+        self.reads().await?.lend().all(overrides, decode).await
     }
 
     /// Changes a subject's override as `decide` says, which gets the policy's last version and
     /// the override's, when no other change can come between. The outer error is the ledger's,
     /// the inner one is `decide`'s, and on both nothing is changed.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn edit_override<E: Send>(
         &self,
         policy: &PolicyName,
@@ -193,8 +156,7 @@ async fn last_override(
     session: &mut Session<'_>,
     account: AccountId,
 ) -> Result<Option<Override>, LedgerError> {
-    let row: Option<OverrideRow> = session.optional(query(LAST).bind(account)).await?;
-    row.map(OverrideRow::decode).transpose()
+    session.first(query(LAST).bind(account), decode).await
 }
 
 async fn insert_version(session: &mut Session<'_>, version: &Override) -> Result<(), LedgerError> {

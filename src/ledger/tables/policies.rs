@@ -5,9 +5,8 @@ use chrono::{DateTime, Utc};
 use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::record::{decode_name, decode_rule, encode_rule, unsigned};
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::record::encode_rule;
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// What a version of a policy says.
@@ -29,34 +28,18 @@ pub struct Standing {
     pub in_force: Policy,
 }
 
-row! {
-    struct PolicyRow {
-        policy: i32,
-        name: String,
-        version: i32,
-        rule: String,
-        archived: bool,
-        effective_at: Stamp,
-        changed_at: Stamp,
-        changed_by: String,
-        reason: Option<String>,
-    }
-}
-
-impl PolicyRow {
-    fn decode(self) -> Result<Policy, LedgerError> {
-        Ok(Policy {
-            id: PolicyId(self.policy),
-            name: decode_name(&self.name)?,
-            version: unsigned(self.version.into())?,
-            rule: decode_rule(&self.rule)?,
-            archived: self.archived,
-            effective_at: self.effective_at.0,
-            changed_at: self.changed_at.0,
-            changed_by: self.changed_by,
-            reason: self.reason,
-        })
-    }
+fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
+    Ok(Policy {
+        id: row.get("policy")?,
+        name: row.get("name")?,
+        version: row.get("version")?,
+        rule: row.get("rule")?,
+        archived: row.get("archived")?,
+        effective_at: row.get("effective_at")?,
+        changed_at: row.get("changed_at")?,
+        changed_by: row.get("changed_by")?,
+        reason: row.get("reason")?,
+    })
 }
 
 /// A query for versions `v` of policies `p`.
@@ -111,15 +94,12 @@ const LISTED: Texts = Texts {
 
 impl Ledger {
     /// The versions of policies that came after a revision and up to another, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn policies_between(
         &self,
         after: u64,
         up_to: u64,
     ) -> Result<Vec<Policy>, LedgerError> {
-        self.between(BETWEEN, after, up_to, PolicyRow::decode).await
+        self.between(BETWEEN, after, up_to, decode).await
     }
 
     pub(super) async fn policy_history(
@@ -127,14 +107,10 @@ impl Ledger {
         filter: &HistoryFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Policy>>, LedgerError> {
-        self.history(HISTORY, filter, limit, PolicyRow::decode)
-            .await
+        self.history(HISTORY, filter, limit, decode).await
     }
 
     /// A policy, archived or not, as it is at an instant.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn policy(
         &self,
         name: &PolicyName,
@@ -144,9 +120,6 @@ impl Ledger {
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn versions(
         &self,
         name: &PolicyName,
@@ -154,15 +127,11 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Policy>, LedgerError> {
         let versions = query(BELOW).bind(name.as_str()).bind(before).bind(limit);
-        let rows: Vec<PolicyRow> = self.reads().await?.lend().all(versions).await?;
-        rows.into_iter().map(PolicyRow::decode).collect()
+        self.reads().await?.lend().all(versions, decode).await
     }
 
     /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
     /// `only` of these.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn policies(
         &self,
         only: Option<&[PolicyName]>,
@@ -170,16 +139,12 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<Policy>, LedgerError> {
         let policies = query(LISTED).bind(after).bind(limit).bind(only);
-        let rows: Vec<PolicyRow> = self.reads().await?.lend().all(policies).await?;
-        rows.into_iter().map(PolicyRow::decode).collect()
+        self.reads().await?.lend().all(policies, decode).await
     }
 
     /// Changes a policy as `decide` says, from how it is when no other change can come between.
     /// The outer error is the ledger's, the inner one is `decide`'s, and on both nothing is
     /// changed. In a dry run nothing is changed either.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn edit_policy<E: Send>(
         &self,
         name: &PolicyName,
@@ -241,8 +206,8 @@ async fn standing(
     let in_force = match newest.has_effect(at) {
         true => newest.clone(),
         false => {
-            let row: Option<PolicyRow> = session.optional(before).await?;
-            row.ok_or(sqlx::Error::RowNotFound)?.decode()?
+            let before = session.first(before, decode).await?;
+            before.ok_or(sqlx::Error::RowNotFound)?
         }
     };
     Ok(Some(Standing { newest, in_force }))
@@ -254,8 +219,7 @@ pub(super) async fn last_policy(
     name: &PolicyName,
 ) -> Result<Option<Policy>, LedgerError> {
     let last = query(LAST).bind(name.as_str());
-    let row: Option<PolicyRow> = session.optional(last).await?;
-    row.map(PolicyRow::decode).transpose()
+    session.first(last, decode).await
 }
 
 async fn insert_policy(

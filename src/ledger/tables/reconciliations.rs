@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::reconciliation::{
     CountersCompared, Difference, DifferenceKind, Figures, Finished, KeptDifference,
@@ -13,102 +12,50 @@ use crate::domain::reconciliation::{
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, query};
-use crate::ledger::record::unsigned;
-use crate::ledger::row::row;
-use crate::ledger::values::Stamp;
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-row! {
-    struct ReportRow {
-        ..tally: TallyRow,
-        id: Uuid,
-        started_at: Stamp,
-        requested_by: Option<String>,
-        apply: bool,
-        finished_at: Option<Stamp>,
-        counters_compared: Option<String>,
-    }
-}
-
-row! {
-    struct TallyRow {
-        accounts: i64,
-        entries: i64,
-        counters: i64,
-        differences: i64,
-        healed: i64,
-        alarms: i64,
-    }
-}
-
-impl ReportRow {
-    fn decode(self) -> Result<Reconciliation, LedgerError> {
-        let finished = match self.finished_at {
-            None => None,
-            Some(finished_at) => Some(Finished {
-                finished_at: finished_at.0,
-                counters: decode_counters(self.counters_compared.as_deref().unwrap_or_default())?,
-                tally: self.tally.decode()?,
-            }),
-        };
-        Ok(Reconciliation {
-            started: Started {
-                id: self.id,
-                started_at: self.started_at.0,
-                requested_by: self.requested_by,
-                apply: self.apply,
+fn decode_report(row: &StoredRow<'_>) -> Result<Reconciliation, LedgerError> {
+    let finished = match row.get("finished_at")? {
+        None => None,
+        Some(finished_at) => Some(Finished {
+            finished_at,
+            counters: decode_counters(&row.get::<String>("counters_compared")?)?,
+            tally: Tally {
+                accounts: row.get("accounts")?,
+                entries: row.get("entries")?,
+                counters: row.get("counters")?,
+                differences: row.get("differences")?,
+                healed: row.get("healed")?,
+                alarms: row.get("alarms")?,
             },
-            finished,
-        })
-    }
+        }),
+    };
+    Ok(Reconciliation {
+        started: Started {
+            id: row.get("id")?,
+            started_at: row.get("started_at")?,
+            requested_by: row.get("requested_by")?,
+            apply: row.get("apply")?,
+        },
+        finished,
+    })
 }
 
-impl TallyRow {
-    fn decode(self) -> Result<Tally, LedgerError> {
-        Ok(Tally {
-            accounts: unsigned(self.accounts)?,
-            entries: unsigned(self.entries)?,
-            counters: unsigned(self.counters)?,
-            differences: unsigned(self.differences)?,
-            healed: unsigned(self.healed)?,
-            alarms: unsigned(self.alarms)?,
-        })
-    }
-}
-
-row! {
-    /// A difference's row, and the names around it.
-    struct DifferenceRow {
-        kind: String,
-        account: Option<Uuid>,
-        found: Option<i64>,
-        expected: Option<i64>,
-        windows: String,
-        healed: bool,
-        policy: Option<String>,
-        subject: Option<String>,
-    }
-}
-
-impl DifferenceRow {
-    fn decode(self) -> Result<KeptDifference, LedgerError> {
-        let kind = DifferenceKind::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == self.kind)
-            .ok_or_else(|| LedgerError::Corrupt(format!("a difference's kind {:?}", self.kind)))?;
-        Ok(KeptDifference {
-            difference: Difference {
-                kind,
-                account: self.account.map(AccountId),
-                found: self.found.map(unsigned).transpose()?,
-                expected: self.expected.map(unsigned).transpose()?,
-                windows: decode_figures(&self.windows)?,
-                is_healed: self.healed,
-            },
-            policy: self.policy.and_then(|name| PolicyName::new(&name).ok()),
-            subject: self.subject,
-        })
-    }
+fn decode_difference(row: &StoredRow<'_>) -> Result<KeptDifference, LedgerError> {
+    let policy: Option<String> = row.get("policy")?;
+    Ok(KeptDifference {
+        difference: Difference {
+            kind: decode_difference_kind(&row.get::<String>("kind")?)?,
+            account: row.get("account")?,
+            found: row.get("found")?,
+            expected: row.get("expected")?,
+            windows: decode_figures(&row.get::<String>("windows")?)?,
+            is_healed: row.get("healed")?,
+        },
+        policy: policy.and_then(|name| PolicyName::new(&name).ok()),
+        subject: row.get("subject")?,
+    })
 }
 
 /// A query for reports.
@@ -133,9 +80,6 @@ const DIFFERENCES: &str = "
 
 impl Ledger {
     /// Begins a report, unless one that heals began since `unless_since`. False when one did.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn begin_reconciliation(
         &self,
         started: &Started,
@@ -175,9 +119,6 @@ impl Ledger {
     }
 
     /// Ends a report.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn finish_reconciliation(
         &self,
         id: Uuid,
@@ -223,9 +164,6 @@ impl Ledger {
     }
 
     /// Reports below an id, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn reconciliations(
         &self,
         before: Uuid,
@@ -233,14 +171,10 @@ impl Ledger {
     ) -> Result<Vec<Reconciliation>, LedgerError> {
         let reports = query(reports!("id < $1 ORDER BY id DESC LIMIT $2"));
         let reports = reports.bind(before).bind(limit);
-        let rows: Vec<ReportRow> = self.reads().await?.lend().all(reports).await?;
-        rows.into_iter().map(ReportRow::decode).collect()
+        self.reads().await?.lend().all(reports, decode_report).await
     }
 
     /// One report, with the differences that it keeps.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn reconciliation(
         &self,
         id: Uuid,
@@ -248,27 +182,22 @@ impl Ledger {
         let mut held = self.reads().await?;
         let mut session = held.lend();
         let report = query(reports!("id = $1")).bind(id);
-        let report: Option<ReportRow> = session.optional(report).await?;
-        let Some(report) = report else {
+        let Some(report) = session.first(report, decode_report).await? else {
             return Ok(None);
         };
-        let rows: Vec<DifferenceRow> = session.all(query(DIFFERENCES).bind(id)).await?;
-        let differences: Result<_, _> = rows.into_iter().map(DifferenceRow::decode).collect();
-        Ok(Some((report.decode()?, differences?)))
+        let differences = query(DIFFERENCES).bind(id);
+        let differences = session.all(differences, decode_difference).await?;
+        Ok(Some((report, differences)))
     }
 
     /// The newest finished report's id and how many alarms it has.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
     pub async fn alarms(&self) -> Result<Option<(Uuid, u64)>, LedgerError> {
         let newest = query(
             "SELECT id, alarms FROM reconciliations WHERE finished_at IS NOT NULL
              ORDER BY id DESC LIMIT 1",
         );
-        let newest: Option<(Uuid, i64)> = self.own().await?.lend().optional(newest).await?;
-        let alarms = |(id, alarms)| Ok((id, unsigned(alarms)?));
-        newest.map(alarms).transpose()
+        let alarms = |row: &StoredRow<'_>| Ok((row.get("id")?, row.get("alarms")?));
+        self.own().await?.lend().first(newest, alarms).await
     }
 }
 
@@ -287,6 +216,13 @@ async fn began_since(
     session
         .one(began.bind(since).bind(now + (now - since)))
         .await
+}
+
+fn decode_difference_kind(text: &str) -> Result<DifferenceKind, LedgerError> {
+    DifferenceKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == text)
+        .ok_or_else(|| LedgerError::Corrupt(format!("a difference's kind {text:?}")))
 }
 
 fn decode_counters(text: &str) -> Result<CountersCompared, LedgerError> {

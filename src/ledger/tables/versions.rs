@@ -2,12 +2,11 @@
 //! revision: the number of the change in the one order of all changes.
 
 use chrono::{DateTime, Utc};
-use sqlx::{FromRow, Row};
 
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, Stored, query};
-use crate::ledger::record::unsigned;
+use crate::ledger::query::{Session, query};
+use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// What a change makes of something.
@@ -89,61 +88,35 @@ macro_rules! history {
 }
 pub(super) use history;
 
-/// A version's row in a list of changes.
-struct Listed<R> {
-    row: R,
-    revision: i64,
-}
-
-impl<'r, D: Row, R: FromRow<'r, D>> FromRow<'r, D> for Listed<R>
-where
-    for<'c> &'c str: sqlx::ColumnIndex<D>,
-    i64: sqlx::Decode<'r, D::Database> + sqlx::Type<D::Database>,
-{
-    fn from_row(row: &'r D) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            row: R::from_row(row)?,
-            revision: row.try_get("listed")?,
-        })
-    }
-}
-
 impl Ledger {
     /// The number of the last change of a policy, override or key. It grows by each change, and
     /// changes are visible in its order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Unavailable`].
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision = query("SELECT revision FROM ledger");
-        unsigned(
-            self.polled(async |mut session| session.one(revision).await)
-                .await?,
-        )
+        self.polled(async |mut session| session.one(revision).await)
+            .await
     }
 
     /// The versions that a statement finds above the revision $1 and up to $2.
-    pub(super) async fn between<R: Stored, V>(
+    pub(super) async fn between<V>(
         &self,
         text: &'static str,
         after: u64,
         up_to: u64,
-        decode: fn(R) -> Result<V, LedgerError>,
+        decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<V>, LedgerError> {
         let versions = query(text).bind(after).bind(up_to);
-        let rows = self
-            .polled(async |mut session| session.all(versions).await)
-            .await?;
-        rows.into_iter().map(decode).collect()
+        self.polled(async |mut session| session.all(versions, decode).await)
+            .await
     }
 
     /// The changes that a statement of [`history!`] finds.
-    pub(super) async fn history<R: Stored, V>(
+    pub(super) async fn history<V>(
         &self,
         text: &'static str,
         filter: &HistoryFilter,
         limit: u32,
-        decode: fn(R) -> Result<V, LedgerError>,
+        decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<Changed<V>>, LedgerError> {
         let history = query(text)
             .bind(filter.below)
@@ -151,9 +124,9 @@ impl Ledger {
             .bind(filter.to)
             .bind(limit)
             .bind(filter.policy);
-        let rows: Vec<Listed<R>> = self.reads().await?.lend().all(history).await?;
-        let version = |row: Listed<R>| Ok((unsigned(row.revision)?, decode(row.row)?));
-        pair(rows.into_iter().map(version))
+        let version = |row: &StoredRow<'_>| Ok((row.get("listed")?, decode(row)?));
+        let listed = self.reads().await?.lend().all(history, version).await?;
+        Ok(pair(listed))
     }
 
     /// Changes something as `decide` says. `see` reads how it is, and what else `decide` wants to
@@ -208,12 +181,9 @@ pub(super) fn nothing() -> LedgerError {
 
 /// Puts versions beside those before them. They come with the revisions that they were listed
 /// for: each one's own version first, the one before it, if there is one, next.
-fn pair<T>(
-    listed: impl Iterator<Item = Result<(u64, T), LedgerError>>,
-) -> Result<Vec<Changed<T>>, LedgerError> {
+fn pair<T>(listed: Vec<(u64, T)>) -> Vec<Changed<T>> {
     let mut changes: Vec<Changed<T>> = Vec::new();
-    for listed in listed {
-        let (revision, version) = listed?;
+    for (revision, version) in listed {
         match changes.last_mut() {
             Some(last) if last.revision == revision => last.before = Some(version),
             _ => changes.push(Changed {
@@ -223,7 +193,7 @@ fn pair<T>(
             }),
         }
     }
-    Ok(changes)
+    changes
 }
 
 #[cfg(test)]
@@ -238,9 +208,9 @@ mod tests {
             after,
         };
         let listed = [(9, "b3"), (9, "b2"), (7, "a1"), (4, "b2"), (4, "b1")];
-        let changes = pair(listed.into_iter().map(Ok));
+        let changes = pair(listed.into());
         assert_eq!(
-            changes.unwrap(),
+            changes,
             [
                 changed(9, Some("b2"), "b3"),
                 changed(7, None, "a1"),
