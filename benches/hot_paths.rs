@@ -28,11 +28,7 @@ use perdiem::domain::schedule::Versions;
 use perdiem::domain::totals::{decode_totals, encode_totals};
 use perdiem::domain::window::{Calendar, Per, Window};
 use perdiem::domain::zones::Zones;
-use perdiem::http::body::parse_json;
-use perdiem::http::claims::{ClaimAnswer, ClaimBody};
-use perdiem::http::denial::{Asked, Denial};
-use perdiem::http::extract::KeyHeader;
-use perdiem::http::limits::insert_fields;
+use perdiem::http::{Asked, ClaimAnswer, ClaimBody, Denial, KeyHeader, insert_fields, parse_json};
 
 /// 2026-11-21T03:04:05.678901Z.
 const NOW: DateTime<Utc> = DateTime::from_timestamp_micros(1_795_230_245_678_901).unwrap();

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters, RedisAccess};
 use crate::domain::policy::PolicyName;
-use crate::ledger::{Ledger, LedgerError, OpenError};
+use crate::ledger::{Ledger, OpenError};
 use crate::running::RunningTime;
 
 pub use admin::{
@@ -39,6 +39,8 @@ pub use instance::{
     AdminKeyError, Health, Place, Principal, Trouble, WrongKeyAnswer, generate_secret,
 };
 pub use reconcile::ReconcileFailure;
+
+pub use crate::ledger::{Changed, LedgerError, PastChange, ProvisionalScope, Standing};
 
 use claim::{Dispatch, KeysInProgress};
 use counted::Counting;
@@ -167,6 +169,9 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// The names of the ledger's stores.
+    pub const STORE_NAMES: [&str; 2] = Ledger::STORE_NAMES;
+
     /// Makes an admin key for a ledger that has no key, unless the engine was given one, and
     /// returns its secret, which nobody can read again: call it when nothing else can fail.
     ///

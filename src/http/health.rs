@@ -5,10 +5,8 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::caller::{MetricsReader, Public};
-use super::error::ApiError;
-use super::extract::EngineData;
-use super::words;
+use super::answer::{HttpAnswer, words};
+use super::request::{EngineData, MetricsReader, Public};
 
 /// How an instance is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,14 +45,14 @@ pub async fn livez(_caller: Public) -> &'static str {
     get, path = "/metrics", tag = "operation",
     responses(
         (status = 200, description = "The measures of this instance.", body = String, content_type = "application/openmetrics-text"),
-        (status = 401, description = "`unauthorized`: no valid key.", body = super::error::Problem, content_type = "application/problem+json"),
-        (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = super::error::Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthorized`: no valid key."),
+        (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says."),
     ),
 )]
-pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpResponse, ApiError> {
+pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
     Ok(HttpResponse::Ok()
         .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
-        .body(data.metrics()))
+        .body(engine.metrics()))
 }
 
 /// Whether the instance decides claims, and what troubles it.
@@ -65,8 +63,8 @@ pub async fn metrics(_reader: MetricsReader, data: EngineData) -> Result<HttpRes
         (status = 503, description = "It does not.", body = Readiness),
     ),
 )]
-pub async fn readyz(_caller: Public, data: EngineData) -> HttpResponse {
-    let health = data.health();
+pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {
+    let health = engine.health();
     let (status, text) = match health.is_ready {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),

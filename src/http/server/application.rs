@@ -14,10 +14,11 @@ use actix_web::{App, Error};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::Instant;
 
-use super::super::routes;
 use super::connection::{Bounds, Connection};
 use super::every;
 use crate::engine::{BuildError, Engine, EngineOptions};
+use crate::http::request::{OpenMetrics, ReadTime};
+use crate::http::{known_parameters, routes};
 
 /// How many connections the system keeps until they are taken.
 const BACKLOG: u32 = 1024;
@@ -127,7 +128,8 @@ impl Application {
     /// What the server could not do.
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
         let data = Data::from(self.engine.clone());
-        let options = Data::new(self.options.clone());
+        let read_time = ReadTime(self.options.request_time);
+        let open_metrics = OpenMetrics(self.options.open_metrics);
         let bounds = self.options.bounds();
         let time = self.engine.running_time();
         let builder = Server::build()
@@ -139,7 +141,9 @@ impl Application {
             let routes = Rc::new(routes());
             let app = App::new()
                 .app_data(data.clone())
-                .app_data(options.clone())
+                .app_data(read_time)
+                .app_data(open_metrics)
+                .app_data(known_parameters())
                 .default_service(fn_service(move |request| {
                     every::answer(routes.clone(), request)
                 }));

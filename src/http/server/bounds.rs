@@ -10,28 +10,10 @@ use actix_web::web::Data;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::{Instant, timeout_at};
 
-use super::super::credentials::Authenticated;
-use super::super::error::ApiError;
-use super::every::Kept;
+use super::kept::Kept;
 use crate::engine::{Engine, Share};
-
-/// Which bounds hold for a URL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bounded {
-    /// A claim or correction: it has a place among those under way, and a deadline
-    /// (`engine/claim/submit.rs`).
-    Claim,
-    /// Claims of a batch: each has such a place in its turn, and they have one deadline.
-    Batch,
-    /// What is read, and what is changed: each has a place, and the answer its time. The place
-    /// is held until the answer is written, so that slow readers cost little memory.
-    Asked,
-    /// Exports and backtests have places of their own (`engine/admin/grants.rs`), and more time until
-    /// the answer begins.
-    Long,
-    /// What costs the ledger nothing.
-    Open,
-}
+use crate::http::answer::ApiError;
+use crate::http::request::{Authenticated, Bounded};
 
 /// How many times the time of an answer a long one may take until it begins.
 const LONG_TIMES: u32 = 30;

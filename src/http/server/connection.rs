@@ -26,8 +26,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use super::super::error::ApiError;
 use crate::clock::SystemClock;
+use crate::http::answer::ApiError;
 use crate::running::{Alarm, RunningTime};
 
 /// How long a connection may take.

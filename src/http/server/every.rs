@@ -1,59 +1,25 @@
 //! What holds for every request: an id, on each line that is logged for it and in its answer; the
 //! fields that each answer has; and its connection knows while it is at work.
 
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
-use actix_web::body::{BodySize, MessageBody};
+use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use actix_web::web::Bytes;
 use actix_web::{Error, HttpRequest, HttpResponse};
-use pin_project_lite::pin_project;
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
-use super::super::credentials;
-use super::super::error::ApiError;
-use super::super::route::{Routes, pattern};
-use super::bounds::{Bounded, keep};
+use super::bounds::keep;
 use super::connection::{AtWork, Exchange};
+use super::credentials;
+use super::kept::Kept;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::chain::Chain;
+use crate::http::answer::ApiError;
+use crate::http::request::{Bounded, Routes, pattern};
 
 const NOTHING_HERE: &str = "there is nothing at this path; see /docs";
-
-pin_project! {
-    /// A body that keeps something until it is written or given up.
-    pub struct Kept<B, K> {
-        #[pin]
-        body: B,
-        kept: K,
-    }
-}
-
-impl<B, K> Kept<B, K> {
-    /// Keeps something with a body.
-    pub fn with(body: B, kept: K) -> Self {
-        Self { body, kept }
-    }
-}
-
-impl<B: MessageBody, K> MessageBody for Kept<B, K> {
-    type Error = B::Error;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        self.project().body.poll_next(context)
-    }
-}
 
 /// Answers a request. Each step takes the next one as a future, which it may wait for or not.
 pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<ServiceResponse, Error> {

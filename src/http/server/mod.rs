@@ -3,9 +3,9 @@
 mod application;
 mod bounds;
 mod connection;
+mod credentials;
 mod every;
+mod kept;
 mod request_id;
 
 pub use application::{Application, ServeError, ServeOptions};
-pub use bounds::Bounded;
-pub use request_id::RequestId;

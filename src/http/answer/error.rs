@@ -1,0 +1,399 @@
+//! What goes wrong with a request, and the problem that its client is told.
+
+use std::time::Duration;
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{ConnectionType, StatusCode};
+use actix_web::{HttpResponse, ResponseError};
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::denial::{Asked, Denial};
+use super::etag;
+use super::problem::{self, InvalidPart, Problem, ProblemKind};
+use crate::domain::account::Refusal;
+use crate::domain::claim::{UNITS_MAX, Units};
+use crate::domain::correction::CorrectionRefusal;
+use crate::domain::grant::Entry;
+use crate::domain::key::Role;
+use crate::domain::policy::{Inactive, PolicyName};
+use crate::engine::{
+    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, Outcome,
+    ReconcileFailure, Undecided,
+};
+
+/// Everything that a request can be answered with but success.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("send a valid key as Authorization: Bearer <key>")]
+    Unauthorized,
+    #[error("this is no valid key: it is mistyped or unknown, was revoked, or has ended")]
+    WrongKey,
+    #[error("too many wrong keys: try again later, with a valid one")]
+    TooManyWrongKeys(Duration),
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error("{0}")]
+    Malformed(String),
+    #[error("the body is over the limit of {0} bytes")]
+    TooLarge(usize),
+    #[error("the request did not arrive in time: send all of it at once")]
+    SlowRequest,
+    #[error("the request cannot be read: send HTTP/1.1")]
+    UnreadableHead,
+    #[error("the request's head is over the limit of 128 KiB and 96 fields: send less")]
+    HeadTooLarge,
+    #[error("the request has values out of bounds; see errors")]
+    Invalid(Vec<InvalidPart>),
+    #[error("there is no policy {0}, or it is archived")]
+    UnknownPolicy(String),
+    #[error("{0}")]
+    NotFound(&'static str),
+    #[error("this path knows the methods {0}")]
+    MethodNotAllowed(String),
+    #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
+    ClaimInProgress,
+    #[error("a reconciliation is under way at this instance; wait for its report, and try again")]
+    ReconciliationInProgress,
+    #[error(
+        "this is the last admin key that is neither revoked nor given an end: make another one \
+         first, so that somebody can make keys tomorrow"
+    )]
+    LastAdminKey,
+    #[error("this key is revoked, and stays so: make a new one")]
+    KeyRevoked,
+    #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
+    PolicyInactive(PolicyName, Inactive),
+    #[error("this grant is no hold: there is nothing to confirm")]
+    NotAHold,
+    #[error("this grant was reversed at {}", written(*.0))]
+    GrantReversed(DateTime<Utc>),
+    #[error("this hold lapsed at {}: claim anew", written(*.0))]
+    HoldGone(DateTime<Utc>),
+    #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
+    HoldLapsed(DateTime<Utc>),
+    #[error("this claim would have been granted, but others of the batch were not: none is")]
+    FailedDependency,
+    #[error("{}", describe_version(*.0))]
+    PreconditionFailed(Option<u32>),
+    #[error(
+        "this Idempotency-Key stands for another claim: the same key means the same subject, \
+         units, hold and metadata; take a new key for a new claim"
+    )]
+    KeyReused,
+    #[error("{0}")]
+    Denied(Box<Denial>),
+    #[error("the claim could not be decided exactly: {0}; it is safe to retry with the same key")]
+    Undecided(#[source] Undecided),
+    #[error("the service cannot do this right now; try again")]
+    Unavailable(#[source] Failure),
+    #[error(
+        "the ledger has no grant with this id, but one that Redis counted may wait for it: \
+         try again"
+    )]
+    MayWait,
+    #[error("too many exports and backtests are under way; try again")]
+    Overloaded,
+    #[error("too many requests with this key wait for their answers; try again")]
+    TooManyAtOnce,
+    #[error(
+        "the answer took too long: ask for less, or try again; what was to be changed may be \
+         changed, so read it first"
+    )]
+    TooSlow,
+}
+
+/// Why a valid key may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    #[error("a key with the role {role} may not do this: take one with the role {}", or(.wanted))]
+    Role { role: Role, wanted: &'static [Role] },
+    #[error("this key is confined to other policies: take a key for this one")]
+    OtherPolicy,
+    #[error("this key is confined to policies: say which of them, with policy=")]
+    NoPolicy,
+    #[error(
+        "this key is confined to policies, and this is about all of them: take a key that is not \
+         confined"
+    )]
+    AllPolicies,
+}
+
+fn or(roles: &[Role]) -> String {
+    roles
+        .iter()
+        .map(|role| role.as_str())
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+impl ApiError {
+    pub fn invalid(parameter: &'static str, detail: impl ToString) -> Self {
+        Self::Invalid(vec![InvalidPart::parameter(parameter, detail)])
+    }
+
+    pub fn invalid_body(pointer: &str, detail: impl ToString) -> Self {
+        Self::Invalid(vec![InvalidPart::body(pointer, detail)])
+    }
+
+    /// A claim that was not granted.
+    fn refused(asked: Asked, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
+            Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
+            Refusal::NeverFits { per, max } => {
+                let detail = format!("these units can never fit: the max per {per} is {max}");
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
+            Refusal::TooMany => {
+                let detail =
+                    format!("more than {UNITS_MAX} would be used in a window: send fewer units");
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
+                let detail = format!("more than the {used} that are used in this {per}");
+                Self::invalid_body("/units", detail)
+            }
+            Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
+            Refusal::NotCorrected(CorrectionRefusal::Reversed(at)) => Self::GrantReversed(at),
+            Refusal::NotCorrected(CorrectionRefusal::Lapsed(at)) => Self::HoldGone(at),
+            Refusal::NotCorrected(CorrectionRefusal::GivenBack(at)) => Self::HoldLapsed(at),
+        }
+    }
+
+    /// Whether more was asked for than the service takes on.
+    pub fn is_overload(&self) -> bool {
+        matches!(
+            self,
+            Self::Overloaded | Self::TooManyAtOnce | Self::Undecided(Undecided::Overloaded)
+        )
+    }
+
+    /// The problem document; a denial has more to say.
+    pub fn problem(&self) -> Problem {
+        let errors = match self {
+            Self::Invalid(parts) => parts.clone(),
+            _ => Vec::new(),
+        };
+        Problem::new(self.kind(), self.to_string(), errors)
+    }
+
+    fn kind(&self) -> ProblemKind {
+        match self {
+            Self::Unauthorized | Self::WrongKey => problem::UNAUTHORIZED,
+            Self::TooManyWrongKeys(_) => problem::TOO_MANY_WRONG_KEYS,
+            Self::Forbidden(_) => problem::FORBIDDEN,
+            Self::Malformed(_) | Self::UnreadableHead => problem::MALFORMED,
+            Self::TooLarge(_) => problem::TOO_LARGE,
+            Self::HeadTooLarge => problem::HEAD_TOO_LARGE,
+            Self::SlowRequest => problem::SLOW_REQUEST,
+            Self::Invalid(_) => problem::INVALID,
+            Self::UnknownPolicy(_) => problem::UNKNOWN_POLICY,
+            Self::NotFound(_) => problem::NOT_FOUND,
+            Self::MethodNotAllowed(_) => problem::METHOD_NOT_ALLOWED,
+            Self::ClaimInProgress => problem::CLAIM_IN_PROGRESS,
+            Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,
+            Self::LastAdminKey => problem::LAST_ADMIN_KEY,
+            Self::KeyRevoked => problem::KEY_REVOKED,
+            Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
+            Self::NotAHold => problem::NOT_A_HOLD,
+            Self::FailedDependency => problem::FAILED_DEPENDENCY,
+            Self::GrantReversed(_) => problem::GRANT_REVERSED,
+            Self::HoldGone(_) => problem::HOLD_GONE,
+            Self::HoldLapsed(_) => problem::HOLD_LAPSED,
+            Self::PreconditionFailed(_) => problem::PRECONDITION_FAILED,
+            Self::KeyReused => problem::IDEMPOTENCY_KEY_REUSED,
+            Self::Denied(_) => problem::QUOTA_EXCEEDED,
+            Self::Undecided(_) => problem::UNDECIDED,
+            Self::Unavailable(_)
+            | Self::MayWait
+            | Self::Overloaded
+            | Self::TooManyAtOnce
+            | Self::TooSlow => problem::UNAVAILABLE,
+        }
+    }
+
+    /// After how many seconds it is worth another try.
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
+            _ => self.kind().retry_after,
+        }
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.kind().status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        if let Self::Denied(denial) = self {
+            return denial.response();
+        }
+        let mut response = HttpResponse::build(self.status_code())
+            .content_type(problem::MEDIA_TYPE)
+            .json(self.problem());
+        if let Self::SlowRequest = self {
+            response
+                .head_mut()
+                .set_connection_type(ConnectionType::Close);
+        }
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        match self {
+            Self::Unauthorized | Self::WrongKey => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::MethodNotAllowed(allowed) => {
+                if let Ok(allowed) = HeaderValue::from_str(allowed) {
+                    headers.insert(header::ALLOW, allowed);
+                }
+            }
+            Self::PreconditionFailed(Some(version)) => {
+                if let Ok(etag) = HeaderValue::from_str(&etag(*version)) {
+                    headers.insert(header::ETAG, etag);
+                }
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// The entry that became of a claim or a correction, and whether it was entered before.
+pub fn entered(
+    outcome: Outcome,
+    subject: Option<&str>,
+    units: Units,
+    now: DateTime<Utc>,
+) -> Result<(Entry, bool), ApiError> {
+    match outcome {
+        Outcome::Entered(entry) => Ok((entry, false)),
+        Outcome::Repeated(entry) => Ok((entry, true)),
+        Outcome::KeyReused => Err(ApiError::KeyReused),
+        Outcome::Refused(policy, refusal) => {
+            let asked = Asked {
+                policy,
+                subject: subject.unwrap_or_default().to_owned(),
+                units,
+                now,
+            };
+            Err(ApiError::refused(asked, refusal))
+        }
+    }
+}
+
+fn describe_inactive(inactive: Inactive) -> String {
+    match inactive {
+        Inactive::Paused => "paused".to_owned(),
+        Inactive::Before(from) => format!("not active before {}", written(from)),
+        Inactive::After(until) => format!("not active since {}", written(until)),
+    }
+}
+
+fn written(instant: DateTime<Utc>) -> String {
+    instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+}
+
+fn describe_version(version: Option<u32>) -> String {
+    match version {
+        Some(version) => {
+            format!("it stands at version {version}: read it again, and send its ETag in If-Match")
+        }
+        None => "it does not exist: send no If-Match to create it".to_owned(),
+    }
+}
+
+impl From<ClaimFailure> for ApiError {
+    fn from(failure: ClaimFailure) -> Self {
+        match failure {
+            ClaimFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
+            ClaimFailure::InProgress => Self::ClaimInProgress,
+            ClaimFailure::Undecided(undecided) => Self::Undecided(undecided),
+        }
+    }
+}
+
+impl From<Undecided> for ApiError {
+    fn from(undecided: Undecided) -> Self {
+        Self::Undecided(undecided)
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::MayWait => Self::MayWait,
+            Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
+            failure @ (Failure::Ledger(_) | Failure::Silent | Failure::Interrupted) => {
+                Self::Unavailable(failure)
+            }
+        }
+    }
+}
+
+impl From<InvalidCursor> for ApiError {
+    fn from(error: InvalidCursor) -> Self {
+        Self::invalid("cursor", error)
+    }
+}
+
+impl From<ListFailure> for ApiError {
+    fn from(failure: ListFailure) -> Self {
+        match failure {
+            ListFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
+            ListFailure::Cursor(error) => error.into(),
+            ListFailure::Overloaded => Self::Overloaded,
+            ListFailure::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<ReconcileFailure> for ApiError {
+    fn from(failure: ReconcileFailure) -> Self {
+        match failure {
+            ReconcileFailure::InProgress => Self::ReconciliationInProgress,
+            ReconcileFailure::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<(PolicyName, EditError)> for ApiError {
+    fn from((policy, error): (PolicyName, EditError)) -> Self {
+        match error {
+            EditError::PreconditionFailed(version) => Self::PreconditionFailed(version),
+            EditError::UnknownPolicy => Self::UnknownPolicy(policy.to_string()),
+            EditError::UnknownOverride => {
+                Self::NotFound("this subject has no override under this policy")
+            }
+            EditError::Misfit(faults) => {
+                Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
+            }
+            EditError::ReasonRequired => {
+                let detail = "say why: a reason is needed to replace what stands";
+                Self::invalid_body("/reason", detail)
+            }
+        }
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::UnknownKey => Self::NotFound("there is no key with this id"),
+            KeyError::PreconditionFailed(version) => Self::PreconditionFailed(Some(version)),
+            KeyError::Revoked => Self::KeyRevoked,
+            KeyError::LastAdmin => Self::LastAdminKey,
+            KeyError::UnknownPolicies(unknown) => {
+                let part = |(index, name): (usize, PolicyName)| {
+                    let detail = format!("there is no policy {name}, or it is archived");
+                    InvalidPart::body(&format!("/policies/{index}"), detail)
+                };
+                Self::Invalid(unknown.into_iter().map(part).collect())
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Grants, and what a claim that was granted is told.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::limits::LimitUsage;
+use super::{instant, words};
+use crate::domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
+
+/// A grant.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GrantBody {
+    /// A UUIDv7: ids are in the order of grants.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    pub id: Uuid,
+    #[schema(example = "benefit")]
+    pub policy: String,
+    /// The version of the policy that granted it.
+    #[schema(example = 1)]
+    pub policy_version: u32,
+    /// Null once the subject was erased.
+    #[schema(example = "member-42")]
+    pub subject: Option<String>,
+    #[schema(example = 1)]
+    pub units: u64,
+    /// `held`, `granted`, `reversed` or `lapsed`.
+    #[schema(value_type = words::GrantState, example = "granted")]
+    pub state: &'static str,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    #[serde(serialize_with = "instant::serialize")]
+    pub granted_at: DateTime<Utc>,
+    /// `true` where Redis alone decided it, and the ledger recorded it afterwards. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    pub provisional: bool,
+    /// `true` where it went over a limit, as only a provisional grant can. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    pub over: bool,
+    /// `true` where the policy only observed, and would have denied it. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    pub would_deny: bool,
+    /// For a hold: when it lapses unless it is confirmed. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<DateTime<Utc>>,
+    /// The confirmation of a hold. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmation: Option<ConfirmationBody>,
+    /// The reversal, if there is one. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reversal: Option<ReversalBody>,
+    /// What the claim brought.
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    pub metadata: Option<Box<RawValue>>,
+}
+
+/// A confirmation of a hold.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ConfirmationBody {
+    /// When.
+    at: DateTime<Utc>,
+    /// By whom: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    by: String,
+}
+
+/// A reversal of a grant.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReversalBody {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// By whom: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    by: String,
+    /// Why.
+    #[schema(example = "SMS gateway refused")]
+    pub reason: String,
+}
+
+impl GrantBody {
+    /// A grant as it stands at an instant.
+    pub fn new(grant: &Grant, now: DateTime<Utc>) -> Self {
+        let entry = &grant.entry;
+        let metadata = entry.metadata.as_ref();
+        let Followers {
+            confirmation,
+            closing,
+        } = &grant.followers;
+        let reversal = closing
+            .as_ref()
+            .filter(|closing| matches!(closing.kind, EntryKind::Reversal { .. }));
+        let by = |follower: &Follower| {
+            let note = follower.note.as_ref();
+            note.map(|note| note.by.to_string()).unwrap_or_default()
+        };
+        let reason = |follower: &Follower| follower.note.as_ref()?.reason.clone();
+        Self {
+            id: entry.id.0,
+            policy: grant.policy.to_string(),
+            policy_version: entry.line.policy_version,
+            subject: grant.subject.clone(),
+            units: entry.units.get(),
+            state: grant.state(now).as_str(),
+            granted_at: entry.counted_at(),
+            provisional: entry.provisional.is_some(),
+            over: entry.provisional == Some(Provisional::Over),
+            would_deny: entry.would_deny,
+            held_until: entry.held_until(),
+            confirmation: confirmation.as_ref().map(|confirmation| ConfirmationBody {
+                at: confirmation.at,
+                by: by(confirmation),
+            }),
+            reversal: reversal.map(|reversal| ReversalBody {
+                at: reversal.at,
+                by: by(reversal),
+                reason: reason(reversal).unwrap_or_default(),
+            }),
+            metadata: metadata
+                .and_then(|json| RawValue::from_string(json.as_str().to_owned()).ok()),
+        }
+    }
+}
+
+/// A claim that was granted, now or before.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClaimAnswer {
+    /// `granted`, or in a dry run `denied`.
+    #[schema(value_type = words::ClaimOutcome, example = "granted")]
+    pub outcome: &'static str,
+    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// afterwards. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    pub provisional: bool,
+    /// `true` where the policy only observes, and would have denied it. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false, example = false)]
+    pub would_deny: bool,
+    /// The grant. A dry run makes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantBody>,
+    /// The policy's limits as they were at the grant, in the policy's order.
+    pub limits: Vec<LimitUsage>,
+}
+
+impl ClaimAnswer {
+    /// A grant as it stands at an instant.
+    pub fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
+        let entry = &grant.entry;
+        Self {
+            outcome: "granted",
+            provisional: entry.provisional.is_some(),
+            would_deny: entry.would_deny,
+            grant: Some(GrantBody::new(grant, now)),
+            limits: LimitUsage::all(&entry.line.totals),
+        }
+    }
+}

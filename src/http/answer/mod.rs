@@ -1,0 +1,34 @@
+//! What answers are made of: shapes that several resources share, fields of the header, problems.
+
+mod denial;
+mod error;
+mod grant;
+mod instant;
+mod limits;
+mod page;
+mod plain;
+pub mod problem;
+pub mod words;
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, HttpResponseBuilder};
+
+pub use denial::{Asked, ClaimRefusal, Denial, DenialBody};
+pub use error::{ApiError, Forbidden, entered};
+pub use grant::{ClaimAnswer, GrantBody};
+pub use limits::{LimitUsage, insert_fields};
+pub(crate) use page::page;
+pub use problem::{InvalidPart, Problem};
+
+pub type HttpAnswer = Result<HttpResponse, ApiError>;
+
+/// The beginning of an answer with a version of a policy, an override or a key: its ETag.
+pub fn versioned(status: StatusCode, version: u32) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    response.insert_header((header::ETAG, etag(version)));
+    response
+}
+
+fn etag(version: u32) -> String {
+    format!("\"{version}\"")
+}

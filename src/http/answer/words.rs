@@ -1,0 +1,101 @@
+//! Schemas that the derives cannot make.
+//!
+//! The words that a field may take come from the domain's lists, so that they cannot drift. The
+//! fields themselves are texts, since a wrong word is told with its place.
+
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::domain::{grant, key, policy, reconciliation, schedule, window};
+use crate::engine::Engine;
+
+/// Makes the schema of what is one of some, or more: the derive would say exactly one.
+macro_rules! any_of {
+    ($name:ty, $description:literal, [$($item:ty),+]) => {
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                let schema = utoipa::openapi::schema::AnyOfBuilder::new();
+                schema
+                    .description(Some($description))
+                    $(.item(utoipa::openapi::Ref::from_schema_name(<$item>::name())))+
+                    .into()
+            }
+        }
+
+        impl ToSchema for $name {
+            fn schemas(
+                schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::Schema>)>,
+            ) {
+                $(
+                    schemas.push((<$item>::name().into(), <$item as utoipa::PartialSchema>::schema()));
+                    <$item>::schemas(schemas);
+                )+
+            }
+        }
+    };
+}
+pub(crate) use any_of;
+
+macro_rules! words {
+    ($($(#[doc = $doc:literal])+ $name:ident = $words:expr;)+) => {$(
+        $(#[doc = $doc])+
+        pub enum $name {}
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .description(Some(concat!($($doc),+).trim()))
+                    .enum_values(Some($words))
+                    .into()
+            }
+        }
+
+        impl ToSchema for $name {}
+    )+};
+}
+
+words! {
+    /// The length of a limit's windows.
+    Per = window::Per::ALL.map(window::Per::as_str);
+    /// A weekday.
+    Weekday = policy::WEEKDAYS.map(|(_, name)| name);
+    /// Where a policy's grants must stand before they are answered.
+    Durability = policy::Durability::ALL.map(policy::Durability::as_str);
+    /// Who decides a policy's claims while the ledger cannot.
+    OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
+    /// When a change of a policy takes effect.
+    Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
+    /// Whether a policy denies what does not fit.
+    Mode = policy::Mode::ALL.map(policy::Mode::as_str);
+    /// What became of a claim.
+    ClaimOutcome = ["granted", "denied"];
+    /// That a claim was granted.
+    Granted = ["granted"];
+    /// That a claim was denied.
+    Denied = ["denied"];
+    /// What became of a grant.
+    GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
+    /// What an entry is.
+    EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
+    /// How an export is written.
+    ExportFormat = ["csv", "ndjson"];
+    /// What was changed.
+    ChangeKind = ["policy", "override", "key"];
+    /// What a key may do.
+    Role = key::Role::ALL.map(key::Role::as_str);
+    /// Whatever there is.
+    Anything = ["*"];
+    /// A filter that is there or not.
+    OnlyTrue = ["true"];
+    /// What became of the counters in a reconciliation.
+    CountersCompared =
+        reconciliation::CountersCompared::ALL.map(reconciliation::CountersCompared::as_str);
+    /// What differs.
+    DifferenceKind =
+        reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
+    /// Where the ledger is.
+    Store = Engine::STORE_NAMES;
+    /// Whether an instance decides claims.
+    ReadinessStatus = ["ready", "not ready"];
+}

@@ -1,0 +1,164 @@
+//! What the specification says of every operation that is like others, written once: the parameters
+//! of its path, and the problems that any request like it may be answered with.
+
+use actix_web::http::Method;
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr};
+use utoipa::{IntoParams, IntoResponses, Modify, ToSchema};
+
+use crate::http::answer::Problem;
+use crate::http::answer::problem::MEDIA_TYPE;
+use crate::http::request::{IdInPath, PolicyInPath, SubjectInPath};
+
+/// What any request with a key may be answered with.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum WithKey {
+    /// `malformed`: not JSON, an unknown field or parameter, a wrong type.
+    #[response(status = 400)]
+    Malformed,
+    /// `unauthorized`: no valid key.
+    #[response(status = 401, headers(
+        ("WWW-Authenticate" = String, description = "Always `Bearer`."),
+    ))]
+    Unauthorized,
+    /// `forbidden`: the key has another role, or is confined to other policies.
+    #[response(status = 403)]
+    Forbidden,
+    /// `invalid`: values out of bounds, each with its place; `idempotency-key-reused`: the same
+    /// key with another claim.
+    #[response(status = 422)]
+    Invalid,
+    /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
+    #[response(status = 429, headers(
+        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+    ))]
+    TooManyWrongKeys,
+    /// `undecided`: the claim could not be decided exactly within the deadline; `unavailable`:
+    /// the ledger does not answer. With `Retry-After`.
+    #[response(status = 503, headers(
+        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+    ))]
+    Unavailable,
+}
+
+/// What any request with a body may be answered with.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum WithBody {
+    /// `slow-request`: the body did not arrive in time.
+    #[response(status = 408)]
+    SlowRequest,
+    /// `too-large`: the body is over 64 KiB; of a batch, over 8 MiB.
+    #[response(status = 413)]
+    TooLarge,
+}
+
+/// What any request for something that may not exist may be answered with.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum Named {
+    /// `unknown-policy`: no such policy, or archived; `not-found`: nothing with this id.
+    #[response(status = 404)]
+    NotFound,
+}
+
+/// Completes every operation.
+pub struct Completion;
+
+impl Modify for Completion {
+    fn modify(&self, openapi: &mut OpenApi) {
+        for (path, item) in &mut openapi.paths.paths {
+            for (_, operation) in operations(item) {
+                add_path(path, operation);
+                if path.starts_with("/v1/") {
+                    add_problems(operation);
+                }
+                if path != "/readyz" {
+                    add_bodies(operation);
+                }
+            }
+        }
+    }
+}
+
+fn add_path(path: &str, operation: &mut Operation) {
+    let of_path = [
+        ("{policy}", PolicyInPath::into_params(|| None)),
+        ("{subject}", SubjectInPath::into_params(|| None)),
+        ("{id}", IdInPath::into_params(|| None)),
+    ];
+    let named = of_path.into_iter().filter(|(name, _)| path.contains(name));
+    let named = named.flat_map(|(_, parameters)| parameters);
+    let named: Vec<_> = named.map(RefOr::T).collect();
+    if !named.is_empty() {
+        let others = operation.parameters.get_or_insert_default();
+        others.splice(..0, named);
+    }
+}
+
+/// Adds the problems of the operation's kind, but for a status of which it has its own word.
+fn add_problems(operation: &mut Operation) {
+    let names_something =
+        parameters(operation).any(|it| matches!(it.name.as_str(), "policy" | "id"));
+    // This one makes the policy that it names.
+    let makes_it = operation.operation_id.as_deref() == Some("put_policy");
+    let mut problems = WithKey::responses();
+    if names_something && !makes_it {
+        problems.extend(Named::responses());
+    }
+    // A confirmation may have a body, which says nothing.
+    let may_have_body = operation.operation_id.as_deref() == Some("confirm_grant");
+    if operation.request_body.is_some() || may_have_body {
+        problems.extend(WithBody::responses());
+    }
+    for (status, problem) in problems {
+        let responses = &mut operation.responses.responses;
+        responses.entry(status).or_insert(problem);
+    }
+}
+
+/// Gives every problem its body, unless it has another one.
+fn add_bodies(operation: &mut Operation) {
+    let problem = Content::new(Some(Ref::from_schema_name(Problem::name())));
+    for (status, response) in &mut operation.responses.responses {
+        if let RefOr::T(response) = response
+            && status.starts_with(['4', '5'])
+            && response.content.is_empty()
+        {
+            response
+                .content
+                .insert(MEDIA_TYPE.to_owned(), problem.clone().into());
+        }
+    }
+}
+
+/// What an operation takes from the path, the query and the header.
+pub fn parameters(operation: &Operation) -> impl Iterator<Item = &Parameter> {
+    let parameters = operation.parameters.iter().flatten();
+    parameters.filter_map(|parameter| match parameter {
+        RefOr::T(parameter) => Some(parameter),
+        RefOr::Ref(_) => None,
+    })
+}
+
+/// The operations of a path.
+pub fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    let PathItem {
+        get,
+        put,
+        post,
+        patch,
+        delete,
+        ..
+    } = item;
+    let operations = [
+        (Method::GET, get),
+        (Method::PUT, put),
+        (Method::POST, post),
+        (Method::PATCH, patch),
+        (Method::DELETE, delete),
+    ];
+    let known = operations.into_iter();
+    known.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}

@@ -1,0 +1,158 @@
+//! The specification, made from the code's own types: the list of operations.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use actix_web::HttpResponse;
+use actix_web::web::Bytes;
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use super::completion::{Completion, operations, parameters};
+use super::links::Links;
+use super::{pages, problems};
+use crate::http::answer::{Problem, words};
+use crate::http::health;
+use crate::http::request::{KnownParameters, Public};
+use crate::http::v1::{
+    backtests, batches, changes, claims, corrections, entries, exports, grants, keys, overrides,
+    policies, reconciliations, windows,
+};
+
+/// The specification.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "perdiem",
+        description = include_str!("openapi.md"),
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "This instance.")),
+    paths(
+        policies::put,
+        policies::get,
+        policies::list,
+        policies::archive,
+        policies::versions,
+        windows::list,
+        overrides::put,
+        overrides::get,
+        overrides::list,
+        overrides::delete,
+        backtests::post,
+        claims::post,
+        claims::usage,
+        batches::post,
+        entries::list,
+        entries::adjust,
+        grants::get,
+        corrections::reverse,
+        corrections::confirm,
+        grants::list,
+        exports::export,
+        changes::list,
+        reconciliations::post,
+        reconciliations::get,
+        reconciliations::list,
+        keys::post,
+        keys::list,
+        keys::get,
+        keys::patch,
+        keys::revoke,
+        health::livez,
+        health::readyz,
+        health::metrics,
+        openapi_yaml,
+        pages::page,
+        pages::problems,
+    ),
+    // Those of parameters and of completed answers are not found by themselves.
+    components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue)),
+    security(("key" = [])),
+    tags(
+        (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
+        (name = "overrides", description = "Another `max` for one subject of a policy."),
+        (name = "claims", description = "Requests to take units of a policy for a subject."),
+        (name = "entries", description = "The lines of an account: grants and what corrects them."),
+        (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "changes", description = "What was changed, by whom, when and why."),
+        (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
+        (name = "keys", description = "Who may use the API."),
+        (name = "operation", description = "How an instance is."),
+    ),
+    modifiers(&Problems, &BearerKey, &Completion, &Links),
+)]
+struct Specification;
+
+/// Writes the table of problems into the description.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let description = &mut openapi.info.description;
+        *description = description
+            .take()
+            .map(|text| text.replace("{problems}\n", &problems::rows()));
+    }
+}
+
+struct BearerKey;
+
+impl Modify for BearerKey {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An API key: Authorization: Bearer <key>. Each operation names the roles that it takes."))
+            .build();
+        openapi
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("key", SecurityScheme::Http(scheme));
+    }
+}
+
+pub fn specification() -> utoipa::openapi::OpenApi {
+    Specification::openapi()
+}
+
+/// The specification as YAML, as it stands in openapi.yaml.
+pub fn specification_yaml() -> String {
+    specification()
+        .to_yaml()
+        .expect("the specification is YAML")
+}
+
+static YAML: LazyLock<Bytes> = LazyLock::new(|| specification_yaml().into());
+
+/// The specification.
+#[utoipa::path(
+    get, path = "/openapi.yaml", tag = "operation", security(()),
+    responses((status = 200, description = "This document.", body = Object, content_type = "application/yaml")),
+)]
+pub async fn openapi_yaml(_caller: Public) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type("application/yaml")
+        .body(YAML.clone())
+}
+
+/// What each operation takes in its query.
+pub fn known_parameters() -> KnownParameters {
+    static KNOWN: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+        let mut known = HashMap::new();
+        for (path, mut item) in specification().paths.paths {
+            for (method, operation) in operations(&mut item) {
+                known.insert(format!("{method} {path}"), names_in_query(operation));
+            }
+        }
+        known
+    });
+    KnownParameters(&KNOWN)
+}
+
+fn names_in_query(operation: &Operation) -> Vec<String> {
+    parameters(operation)
+        .filter(|parameter| parameter.parameter_in == ParameterIn::Query)
+        .map(|parameter| parameter.name.clone())
+        .collect()
+}

@@ -1,0 +1,324 @@
+//! A request's body: read within its bounds, and parsed.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::web::{Bytes, BytesMut, Data};
+use actix_web::{FromRequest, HttpRequest};
+use futures_util::StreamExt;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::query::describe_unknown;
+use super::route::body_max_bytes;
+use crate::engine::Engine;
+use crate::http::answer::ApiError;
+
+/// How long a request's body may take to arrive.
+#[derive(Clone, Copy)]
+pub struct ReadTime(pub Duration);
+
+/// A JSON body.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
+        Box::pin(async move { parse_json(&bytes.await?).map(Body) })
+    }
+}
+
+/// A JSON body that may be left out.
+pub struct OptionalBody<T>(pub Option<T>);
+
+impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = read_body(request, payload);
+        Box::pin(async move {
+            let bytes = bytes.await?;
+            match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => parse_json(&bytes).map(Some).map(Self),
+            }
+        })
+    }
+}
+
+/// Two parts of a request, of which the first one's faults are told first. The parts of a
+/// tuple race: a body that is still coming in loses to a header that is wrong.
+pub struct Then<A, B>(pub A, pub B);
+
+impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A, B> {
+    type Error = actix_web::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, actix_web::Error>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let first = A::from_request(request, payload);
+        let request = request.clone();
+        Box::pin(async move {
+            let first = first.await.map_err(Into::into)?;
+            let second = B::from_request(&request, &mut Payload::None);
+            Ok(Then(first, second.await.map_err(Into::into)?))
+        })
+    }
+}
+
+fn read_body(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> impl Future<Output = Result<Bytes, ApiError>> + use<> {
+    let most = body_max_bytes(request);
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let bytes = collect(payload.take(), length, most);
+    let read_time = request.app_data::<ReadTime>().copied();
+    let engine = request.app_data::<Data<Engine>>();
+    let time = engine.map(|engine| engine.running_time());
+    async move {
+        let mut bytes = pin!(bytes);
+        if let Some(bytes) = at_once(bytes.as_mut()).await {
+            return bytes;
+        }
+        match read_time.zip(time) {
+            Some((ReadTime(most), time)) => time
+                .timeout(most, bytes)
+                .await
+                .ok_or(ApiError::SlowRequest)?,
+            None => bytes.await,
+        }
+    }
+}
+
+/// What a future returns when it is polled, or polled once more: actix hands a request over before
+/// it looks at the body that came with the head. A body that is here needs no timer.
+async fn at_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut is_second = false;
+    let polled_twice = poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if is_second => Poll::Ready(None),
+        Poll::Pending => {
+            is_second = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    polled_twice.await
+}
+
+async fn collect(
+    mut payload: Payload,
+    length: Option<usize>,
+    most: usize,
+) -> Result<Bytes, ApiError> {
+    if length.is_some_and(|length| length > most) {
+        return Err(ApiError::TooLarge(most));
+    }
+    let broken = "the body broke off, or is not encoded as it says";
+    let mut body = BytesMut::new();
+    while let Some(piece) = payload.next().await {
+        let piece = piece.map_err(|_| ApiError::Malformed(broken.to_owned()))?;
+        if body.len() + piece.len() > most {
+            return Err(ApiError::TooLarge(most));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
+}
+
+/// A JSON object.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // To follow the path costs, so only where there is something to tell.
+    match serde_json::from_slice::<Object<T>>(bytes) {
+        Ok(value) => Ok(value.0),
+        Err(_) => parse_with_path(bytes),
+    }
+}
+
+/// The same, with the path to what is wrong.
+fn parse_with_path<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
+    let value = value.map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        match error.classify() {
+            serde_json::error::Category::Data if path != "." => {
+                ApiError::Malformed(format!("{path}: {}", describe(&error.to_string())))
+            }
+            serde_json::error::Category::Data => ApiError::Malformed(describe(&error.to_string())),
+            _ => ApiError::Malformed(format!("the body is not JSON: {error}")),
+        }
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))?;
+    Ok(value.0)
+}
+
+/// What serde says of a body, with the nearest known name for an unknown one.
+fn describe(error: &str) -> String {
+    let unknown = error.strip_prefix("unknown field `");
+    let Some((field, expected)) = unknown.and_then(|rest| rest.rsplit_once("`, expected ")) else {
+        return error.to_owned();
+    };
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    describe_unknown("field", field, &known)
+}
+
+/// A JSON object. serde takes an array, too, for a struct: its fields in their order.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields))
+    }
+}
+
+/// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
+/// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
+#[derive(Debug, Clone, Copy)]
+pub struct WholeNumber(pub i128);
+
+impl<'de> Deserialize<'de> for WholeNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeNumberVisitor;
+        impl Visitor<'_> for WholeNumberVisitor {
+            type Value = WholeNumber;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a whole number")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number.into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number.into()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<WholeNumber, E> {
+                match number.fract() == 0.0 {
+                    true => Ok(WholeNumber(number as i128)),
+                    false => Err(E::custom(format!("{number} is not a whole number"))),
+                }
+            }
+        }
+        deserializer
+            .deserialize_any(WholeNumberVisitor)
+            .map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "written by Debug")]
+    struct Claimlike {
+        subject: String,
+        units: Option<WholeNumber>,
+        hold_seconds: Option<WholeNumber>,
+        #[serde(default)]
+        dry_run: bool,
+        metadata: Option<Map<String, Value>>,
+    }
+
+    #[test]
+    fn whole_numbers() {
+        let parse = |text: &str| serde_json::from_str::<WholeNumber>(text).map(|number| number.0);
+        assert_eq!(parse("3").unwrap(), 3);
+        assert_eq!(parse("3.0").unwrap(), 3);
+        assert_eq!(parse("-1").unwrap(), -1);
+        assert_eq!(parse("1e300").unwrap(), i128::MAX);
+        assert_eq!(parse("18446744073709551616").unwrap(), 1 << 64);
+        for wrong in ["3.5", "\"3\"", "true", "null", "[]"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_with_the_nearest() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only the names count")]
+        struct Fields {
+            subject: Option<u8>,
+            units: Option<u8>,
+        }
+        let error = parse_json::<Fields>(br#"{"unit`s": 1}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unit`s: unknown field \"unit`s\": the nearest known one is units; known are subject, \
+             units"
+        );
+    }
+
+    /// Good bodies with one byte changed: both ways to parse take the same ones.
+    #[test]
+    fn what_is_parsed_does_not_depend_on_the_path() {
+        let claim = br#"{"subject":"\u00e9","units":1.0,"dry_run":false,"metadata":{"a":[1.5e3]}}"#;
+        let twice = br#"{"subject":"a","units":1,"subject":"a","hold_seconds":null} "#;
+        let deep = [r#"{"subject":"a","metadata":{"a":"#, &"[".repeat(126)].concat();
+        let deep = [deep, "]".repeat(126), "}}".to_owned()].concat();
+        for body in [&claim[..], twice, deep.as_bytes()] {
+            for index in 0..body.len() {
+                for byte in *b"\0\"{]9- x\xff" {
+                    let mut body = body.to_vec();
+                    body[index] = byte;
+                    let plain = serde_json::from_slice::<Object<Claimlike>>(&body);
+                    let with_path = parse_with_path::<Claimlike>(&body);
+                    let (plain, with_path) = (plain.map(|it| it.0).ok(), with_path.ok());
+                    let body = String::from_utf8_lossy(&body);
+                    assert_eq!(format!("{plain:?}"), format!("{with_path:?}"), "{body}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_one_object() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Named {
+            name: u8,
+        }
+        assert_eq!(
+            parse_json::<Named>(b" {\"name\": 1} ").unwrap(),
+            Named { name: 1 }
+        );
+        for wrong in ["", "1", "[1]", "{\"name\":1} 2", "{\"name\":1}{}"] {
+            assert!(parse_json::<Named>(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

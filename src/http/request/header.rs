@@ -1,0 +1,125 @@
+//! Fields of a request's header.
+
+use actix_web::HttpRequest;
+use actix_web::http::header;
+use utoipa::IntoParams;
+
+use super::extractors;
+use crate::domain::claim::IdempotencyKey;
+use crate::engine::Precondition;
+use crate::http::answer::{ApiError, words};
+
+extractors!(KeyHeader, Precondition);
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct IfMatch {
+    /// The ETag that it must have, or `*`: it must exist.
+    #[param(
+        rename = "If-Match",
+        value_type = String,
+        required = false,
+        format = "entity-tags",
+        pattern = r#"^(\*|(W/)?"[!#-~]*"(, (W/)?"[!#-~]*")*)$"#,
+    )]
+    if_match: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct IfNoneMatch {
+    /// `*`: it must not exist. Not together with `If-Match`.
+    #[param(rename = "If-None-Match", value_type = words::Anything, required = false)]
+    if_none_match: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct IdempotencyKeyField {
+    /// 1 to 255 characters of visible ASCII, bare or as a quoted string; unique in its policy.
+    #[param(
+        rename = "Idempotency-Key",
+        value_type = String,
+        required = false,
+        example = "order-17",
+        pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#,
+    )]
+    idempotency_key: Option<String>,
+}
+
+/// The `Idempotency-Key`, if there is one.
+pub struct KeyHeader(pub Option<IdempotencyKey>);
+
+impl KeyHeader {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        const NAME: &str = "Idempotency-Key";
+        let mut values = request.headers().get_all("idempotency-key");
+        match (values.next(), values.next()) {
+            (None, _) => Ok(Self(None)),
+            (Some(value), None) => {
+                // What is no visible ASCII becomes a character that the key refuses.
+                let text = String::from_utf8_lossy(value.as_bytes());
+                let key = IdempotencyKey::parse(&text);
+                key.map(|key| Self(Some(key)))
+                    .map_err(|error| ApiError::invalid(NAME, error))
+            }
+            (Some(_), Some(_)) => Err(ApiError::invalid(NAME, "send one Idempotency-Key")),
+        }
+    }
+}
+
+impl Precondition {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        let text = |name| {
+            let value = request.headers().get(name);
+            value.map(|value| value.to_str().unwrap_or_default().trim())
+        };
+        match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+            (None, None) => Ok(Self::None),
+            (Some("*"), None) => Ok(Self::Exists),
+            (Some(tags), None) => parse_etags(tags).map(Self::Versions),
+            (None, Some("*")) => Ok(Self::Absent),
+            (None, Some(_)) => Err(ApiError::invalid("If-None-Match", "only * is understood")),
+            (Some(_), Some(_)) => {
+                let detail = "send either If-Match or If-None-Match";
+                Err(ApiError::invalid("If-Match", detail))
+            }
+        }
+    }
+}
+
+/// The versions that a list of ETags names. A weak one never matches (RFC 9110, section
+/// 13.1.1), nor does one that no version has.
+fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
+    let help = "write the ETag that it came with, such as \"3\"";
+    let mut versions = Vec::new();
+    for tag in tags.split(',') {
+        let tag = tag.trim();
+        let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+        let inner = opaque
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .ok_or_else(|| ApiError::invalid("If-Match", help))?;
+        if opaque == tag {
+            versions.extend(inner.parse::<u32>());
+        }
+    }
+    Ok(versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etags() {
+        assert_eq!(parse_etags("\"3\"").unwrap(), [3]);
+        assert_eq!(parse_etags("\"3\", W/\"4\" ,\"x\"").unwrap(), [3]);
+        for wrong in ["3", "", "\"3", "W/3"] {
+            assert!(parse_etags(wrong).is_err(), "{wrong}");
+        }
+    }
+}

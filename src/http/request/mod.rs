@@ -1,0 +1,45 @@
+//! What handlers take from a request, parsed once, here.
+
+mod body;
+mod caller;
+mod faults;
+mod header;
+mod path;
+mod query;
+mod route;
+
+use actix_web::web::Data;
+
+use crate::engine::Engine;
+
+pub use body::{Body, Object, OptionalBody, ReadTime, Then, WholeNumber, parse_json};
+pub use caller::{
+    Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
+    OpenMetrics, Public,
+};
+pub use faults::{Faults, parse_date, parse_true};
+pub use header::{IdempotencyKeyField, IfMatch, IfNoneMatch, KeyHeader};
+pub use path::{IdInPath, IdPath, PolicyInPath, PolicyPath, SubjectInPath, SubjectPath, path_id};
+pub use query::{KnownParameters, Page, PageQuery, Query, Reason, ReasonQuery};
+pub use route::{Bounded, Route, Routes, pattern, segment};
+
+/// The engine, as handlers take it.
+pub type EngineData = Data<Engine>;
+
+/// Makes extractors of types that have `of(&HttpRequest) -> Result<Self, ApiError>`.
+macro_rules! extractors {
+    ($($name:ty),+) => {$(
+        impl actix_web::FromRequest for $name {
+            type Error = crate::http::answer::ApiError;
+            type Future = std::future::Ready<Result<Self, Self::Error>>;
+
+            fn from_request(
+                request: &actix_web::HttpRequest,
+                _: &mut actix_web::dev::Payload,
+            ) -> Self::Future {
+                std::future::ready(Self::of(request))
+            }
+        }
+    )+};
+}
+use extractors;

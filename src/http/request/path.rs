@@ -1,0 +1,86 @@
+//! The named segments of a path.
+
+use actix_web::HttpRequest;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::extractors;
+use super::route::segment;
+use crate::domain::claim::Subject;
+use crate::domain::policy::PolicyName;
+use crate::http::answer::ApiError;
+
+extractors!(PolicyPath, SubjectPath, IdPath);
+
+/// A policy in the path, as the specification has it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct PolicyInPath {
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "benefit")]
+    policy: String,
+}
+
+/// A subject in the path, as the specification has it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct SubjectInPath {
+    /// 1 to 256 bytes of UTF-8 without control characters; percent-encoded, `/` too.
+    #[param(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    subject: String,
+}
+
+/// An id in the path, as the specification has it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct IdInPath {
+    #[param(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    id: Uuid,
+}
+
+pub struct PolicyPath(pub PolicyName);
+
+impl PolicyPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        let name = PolicyName::new(&segment(request, "policy").unwrap_or_default());
+        let name = name.map_err(|error| ApiError::invalid("policy", error));
+        name.map(Self)
+    }
+}
+
+pub struct SubjectPath(pub Subject);
+
+impl SubjectPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        // actix puts U+FFFD for what is no UTF-8, which would be another subject.
+        let path = percent_encoding::percent_decode_str(request.uri().path());
+        if path.decode_utf8().is_err() {
+            let detail = "write it as percent-encoded UTF-8";
+            return Err(ApiError::invalid("subject", detail));
+        }
+        let subject = Subject::new(&segment(request, "subject").unwrap_or_default());
+        let subject = subject.map_err(|error| ApiError::invalid("subject", error));
+        subject.map(Self)
+    }
+}
+
+/// The id in the path; `what` names it for a client that sent something else.
+pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
+    let id = Uuid::parse_str(&segment(request, "id").unwrap_or_default());
+    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
+}
+
+pub struct IdPath(pub Uuid);
+
+impl IdPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        path_id(request, "an id").map(Self)
+    }
+}

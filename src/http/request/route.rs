@@ -1,0 +1,238 @@
+//! The URLs: which one a request is for, its methods, and the bounds that hold for it.
+
+use std::rc::Rc;
+
+use actix_web::dev::Payload;
+use actix_web::http::Method;
+use actix_web::{FromRequest, Handler, HttpMessage, HttpRequest, HttpResponse, Responder};
+use futures_util::future::LocalBoxFuture;
+use percent_encoding::percent_decode_str;
+
+use crate::http::answer::ApiError;
+
+type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, HttpResponse>>;
+
+/// The largest body, in bytes, where a URL has no bound of its own.
+const BODY_MAX_BYTES: usize = 64 * 1024;
+/// The most names that a path has.
+const NAMES_MOST: usize = 2;
+
+/// Which bounds hold for a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounded {
+    /// A claim or correction: it has a place among those under way, and a deadline
+    /// (`engine/claim/submit.rs`).
+    Claim,
+    /// Claims of a batch: each has such a place in its turn, and they have one deadline.
+    Batch,
+    /// What is read, and what is changed: each has a place, and the answer its time. The place
+    /// is held until the answer is written, so that slow readers cost little memory.
+    Asked,
+    /// Exports and backtests have places of their own (`engine/admin/grants.rs`), and more time until
+    /// the answer begins.
+    Long,
+    /// What costs the ledger nothing.
+    Open,
+}
+
+/// A URL.
+pub struct Route {
+    /// Its path, where `{name}` is any one segment.
+    pattern: &'static str,
+    /// The pattern up to its first name.
+    start: &'static str,
+    /// Each name, with what follows it in the pattern.
+    names: Vec<(&'static str, &'static str)>,
+    pub bounded: Bounded,
+    body_max_bytes: usize,
+    methods: Vec<(Method, Handling)>,
+}
+
+/// What a handler makes of a request.
+fn handling<F, Args>(handler: F) -> Handling
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    Box::new(move |request, mut payload| {
+        let handler = handler.clone();
+        Box::pin(async move {
+            match Args::from_request(&request, &mut payload).await {
+                Ok(args) => {
+                    let answer = handler.call(args).await;
+                    answer.respond_to(&request).map_into_boxed_body()
+                }
+                Err(error) => HttpResponse::from_error(error),
+            }
+        })
+    })
+}
+
+macro_rules! methods {
+    ($($name:ident: $($method:ident),+;)+) => {$(
+        pub fn $name<F, Args>(mut self, handler: F) -> Self
+        where
+            F: Handler<Args>,
+            Args: FromRequest + 'static,
+            F::Output: Responder + 'static,
+        {
+            $(self.methods.push((Method::$method, handling(handler.clone())));)+
+            self
+        }
+    )+};
+}
+
+impl Route {
+    methods! {
+        // HEAD is GET without the body (RFC 9110, section 9.3.2).
+        get: GET, HEAD;
+        post: POST;
+        put: PUT;
+        patch: PATCH;
+        delete: DELETE;
+    }
+
+    /// A URL that knows no method yet.
+    pub fn at(pattern: &'static str, bounded: Bounded) -> Self {
+        let mut parts = pattern.split('{');
+        let start = parts.next().unwrap_or_default();
+        let names: Vec<_> = parts.filter_map(|part| part.split_once('}')).collect();
+        assert!(names.len() <= NAMES_MOST, "{pattern}");
+        Self {
+            pattern,
+            start,
+            names,
+            bounded,
+            body_max_bytes: BODY_MAX_BYTES,
+            methods: Vec::new(),
+        }
+    }
+
+    /// With another largest body, in bytes.
+    pub fn body_max_bytes(self, body_max_bytes: usize) -> Self {
+        Self {
+            body_max_bytes,
+            ..self
+        }
+    }
+
+    /// Hands a request to its method's handler.
+    pub async fn handle(&self, request: HttpRequest, payload: Payload) -> HttpResponse {
+        let known = |(method, _): &&(Method, Handling)| method == request.method();
+        match self.methods.iter().find(known) {
+            Some((_, handling)) => handling(request, payload).await,
+            None => HttpResponse::from_error(ApiError::MethodNotAllowed(self.allowed())),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        let methods: Vec<&str> = self.methods.iter().map(|(it, _)| it.as_str()).collect();
+        methods.join(", ")
+    }
+
+    /// What stands in a path for each name, if it is this URL's.
+    fn segments<'p>(&self, path: &'p str) -> Option<[&'p str; NAMES_MOST]> {
+        let mut segments = [""; NAMES_MOST];
+        let mut rest = path.strip_prefix(self.start)?;
+        for (segment, (_, follows)) in segments.iter_mut().zip(&self.names) {
+            let end = rest.bytes().position(|byte| byte == b'/');
+            let (found, after) = rest.split_at(end.unwrap_or(rest.len()));
+            if found.is_empty() {
+                return None;
+            }
+            *segment = found;
+            rest = after.strip_prefix(follows)?;
+        }
+        rest.is_empty().then_some(segments)
+    }
+}
+
+/// Every URL, in the order in which they are tried.
+pub struct Routes(Vec<Rc<Route>>);
+
+impl Routes {
+    pub fn new(routes: Vec<Route>) -> Self {
+        Self(routes.into_iter().map(Rc::new).collect())
+    }
+
+    /// The URL that a request is for, from now on known to what handles the request.
+    pub fn find(&self, request: &HttpRequest) -> Option<Rc<Route>> {
+        let path = request.match_info().as_str();
+        let is_at = |route: &&Rc<Route>| route.segments(path).is_some();
+        let found = self.0.iter().find(is_at)?.clone();
+        request.extensions_mut().insert(found.clone());
+        Some(found)
+    }
+}
+
+/// The pattern of a request's path.
+pub fn pattern(request: &HttpRequest) -> Option<&'static str> {
+    let extensions = request.extensions();
+    extensions.get::<Rc<Route>>().map(|route| route.pattern)
+}
+
+/// The largest body that a request may have, in bytes.
+pub fn body_max_bytes(request: &HttpRequest) -> usize {
+    let extensions = request.extensions();
+    let route = extensions.get::<Rc<Route>>();
+    route.map_or(BODY_MAX_BYTES, |route| route.body_max_bytes)
+}
+
+/// The segment of a request's path that its URL has a name for, with the escapes undone that
+/// actix leaves (`%2F`, `%25`, `%2B`).
+pub fn segment(request: &HttpRequest, name: &str) -> Option<String> {
+    let extensions = request.extensions();
+    let route = extensions.get::<Rc<Route>>()?;
+    let index = route.names.iter().position(|(known, _)| *known == name)?;
+    let segment = route.segments(request.match_info().as_str())?[index];
+    let decoded = percent_decode_str(segment).decode_utf8_lossy();
+    Some(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_by_their_segments() {
+        let claims = Route::at("/v1/policies/{policy}/claims", Bounded::Claim);
+        let usage = Route::at("/v1/policies/{policy}/subjects/{subject}", Bounded::Asked);
+        let livez = Route::at("/livez", Bounded::Open);
+        for (route, path, segments) in [
+            (&claims, "/v1/policies/benefit/claims", ["benefit", ""]),
+            (&claims, "/v1/policies/a%2Fb/claims", ["a%2Fb", ""]),
+            (&usage, "/v1/policies/a/subjects/b", ["a", "b"]),
+            (
+                &usage,
+                "/v1/policies/subjects/subjects/ü",
+                ["subjects", "ü"],
+            ),
+            (&livez, "/livez", ["", ""]),
+        ] {
+            assert_eq!(route.segments(path), Some(segments), "{path}");
+        }
+        for path in [
+            "",
+            "/",
+            "*",
+            "/livez/",
+            "//livez",
+            "/LIVEZ",
+            "/v1/policies//claims",
+            "/v1/policies/benefit/claims/",
+            "/v1/policies/benefit/claim",
+            "/v1/policies/benefit/claims1",
+            "/v1/policies/benefit/claims/1",
+            "/v1/policies/a/b/claims",
+            "//v1/policies/benefit/claims",
+            "/v1/policies/benefit%2Fclaims",
+            "/v1/policies/a/subjects/",
+            "/v1/policies/a/subjects/b/c",
+        ] {
+            let routes = [&claims, &usage, &livez];
+            let is_at = |route: &&Route| route.segments(path).is_some();
+            assert!(!routes.iter().any(is_at), "{path}");
+        }
+    }
+}

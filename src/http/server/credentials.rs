@@ -1,0 +1,49 @@
+//! Whose key a request carries, and slow answers to wrong keys.
+
+use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use actix_web::web::Data;
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use tokio::time::sleep;
+
+use super::request_id::RequestId;
+use crate::engine::{Engine, WrongKeyAnswer};
+use crate::http::answer::ApiError;
+use crate::http::request::Authenticated;
+
+/// Finds out whose key a request carries, once, and slows down anyone who sends wrong keys again
+/// and again. Both wait here, where no other part of the request can overtake them.
+pub async fn oversee(
+    request: &HttpRequest,
+    id: &RequestId,
+    answer: impl Future<Output = HttpResponse>,
+) -> HttpResponse {
+    let Some(engine) = request.app_data::<Data<Engine>>() else {
+        return answer.await;
+    };
+    if let Some(secret) = bearer_secret(request.headers()) {
+        let authenticated = Authenticated(engine.authenticate(secret).await);
+        request.extensions_mut().insert(authenticated);
+    }
+    let answer = answer.await;
+    let error = answer.error();
+    let error = error.and_then(|error| error.as_error::<ApiError>());
+    if let Some(ApiError::WrongKey) = error {
+        let address = request.peer_addr();
+        let note = || engine.wrong_key(address.map(|address| address.ip()));
+        match id.span().in_scope(note) {
+            WrongKeyAnswer::Now => {}
+            WrongKeyAnswer::After(wait, _place) => sleep(wait).await,
+            WrongKeyAnswer::TooMany(wait) => {
+                return ApiError::TooManyWrongKeys(wait).error_response();
+            }
+        }
+    }
+    answer
+}
+
+fn bearer_secret(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let secret = secret.trim();
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
+    is_bearer.then_some(secret)
+}

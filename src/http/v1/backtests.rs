@@ -1,0 +1,215 @@
+//! Backtests of drafts.
+
+use std::collections::HashMap;
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, NaiveDate, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::policies::PolicyBody;
+use crate::domain::backtest::{BacktestDay, BacktestTally, DayRange, DeniedAccount};
+use crate::domain::identity::AccountId;
+use crate::domain::policy::{PolicyName, Rule};
+use crate::engine::Backtested;
+use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::request::{
+    Auditor, Body, Caller, EngineData, Faults, Object, PolicyPath, Then, parse_date,
+};
+
+/// A draft of a policy, and the days to try it on.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BacktestBody {
+    /// The draft, as it would be put. Its limits and its calendar count; `paused`,
+    /// `active_from`, `active_until` and what says how claims are decided do not.
+    #[schema(value_type = PolicyBody)]
+    policy: Object<PolicyBody>,
+    /// The first day, a local date of the draft's calendar.
+    #[schema(value_type = NaiveDate, example = "2026-11-01")]
+    from: String,
+    /// The day after the last one; at most 400 days after `from`.
+    #[schema(value_type = NaiveDate, example = "2026-12-01")]
+    to: String,
+}
+
+/// What the draft would have denied.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BacktestAnswer {
+    #[schema(example = "benefit")]
+    policy: String,
+    /// Every local day of the range.
+    days: Vec<BacktestDayAnswer>,
+    total: BacktestTotal,
+    /// The subjects that would have been denied something first, in that order; at most 100.
+    first_denied: Vec<DeniedSubject>,
+}
+
+/// A local day: the ledger's grants, and what the draft would have denied of them.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BacktestDayAnswer {
+    #[schema(example = "2026-11-21")]
+    local_date: NaiveDate,
+    #[schema(example = "2026-11-20T16:00:00Z")]
+    start: DateTime<Utc>,
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    end: DateTime<Utc>,
+    /// How many grants the ledger holds.
+    #[schema(example = 1200)]
+    grants: u64,
+    /// Their units.
+    #[schema(example = 1300)]
+    units: u64,
+    /// How many of the grants the draft would have denied.
+    #[schema(example = 12)]
+    denied_grants: u64,
+    /// Their units.
+    #[schema(example = 14)]
+    denied_units: u64,
+}
+
+/// All days together.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BacktestTotal {
+    /// How many grants the ledger holds.
+    #[schema(example = 36_000)]
+    grants: u64,
+    /// Their units.
+    #[schema(example = 39_000)]
+    units: u64,
+    /// How many of the grants the draft would have denied.
+    #[schema(example = 360)]
+    denied_grants: u64,
+    /// Their units.
+    #[schema(example = 420)]
+    denied_units: u64,
+    /// How many subjects would have been denied something.
+    #[schema(example = 25)]
+    denied_subjects: u64,
+}
+
+/// A subject that would have been denied something.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DeniedSubject {
+    /// Null once the subject was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// The first of its grants that would have been denied.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    first_grant: Uuid,
+    /// When that was granted.
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    first_denied_at: DateTime<Utc>,
+    /// How many of its grants would have been denied.
+    #[schema(example = 3)]
+    denied_grants: u64,
+}
+
+impl BacktestBody {
+    fn check(self, has_counters: bool) -> Result<(Rule, DayRange), ApiError> {
+        let mut faults = Faults::default();
+        let from = faults.body("/from", parse_date(&self.from));
+        let to = faults.body("/to", parse_date(&self.to));
+        let range = from.zip(to).map(|(from, to)| DayRange::new(from, to));
+        let range = range.and_then(|range| faults.body("/to", range));
+        let rule = match self.policy.0.check(has_counters) {
+            Ok(change) => Some(change.rule),
+            Err(ApiError::Invalid(parts)) => {
+                for part in parts {
+                    faults.add(part.inside("/policy"));
+                }
+                None
+            }
+            Err(other) => return Err(other),
+        };
+        faults.or(rule.zip(range))
+    }
+}
+
+impl From<BacktestDay> for BacktestDayAnswer {
+    fn from(day: BacktestDay) -> Self {
+        let BacktestTally {
+            grants,
+            units,
+            denied_grants,
+            denied_units,
+        } = day.tally;
+        Self {
+            local_date: day.local_date,
+            start: day.window.start,
+            end: day.window.end,
+            grants,
+            units,
+            denied_grants,
+            denied_units,
+        }
+    }
+}
+
+impl BacktestAnswer {
+    fn new(policy: &PolicyName, tried: Backtested) -> Self {
+        let Backtested {
+            report,
+            mut subjects,
+        } = tried;
+        let BacktestTally {
+            grants,
+            units,
+            denied_grants,
+            denied_units,
+        } = report.total;
+        let first_denied = report.first_denied.into_iter();
+        Self {
+            policy: policy.to_string(),
+            days: report.days.into_iter().map(Into::into).collect(),
+            total: BacktestTotal {
+                grants,
+                units,
+                denied_grants,
+                denied_units,
+                denied_subjects: report.denied_accounts,
+            },
+            first_denied: first_denied
+                .map(|denied| DeniedSubject::new(denied, &mut subjects))
+                .collect(),
+        }
+    }
+}
+
+impl DeniedSubject {
+    fn new(denied: DeniedAccount, subjects: &mut HashMap<AccountId, String>) -> Self {
+        Self {
+            subject: subjects.remove(&denied.account),
+            first_grant: denied.first.0,
+            first_denied_at: denied.first.at(),
+            denied_grants: denied.grants,
+        }
+    }
+}
+
+/// Try a draft of a policy on the ledger's grants, to pick limits from data.
+///
+/// Meets the grants of the policy, archived or not, with the draft: each takes units in the
+/// windows that contain it if it fits into all of them, and would have been denied otherwise.
+/// What was given back or adjusted counts as it did.
+/// Reading begins with the earliest window that the first day lies in, so that a month is known
+/// from its beginning. Overrides are not applied, and claims that were denied are not known.
+/// Nothing is changed.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    post, path = "/v1/policies/{policy}/backtest", operation_id = "backtest_policy", tag = "policies",
+    request_body = BacktestBody,
+    responses((status = 200, description = "What the draft would have denied.", body = BacktestAnswer)),
+)]
+pub async fn post(
+    caller: Caller<Auditor>,
+    Then(body, policy): Then<Body<BacktestBody>, PolicyPath>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (draft, range) = body.0.check(engine.has_counters())?;
+    let (name, key) = (policy.0.clone(), caller.key());
+    let tried = engine.backtest(&key, name, draft, range).await?;
+    Ok(HttpResponse::Ok().json(BacktestAnswer::new(&policy.0, tried)))
+}

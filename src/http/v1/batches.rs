@@ -1,0 +1,270 @@
+//! Batches of claims.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use actix_web::{HttpResponse, ResponseError};
+use futures_util::stream::{self, StreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::claims::{ClaimBody, Claimed, GrantedClaim};
+use crate::chain::Chain;
+use crate::domain::claim::{Claim, IdempotencyKey};
+use crate::domain::policy::PolicyName;
+use crate::engine::Admission;
+use crate::http::answer::words::{self, any_of};
+use crate::http::answer::{
+    ApiError, ClaimAnswer, DenialBody, GrantBody, HttpAnswer, LimitUsage, Problem,
+};
+use crate::http::request::{
+    Body, ByHandler, Caller, Claimer, EngineData, KeyHeader, Object, WholeNumber,
+};
+
+/// The most claims of a batch.
+const CLAIMS_MOST: usize = 1000;
+/// How many of them are under way at once.
+const UNDER_WAY_MOST: usize = 256;
+/// The largest body of a batch, in bytes: so many claims with all their metadata.
+pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Claims to be decided at once.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchBody {
+    /// 1 to 1000 claims.
+    #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
+    claims: Vec<Object<BatchClaim>>,
+    /// Whether all are to be granted, or none.
+    #[serde(default)]
+    atomic: bool,
+}
+
+/// A claim of a batch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchClaim {
+    /// The policy's name.
+    #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: String,
+    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    subject: String,
+    /// How many units; 1 when absent.
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    units: Option<WholeNumber>,
+    /// Makes the grant a hold, as in a single claim.
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    hold_seconds: Option<WholeNumber>,
+    /// Kept beside the grant.
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    metadata: Option<Map<String, Value>>,
+    /// What makes a retry safe; unique in its policy.
+    #[schema(
+        example = "order-17",
+        pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#
+    )]
+    idempotency_key: Option<String>,
+}
+
+/// What became of each claim, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchAnswer {
+    items: Vec<BatchItem>,
+}
+
+/// What the claim alone would get, with its status.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum BatchItem {
+    /// Granted, now (201) or before (200).
+    Granted(GrantedItem),
+    /// Denied (429).
+    Denied(DenialBody),
+    /// Refused: the problem's status. 424, `failed-dependency`, for a claim of an atomic batch
+    /// that would have been granted.
+    Refused(Problem),
+}
+
+/// A claim that was granted.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GrantedItem {
+    /// 201 when it was granted now, 200 when it was before.
+    #[schema(example = 201)]
+    status: u16,
+    #[serde(flatten)]
+    #[schema(value_type = GrantedAnswer)]
+    answer: ClaimAnswer,
+}
+
+/// What a claim that was granted is told.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "read by the derive")]
+struct GrantedAnswer {
+    #[schema(value_type = words::Granted, example = "granted")]
+    outcome: &'static str,
+    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// afterwards. Absent otherwise.
+    #[schema(required = false, example = false)]
+    provisional: bool,
+    grant: GrantBody,
+    /// The policy's limits as they were at the grant, in the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+// A denial is a problem, too: so one of them or more.
+any_of!(
+    BatchItem,
+    "What the claim alone would get, with its status: granted; denied (429); or the problem, 424 \
+     for a claim of an atomic batch that would have been granted.",
+    [GrantedItem, DenialBody, Problem]
+);
+
+/// A claim as it can be decided, or why it cannot.
+type Checked = Result<(PolicyName, Claim), ApiError>;
+
+/// What a claim is told.
+type Told = Result<GrantedClaim, ApiError>;
+
+impl BatchClaim {
+    fn check(self, caller: &Caller<Claimer, ByHandler>) -> Checked {
+        let policy = PolicyName::new(&self.policy);
+        let policy = policy.map_err(|error| ApiError::invalid_body("/policy", error))?;
+        caller.may_use(&policy)?;
+        let key = self.idempotency_key.as_deref().map(IdempotencyKey::parse);
+        let key = key.transpose();
+        let key = key.map_err(|error| ApiError::invalid_body("/idempotency_key", error))?;
+        let body = ClaimBody {
+            subject: self.subject,
+            units: self.units,
+            hold_seconds: self.hold_seconds,
+            dry_run: false,
+            metadata: self.metadata,
+        };
+        let (claim, _) = body.check(KeyHeader(key), caller.key_number())?;
+        Ok((policy, claim))
+    }
+}
+
+/// Claim units of several policies and subjects at once.
+///
+/// Each item is what the claim alone would get, with its status; they are decided at the same
+/// time, so nothing says which of two gets the last unit. With `atomic` all are granted in one
+/// transaction, those of a subject in their order, or none is: then those that would have been show 424. Safe to retry with
+/// the same keys.
+///
+/// Roles: `claim`, `admin`.
+#[utoipa::path(
+    post, path = "/v1/claims", operation_id = "claim_batch", tag = "claims",
+    request_body = BatchBody,
+    responses((status = 200, description = "What became of each claim, in their order.", body = BatchAnswer)),
+)]
+pub async fn post(
+    caller: Caller<Claimer, ByHandler>,
+    body: Body<BatchBody>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let BatchBody { claims, atomic } = body.0;
+    if !(1..=CLAIMS_MOST).contains(&claims.len()) {
+        let detail = format!("a batch has 1 to {CLAIMS_MOST} claims");
+        return Err(ApiError::invalid_body("/claims", detail));
+    }
+    let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
+    let checked: Vec<Checked> = claims.into_iter().map(check).collect();
+    let told = match atomic {
+        true => claim_together(&caller.key(), checked, &engine).await?,
+        false => claim_each(&caller.key(), checked, &engine).await,
+    };
+    log_failures(&told);
+    let items = told.into_iter().map(BatchItem::from).collect();
+    Ok(HttpResponse::Ok().json(BatchAnswer { items }))
+}
+
+/// Decides the claims one by one. Each is taken on when its caller has a place for it, so that a
+/// batch does not take all places at once.
+async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData) -> Vec<Told> {
+    let deadline = engine.claim_deadline();
+    let claims = stream::iter(claims).then(async |claim| {
+        let admission = engine.admit_in_turn(caller, deadline);
+        match claim {
+            Ok((policy, claim)) => Ok((policy, claim, admission.await?)),
+            Err(error) => Err(error),
+        }
+    });
+    let told = claims.map(
+        async |claim: Result<(PolicyName, Claim, Admission), ApiError>| {
+            let (policy, claim, admission) = claim?;
+            let claimed = Claimed::of(&policy, &claim);
+            let outcome = engine.claim(admission, &policy, claim).await?;
+            claimed.tell(outcome, engine).await
+        },
+    );
+    told.buffered(UNDER_WAY_MOST).collect().await
+}
+
+async fn claim_together(
+    caller: &Arc<str>,
+    checked: Vec<Checked>,
+    engine: &EngineData,
+) -> Result<Vec<Told>, ApiError> {
+    let mut keys = HashSet::new();
+    for (index, claim) in checked.iter().enumerate() {
+        let Ok((policy, claim)) = claim else { continue };
+        let key = claim.key.as_ref().map(IdempotencyKey::as_str);
+        if key.is_some_and(|key| !keys.insert((policy, key))) {
+            let pointer = format!("/claims/{index}/idempotency_key");
+            return Err(ApiError::invalid_body(
+                &pointer,
+                "another claim of the batch has this key",
+            ));
+        }
+    }
+    let is_doomed = checked.iter().any(Result::is_err);
+    let valid = checked.iter().flatten().cloned().collect();
+    let members = engine.claim_together(caller, valid, is_doomed).await;
+    let mut members = members.map_err(ApiError::Undecided)?.into_iter();
+    let mut told = Vec::with_capacity(checked.len());
+    for claim in checked {
+        told.push(match claim {
+            Err(error) => Err(error),
+            Ok((policy, claim)) => match members.next().flatten() {
+                Some(Ok(outcome)) => Claimed::of(&policy, &claim).tell(outcome, engine).await,
+                Some(Err(failure)) => Err(failure.into()),
+                None => Err(ApiError::FailedDependency),
+            },
+        });
+    }
+    Ok(told)
+}
+
+impl From<Told> for BatchItem {
+    fn from(told: Told) -> Self {
+        match told {
+            Ok(granted) => Self::Granted(GrantedItem {
+                status: if granted.is_repeat { 200 } else { 201 },
+                answer: granted.answer,
+            }),
+            Err(ApiError::Denied(denial)) => Self::Denied(denial.body()),
+            Err(error) => Self::Refused(error.problem()),
+        }
+    }
+}
+
+/// Logs failures of the service: one line a cause, however many claims it met.
+fn log_failures(told: &[Told]) {
+    let failures = told.iter().filter_map(|told| told.as_ref().err());
+    let logged = failures.filter(|error| error.status_code().is_server_error());
+    let mut causes: BTreeMap<String, usize> = BTreeMap::new();
+    for error in logged.filter(|error| !error.is_overload()) {
+        *causes.entry(Chain(error).to_string()).or_default() += 1;
+    }
+    for (cause, claims) in causes {
+        tracing::error!(cause, claims, "claims of a batch failed");
+    }
+}

@@ -1,0 +1,159 @@
+//! Changes: what was changed, by whom, when and why.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::keys::KeyAnswer;
+use super::overrides::OverrideAnswer;
+use super::policies::PolicyAnswer;
+use crate::domain::overrides::Override;
+use crate::domain::policy::PolicyName;
+use crate::engine::{ChangeQuery, Changed, PastChange};
+use crate::http::answer::{HttpAnswer, page, words};
+use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
+
+/// A change of a policy, an override or a key.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChangeAnswer {
+    /// Its number: it grows from change to change.
+    #[schema(example = 42)]
+    revision: u64,
+    /// What was changed.
+    #[schema(value_type = words::ChangeKind, example = "policy")]
+    kind: &'static str,
+    /// The policy, or the override's policy; null for a key.
+    #[schema(example = "benefit")]
+    policy: Option<String>,
+    /// The override's subject; null for all else, and once it was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// The key's id; null for all else.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    key: Option<Uuid>,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    at: DateTime<Utc>,
+    /// The id of the key that made it, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    by: String,
+    /// Why.
+    #[schema(example = "campaign 7")]
+    reason: Option<String>,
+    /// What it was; null where there was nothing.
+    before: Option<VersionAnswer>,
+    /// What it became; null where an override was deleted.
+    after: Option<VersionAnswer>,
+}
+
+/// A version of a policy, an override or a key.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum VersionAnswer {
+    Policy(PolicyAnswer),
+    Override(OverrideAnswer),
+    Key(KeyAnswer),
+}
+
+page! {
+    /// A page of changes.
+    ChangeList of ChangeAnswer
+    /// Where the next page begins; null on the last. It stays right while changes come in.
+}
+
+/// Which changes to list. Filters combine.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ChangeFilterQuery {
+    /// Those of a policy, archived or not, and of its overrides.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: Option<String>,
+    /// Those made at this instant or later.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    from: Option<String>,
+    /// Those made before this instant.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    to: Option<String>,
+}
+
+impl From<PastChange> for ChangeAnswer {
+    fn from(change: PastChange) -> Self {
+        let revision = change.revision();
+        match change {
+            PastChange::Policy(Changed { before, after, .. }) => Self {
+                revision,
+                kind: "policy",
+                policy: Some(after.name.to_string()),
+                subject: None,
+                key: None,
+                at: after.changed_at,
+                by: after.changed_by.clone(),
+                reason: after.reason.clone(),
+                before: before.map(|before| VersionAnswer::Policy(before.into())),
+                after: Some(VersionAnswer::Policy(after.into())),
+            },
+            PastChange::Override(Changed { before, after, .. }) => Self {
+                revision,
+                kind: "override",
+                policy: Some(after.0.to_string()),
+                subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
+                key: None,
+                at: after.1.changed_at,
+                by: after.1.changed_by.clone(),
+                reason: after.1.reason.clone(),
+                before: before.and_then(VersionAnswer::of_override),
+                after: VersionAnswer::of_override(after),
+            },
+            PastChange::Key(Changed { before, after, .. }) => Self {
+                revision,
+                kind: "key",
+                policy: None,
+                subject: None,
+                key: Some(after.id),
+                at: after.changed_at,
+                by: after.changed_by.clone(),
+                reason: after.reason.clone(),
+                before: before.map(|before| VersionAnswer::Key(before.into())),
+                after: Some(VersionAnswer::Key(after.into())),
+            },
+        }
+    }
+}
+
+impl VersionAnswer {
+    /// A version of an override; `None` for one that deletes it.
+    fn of_override((policy, version): (PolicyName, Override)) -> Option<Self> {
+        version.terms.as_ref()?;
+        Some(Self::Override(OverrideAnswer::new(&policy, version)))
+    }
+}
+
+/// Changes of policies, overrides and keys, newest first: what it was, what it became, who, when
+/// and why.
+///
+/// A key that is confined to policies sees those of one of them, which it names.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/changes", operation_id = "list_changes", tag = "changes",
+    params(ChangeFilterQuery, PageQuery),
+    responses((status = 200, description = "A page.", body = ChangeList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor, InQuery>,
+    query: Query<ChangeFilterQuery>,
+    page: Query<PageQuery>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let ChangeFilterQuery { policy, from, to } = query.0;
+    let mut faults = Faults::default();
+    let query = ChangeQuery {
+        policy: faults.parameter("policy", policy.as_ref(), PolicyName::new),
+        from: faults.instant("from", from.as_ref()),
+        to: faults.instant("to", to.as_ref()),
+    };
+    let page = page.0.check(&mut faults);
+    let query = faults.or(Some(query))?;
+    let found = engine.changes(query, page.limit, page.cursor()).await?;
+    ChangeList::answer(found, ChangeAnswer::from)
+}

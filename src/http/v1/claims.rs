@@ -1,0 +1,258 @@
+//! Claims, and a subject's usage.
+
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::domain::account::Refusal;
+use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
+use crate::domain::grant::{Followers, Grant, Total};
+use crate::domain::key::KeyNumber;
+use crate::domain::policy::PolicyName;
+use crate::engine::{Outcome, Rehearsal};
+use crate::http::answer::{
+    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, entered, insert_fields,
+};
+use crate::http::request::{
+    Anyone, Body, Caller, Claimer, EngineData, Faults, IdempotencyKeyField, KeyHeader, PolicyPath,
+    SubjectPath, Then, WholeNumber,
+};
+
+/// A request to take units of a policy for a subject.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimBody {
+    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    #[schema(
+        example = "member-42",
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    pub subject: String,
+    /// How many units; 1 when absent.
+    #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub units: Option<WholeNumber>,
+    /// Makes the grant a hold: it lapses after so many seconds, and gives its units back, unless
+    /// it is confirmed before.
+    #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
+    pub hold_seconds: Option<WholeNumber>,
+    /// Only says what would happen.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Kept beside the grant: at most 4 KiB of compact JSON, at most 32 levels deep. Numbers
+    /// are 64-bit integers or IEEE 754 doubles.
+    #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// A subject's limits as they are now.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UsageBody {
+    #[schema(example = "benefit")]
+    policy: String,
+    #[schema(example = 1)]
+    policy_version: u32,
+    /// The policy's.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    time_zone: String,
+    #[schema(example = "member-42")]
+    subject: String,
+    /// In the policy's order.
+    limits: Vec<LimitUsage>,
+    /// The subject's override, while one holds; absent otherwise.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_note: Option<OverrideNote>,
+}
+
+/// That a subject's limits are not the policy's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideNote {
+    /// From this instant on the policy's own limits hold again; null for no end.
+    until: Option<DateTime<Utc>>,
+}
+
+impl ClaimBody {
+    /// The claim, and whether it is a dry run.
+    pub fn check(self, key: KeyHeader, claimed_by: KeyNumber) -> Result<(Claim, bool), ApiError> {
+        let mut faults = Faults::default();
+        let units = self
+            .units
+            .map_or(Ok(Units::ONE), |units| Units::new(units.0));
+        let metadata = self.metadata.map(Metadata::new).transpose();
+        let subject = faults.body("/subject", Subject::new(&self.subject));
+        let units = faults.body("/units", units);
+        let metadata = faults.body("/metadata", metadata);
+        let hold = self.hold_seconds.map(|seconds| HoldTime::new(seconds.0));
+        let hold = faults.body("/hold_seconds", hold.transpose());
+        let claim = subject.zip(units).zip(metadata).zip(hold);
+        let claim = claim.map(|(((subject, units), metadata), hold)| Claim {
+            subject,
+            units,
+            hold,
+            key: key.0,
+            metadata,
+            claimed_by,
+        });
+        Ok((faults.or(claim)?, self.dry_run))
+    }
+}
+
+/// What a claim asked for, to tell what became of it.
+pub struct Claimed {
+    policy: PolicyName,
+    subject: String,
+    units: Units,
+}
+
+/// A claim that was granted, now or before.
+pub struct GrantedClaim {
+    /// Whether it was granted before.
+    pub is_repeat: bool,
+    pub answer: ClaimAnswer,
+    totals: Arc<[Total]>,
+}
+
+impl Claimed {
+    pub fn of(policy: &PolicyName, claim: &Claim) -> Self {
+        Self {
+            policy: policy.clone(),
+            subject: claim.subject.as_str().to_owned(),
+            units: claim.units,
+        }
+    }
+
+    /// What became of it.
+    pub async fn tell(
+        self,
+        outcome: Outcome,
+        engine: &EngineData,
+    ) -> Result<GrantedClaim, ApiError> {
+        let now = engine.now();
+        let (entry, is_repeat) = entered(outcome, Some(&self.subject), self.units, now)?;
+        let followers = match is_repeat {
+            true => engine.followers(&entry).await?,
+            false => Followers::default(),
+        };
+        let grant = Grant {
+            entry,
+            policy: self.policy,
+            subject: Some(self.subject),
+            followers,
+        };
+        let totals = grant.entry.line.totals.clone();
+        Ok(GrantedClaim {
+            is_repeat,
+            answer: ClaimAnswer::of(&grant, now),
+            totals,
+        })
+    }
+}
+
+/// Claim units of a policy for a subject.
+///
+/// Answered after the grant is committed to the ledger. Safe to retry with the same
+/// `Idempotency-Key`: the same claim gets the same grant, with status 200 and
+/// `Idempotent-Replayed: true`. A denial is not remembered: the same key may be granted later.
+///
+/// Roles: `claim`, `admin`.
+#[utoipa::path(
+    post, path = "/v1/policies/{policy}/claims", operation_id = "claim", tag = "claims",
+    params(IdempotencyKeyField),
+    request_body = ClaimBody,
+    responses(
+        (status = 201, description = "Granted.", body = ClaimAnswer, headers(
+            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
+            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+        )),
+        (status = 200, description = "Granted before, under the same key; or a dry run.", body = ClaimAnswer, headers(
+            ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
+        )),
+        (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now."),
+        (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
+            ("Retry-After" = u64, description = "Seconds until the claim could fit."),
+            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
+            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+        )),
+    ),
+)]
+pub async fn post(
+    caller: Caller<Claimer>,
+    Then(body, (policy, key)): Then<Body<ClaimBody>, (PolicyPath, KeyHeader)>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (claim, dry_run) = body.0.check(key, caller.key_number())?;
+    let claimed = Claimed::of(&policy.0, &claim);
+    let admission = engine.admit(&caller.key())?;
+    let outcome = match dry_run {
+        true => match engine.try_claim(admission, &policy.0, claim).await? {
+            Rehearsal::WouldGrant { totals, would_deny } => {
+                return Ok(rehearsed("granted", would_deny, &totals, engine.now()));
+            }
+            Rehearsal::Ended(Outcome::Refused(_, Refusal::Denied(totals))) => {
+                return Ok(rehearsed("denied", false, &totals, engine.now()));
+            }
+            Rehearsal::Ended(outcome) => outcome,
+        },
+        false => engine.claim(admission, &policy.0, claim).await?,
+    };
+    let granted = claimed.tell(outcome, &engine).await?;
+    let mut response = match granted.is_repeat {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Created(),
+    };
+    if granted.is_repeat {
+        response.insert_header(("Idempotent-Replayed", "true"));
+    }
+    insert_fields(&mut response, &granted.totals, engine.now());
+    Ok(granted.answer.respond(response))
+}
+
+fn rehearsed(
+    outcome: &'static str,
+    would_deny: bool,
+    totals: &[Total],
+    now: DateTime<Utc>,
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    insert_fields(&mut response, totals, now);
+    response.json(ClaimAnswer {
+        outcome,
+        provisional: false,
+        would_deny,
+        grant: None,
+        limits: LimitUsage::all(totals),
+    })
+}
+
+/// A subject's limits as they are now.
+///
+/// Read from the ledger. A subject that never claimed has used nothing.
+///
+/// Roles: `claim`, `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
+    responses((status = 200, description = "The limits.", body = UsageBody)),
+)]
+pub async fn usage(
+    _caller: Caller<Anyone>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    engine: EngineData,
+) -> HttpAnswer {
+    let usage = engine.usage(&policy.0, &subject.0).await?;
+    let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let until = usage.override_terms.map(|terms| terms.until);
+    Ok(HttpResponse::Ok().json(UsageBody {
+        policy: usage.policy.name.to_string(),
+        policy_version: usage.policy.version,
+        time_zone: usage.policy.rule.calendar.zone.name().to_owned(),
+        subject: subject.0.as_str().to_owned(),
+        limits: LimitUsage::all(&usage.totals),
+        override_note: until.map(|until| OverrideNote { until }),
+    }))
+}

@@ -1,0 +1,208 @@
+//! An account's entries: its statement, and units that are entered by hand.
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::domain::claim::{ClaimError, Subject, Units};
+use crate::domain::grant::{Direction, Entry, EntryKind, Note};
+use crate::domain::identity::to_micros;
+use crate::domain::policy::check_reason;
+use crate::engine::Adjustment;
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, page, words};
+use crate::http::request::{
+    Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader, Page,
+    PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
+};
+
+/// Units to be entered by hand.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdjustmentRequest {
+    /// How many more units are used; below zero, how many fewer. Never zero.
+    #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]
+    units: WholeNumber,
+    /// The instant in whose windows they count, not to come; the present one when absent.
+    #[schema(value_type = Option<DateTime<Utc>>, example = "2026-11-03T00:00:00Z")]
+    at: Option<String>,
+    /// Why: 1 to 1000 characters.
+    #[schema(example = "opening balance", min_length = 1, max_length = 1000)]
+    reason: String,
+}
+
+/// A line of an account.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EntryBody {
+    /// 1, 2, 3 … without gaps.
+    #[schema(example = 7)]
+    number: u64,
+    /// A UUIDv7; a grant's is the grant's id.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    id: Uuid,
+    /// `grant`, `confirmation`, `reversal`, `lapse` or `adjustment`.
+    #[schema(value_type = words::EntryKind, example = "grant")]
+    kind: &'static str,
+    /// What it adds to the units used: below zero where it gives back.
+    #[schema(example = 1)]
+    units: i64,
+    /// When it was appended.
+    at: DateTime<Utc>,
+    /// The instant in whose windows its units count: for what gives back, the grant's.
+    counted_at: DateTime<Utc>,
+    /// The grant that it names. Absent for grants and adjustments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant: Option<Uuid>,
+    /// Who made it: a key's id, or where the key was set. Absent for grants and lapses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    /// Why. Absent where nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The version of the policy that it was made under.
+    #[schema(example = 1)]
+    policy_version: u32,
+    /// The policy's limits after it, in the policy's order.
+    limits: Vec<LimitUsage>,
+}
+
+page! {
+    /// A page of an account's entries.
+    EntryList of EntryBody
+    /// Where the next page begins; null on the last.
+}
+
+impl From<&Entry> for EntryBody {
+    fn from(entry: &Entry) -> Self {
+        let units = entry.units.get().cast_signed();
+        let (kind, units, grant) = match entry.kind {
+            EntryKind::Grant { .. } => ("grant", units, None),
+            EntryKind::Confirmation { of } => ("confirmation", 0, Some(of)),
+            EntryKind::Reversal { of } => ("reversal", -units, Some(of)),
+            EntryKind::Lapse { of } => ("lapse", -units, Some(of)),
+            EntryKind::Adjustment(Direction::Up) => ("adjustment", units, None),
+            EntryKind::Adjustment(Direction::Down) => ("adjustment", -units, None),
+        };
+        let note = entry.note.as_ref();
+        Self {
+            number: entry.line.number,
+            id: entry.id.0,
+            kind,
+            units,
+            at: entry.line.at,
+            counted_at: entry.counted_at(),
+            grant: grant.map(|grant| grant.0),
+            by: note.map(|note| note.by.to_string()),
+            reason: note.and_then(|note| note.reason.clone()),
+            policy_version: entry.line.policy_version,
+            limits: LimitUsage::all(&entry.line.totals),
+        }
+    }
+}
+
+impl AdjustmentRequest {
+    fn check(
+        self,
+        subject: Subject,
+        key: KeyHeader,
+        caller: &Caller<Admin>,
+        now: DateTime<Utc>,
+    ) -> Result<Adjustment, ApiError> {
+        let mut faults = Faults::default();
+        let direction = match self.units.0 {
+            0.. => Direction::Up,
+            ..0 => Direction::Down,
+        };
+        let units = Units::new(self.units.0.saturating_abs()).map_err(|error| match error {
+            ClaimError::Units => {
+                "units is a whole number, not 0, from -(2^53 - 1) to 2^53 - 1".to_owned()
+            }
+            other => other.to_string(),
+        });
+        let units = faults.body("/units", units);
+        let counted_at = faults.body_instant("/at", self.at.as_ref());
+        if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
+            let detail = "it lies after 1970 and not in the future";
+            faults.add(InvalidPart::body("/at", detail));
+        }
+        faults.body("/reason", check_reason(&self.reason));
+        let note = Note {
+            by: caller.key(),
+            reason: Some(self.reason),
+        };
+        faults.or(units.map(|units| Adjustment {
+            subject,
+            units,
+            direction,
+            counted_at: counted_at.map(to_micros),
+            key: key.0,
+            claimed_by: caller.key_number(),
+            note,
+        }))
+    }
+}
+
+/// Enter units by hand, up or down, such as an opening balance.
+///
+/// They are an entry like the others. Up, they may go over a limit: what was used was used. Down,
+/// no more than is used in every window that they count in. Safe to retry with the same
+/// `Idempotency-Key`, which is unique in the policy, among claims too.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    post, path = "/v1/policies/{policy}/subjects/{subject}/adjustments", operation_id = "adjust", tag = "entries",
+    params(IdempotencyKeyField),
+    request_body = AdjustmentRequest,
+    responses(
+        (status = 201, description = "Entered.", body = EntryBody),
+        (status = 200, description = "Entered before, under the same key.", body = EntryBody, headers(
+            ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
+        )),
+        (status = 409, description = "`claim-in-progress`: the same key is being decided right now."),
+    ),
+)]
+pub async fn adjust(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, key)): Then<
+        Body<AdjustmentRequest>,
+        (PolicyPath, SubjectPath, KeyHeader),
+    >,
+    engine: EngineData,
+) -> HttpAnswer {
+    let now = engine.now();
+    let name = subject.0.as_str().to_owned();
+    let adjustment = body.0.check(subject.0, key, &caller, now)?;
+    let units = adjustment.units;
+    let admission = engine.admit(&caller.key())?;
+    let outcome = engine.adjust(admission, &policy.0, adjustment).await?;
+    let (entry, is_repeat) = entered(outcome, Some(&name), units, now)?;
+    let mut response = match is_repeat {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Created(),
+    };
+    if is_repeat {
+        response.insert_header(("Idempotent-Replayed", "true"));
+    }
+    Ok(response.json(EntryBody::from(&entry)))
+}
+
+/// A subject's entries, newest first: grants, confirmations, reversals, lapses and adjustments,
+/// each with the limits after it.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/subjects/{subject}/entries", operation_id = "list_entries", tag = "entries",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = EntryList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine.entries(policy.0, &subject.0, page.limit, page.cursor());
+    EntryList::answer(found.await?, |entry| EntryBody::from(&entry))
+}

@@ -1,0 +1,140 @@
+//! Grants: one, and lists.
+
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::domain::claim::{IdempotencyKey, Subject};
+use crate::domain::grant::GrantState;
+use crate::domain::policy::PolicyName;
+use crate::engine::{GrantQuery, ProvisionalScope};
+use crate::http::answer::{ApiError, GrantBody, HttpAnswer, page, words};
+use crate::http::request::{
+    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, PageQuery, Query, parse_true, path_id,
+};
+
+page! {
+    /// A page of grants.
+    GrantList of GrantBody
+    /// Where the next page begins; null on the last. It stays right while new grants come in.
+}
+
+/// Which grants to list. Filters combine.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GrantFilterQuery {
+    /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: Option<String>,
+    /// Those of a subject.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    subject: Option<String>,
+    /// Those granted at this instant or later.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    from: Option<String>,
+    /// Those granted before this instant.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    to: Option<String>,
+    /// `held`, `granted`, `reversed` or `lapsed`.
+    #[param(value_type = Option<words::GrantState>)]
+    state: Option<String>,
+    /// Those that bear this key.
+    #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
+    idempotency_key: Option<String>,
+    /// `true`: those that Redis alone decided.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    provisional: Option<String>,
+    /// `true`: those of them that went over a limit.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    over: Option<String>,
+    /// `true`: those that an observing policy would have denied.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    would_deny: Option<String>,
+}
+
+impl GrantFilterQuery {
+    pub fn check(&self, faults: &mut Faults) -> GrantQuery {
+        GrantQuery {
+            policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
+            subject: faults.parameter("subject", self.subject.as_ref(), Subject::new),
+            from: faults.instant("from", self.from.as_ref()),
+            to: faults.instant("to", self.to.as_ref()),
+            state: faults.parameter("state", self.state.as_ref(), parse_state),
+            key: faults.parameter(
+                "idempotency_key",
+                self.idempotency_key.as_ref(),
+                IdempotencyKey::parse,
+            ),
+            provisional: self.provisional(faults),
+            would_deny: faults
+                .parameter("would_deny", self.would_deny.as_ref(), parse_true)
+                .is_some(),
+        }
+    }
+
+    fn provisional(&self, faults: &mut Faults) -> Option<ProvisionalScope> {
+        let all = faults.parameter("provisional", self.provisional.as_ref(), parse_true);
+        let over = faults.parameter("over", self.over.as_ref(), parse_true);
+        let all = all.map(|()| ProvisionalScope::All);
+        over.map(|()| ProvisionalScope::Over).or(all)
+    }
+}
+
+fn parse_state(text: &str) -> Result<GrantState, String> {
+    let found = GrantState::ALL
+        .into_iter()
+        .find(|state| state.as_str() == text);
+    found.ok_or_else(|| {
+        let names = GrantState::ALL.map(GrantState::as_str);
+        format!("a state is one of {}", names.join(", "))
+    })
+}
+
+/// One grant.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/grants/{id}", operation_id = "get_grant", tag = "grants",
+    responses((status = 200, description = "The grant.", body = GrantBody)),
+)]
+pub async fn get(
+    caller: Caller<Auditor, ByHandler>,
+    request: HttpRequest,
+    engine: EngineData,
+) -> HttpAnswer {
+    let id = path_id(&request, "a grant's id")?;
+    let grant = engine.grant(id).await?;
+    let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
+    caller.may_use(&grant.policy)?;
+    Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.now())))
+}
+
+/// Grants, newest first.
+///
+/// A key that is confined to policies must name one of them.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/grants", operation_id = "list_grants", tag = "grants",
+    params(GrantFilterQuery, PageQuery),
+    responses((status = 200, description = "A page.", body = GrantList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor, InQuery>,
+    query: Query<GrantFilterQuery>,
+    page: Query<PageQuery>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let mut faults = Faults::default();
+    let filter = query.0.check(&mut faults);
+    let page = page.0.check(&mut faults);
+    let filter = faults.or(Some(filter))?;
+    let found = engine.grants(filter, page.limit, page.cursor()).await?;
+    let now = engine.now();
+    let found = (found.grants, found.next_cursor);
+    GrantList::answer(found, |grant| GrantBody::new(&grant, now))
+}

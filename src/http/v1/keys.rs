@@ -1,0 +1,274 @@
+//! API keys.
+
+use actix_web::HttpResponse;
+use actix_web::http::{StatusCode, header};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::domain::identity::to_micros;
+use crate::domain::key::{Key, KeyDraft, KeyRule, check_end};
+use crate::domain::policy::check_reason;
+use crate::engine::Precondition;
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::request::{
+    Admin, Auditor, Body, Caller, EngineData, Faults, IdPath, IfMatch, Page, PageQuery, Reason,
+    ReasonQuery, Then,
+};
+
+/// A key as an admin asks for it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyBody {
+    /// What it is for: 1 to 100 characters, no control characters.
+    #[schema(
+        example = "shop",
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    name: String,
+    /// `claim`, `audit` or `admin`.
+    #[schema(value_type = words::Role, example = "claim")]
+    role: String,
+    /// The policies that it is confined to; all when absent. An admin key is never confined.
+    #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
+    policies: Option<Vec<String>>,
+    /// From this instant on it is not accepted; it must lie in the future.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    ends_at: Option<String>,
+    /// Why; 1 to 1000 characters.
+    #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// A key's new end.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEndBody {
+    /// From this instant on the key is not accepted; it must lie in the future. Null takes an
+    /// end away.
+    #[serde(deserialize_with = "required")]
+    #[schema(value_type = Option<DateTime<Utc>>, required = true)]
+    ends_at: Option<String>,
+    /// Why; required where the end changes. 1 to 1000 characters.
+    #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// A field that may be null and not absent.
+fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(deserializer)
+}
+
+/// A key, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyAnswer {
+    /// A UUIDv7.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    id: Uuid,
+    #[schema(example = "shop")]
+    name: String,
+    #[schema(value_type = words::Role, example = "claim")]
+    role: &'static str,
+    /// The policies that it is confined to; null for all.
+    #[schema(example = json!(["benefit"]))]
+    policies: Option<Vec<String>>,
+    /// From this instant on it is not accepted.
+    ends_at: Option<DateTime<Utc>>,
+    /// Whether it is not accepted any more, for good.
+    revoked: bool,
+    /// Every change makes a new one.
+    #[schema(example = 1)]
+    version: u32,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    created_at: DateTime<Utc>,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    changed_at: DateTime<Utc>,
+    /// The id of the key that changed it, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first one.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// Why.
+    #[schema(example = "the shop's backend")]
+    reason: Option<String>,
+}
+
+/// A new key, with its secret.
+#[derive(Serialize, ToSchema)]
+pub struct NewKeyAnswer {
+    #[serde(flatten)]
+    key: KeyAnswer,
+    /// What to send as `Authorization: Bearer <secret>`. It is shown this once. Scanners find
+    /// leaked ones by their form: a prefix, and a checksum in the last 8 digits.
+    #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
+    secret: String,
+}
+
+page! {
+    /// A page of keys.
+    KeyList of KeyAnswer
+    /// Where the next page begins; null on the last.
+}
+
+impl From<Key> for KeyAnswer {
+    fn from(key: Key) -> Self {
+        let policies = key.rule.policies.as_deref();
+        let names = policies.map(|names| names.iter().map(ToString::to_string).collect());
+        Self {
+            id: key.id,
+            policies: names,
+            name: key.rule.name,
+            role: key.rule.role.as_str(),
+            ends_at: key.rule.ends_at,
+            revoked: key.rule.revoked,
+            version: key.version,
+            created_at: key.created_at,
+            changed_at: key.changed_at,
+            changed_by: key.changed_by,
+            reason: key.reason,
+        }
+    }
+}
+
+impl KeyBody {
+    fn check(self, now: DateTime<Utc>) -> Result<(KeyRule, Option<String>), ApiError> {
+        let mut faults = Faults::default();
+        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
+        faults.reason(self.reason.as_ref());
+        let draft = KeyDraft {
+            name: self.name,
+            role: self.role,
+            policies: self.policies,
+            ends_at: ends_at.map(to_micros),
+        };
+        let rule = faults.draft(draft.check(now));
+        Ok((faults.or(rule)?, self.reason))
+    }
+}
+
+impl KeyEndBody {
+    fn check(self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String), ApiError> {
+        let mut faults = Faults::default();
+        let ends_at = faults.body_instant("/ends_at", self.ends_at.as_ref());
+        let ends_at = ends_at.map(to_micros);
+        if let Err(detail) = check_end(ends_at, now) {
+            faults.add(InvalidPart::body("/ends_at", detail));
+        }
+        let reason = self.reason.ok_or(REASON_NEEDED.to_owned());
+        let reason = reason.and_then(|reason| check_reason(&reason).map(|()| reason));
+        let reason = faults.body("/reason", reason);
+        faults.or(reason.map(|reason| (ends_at, reason)))
+    }
+}
+
+const REASON_NEEDED: &str = "say why: a reason is needed to end or revoke a key";
+
+/// Make a key.
+///
+/// Its secret is in the answer, and nowhere else: only a hash of it is kept. The key works for the
+/// next request, at every instance.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    post, path = "/v1/keys", operation_id = "create_key", tag = "keys",
+    request_body = KeyBody,
+    responses(
+        (status = 201, description = "The key, and this once its secret.", body = NewKeyAnswer, headers(
+            ("Location" = String, description = "Where the key is."),
+            ("ETag" = String),
+        )),
+    ),
+)]
+pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData) -> HttpAnswer {
+    let (rule, reason) = body.0.check(engine.now())?;
+    let (key, secret) = engine.create_key(rule, reason, caller.key()).await??;
+    Ok(versioned(StatusCode::CREATED, key.version)
+        .insert_header((header::LOCATION, format!("/v1/keys/{}", key.id)))
+        .json(NewKeyAnswer {
+            key: key.into(),
+            secret,
+        }))
+}
+
+/// The keys, newest first, also revoked ones; without their secrets.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/keys", operation_id = "list_keys", tag = "keys",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = KeyList)),
+)]
+pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
+    let found = engine.keys(page.limit, page.cursor()).await?;
+    KeyList::answer(found, KeyAnswer::from)
+}
+
+/// A key without its secret, with its version as ETag.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/keys/{id}", operation_id = "get_key", tag = "keys",
+    responses((status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String)))),
+)]
+pub async fn get(_caller: Caller<Auditor>, id: IdPath, engine: EngineData) -> HttpAnswer {
+    let key = engine.key(id.0).await?;
+    let key = key.ok_or(ApiError::NotFound("there is no key with this id"))?;
+    Ok(rendered(key))
+}
+
+fn rendered(key: Key) -> HttpResponse {
+    versioned(StatusCode::OK, key.version).json(KeyAnswer::from(key))
+}
+
+/// Give a key an end, another one, or none any more.
+///
+/// A change holds here at once, and everywhere within a second. A key that is so already is left
+/// as it is.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    patch, path = "/v1/keys/{id}", operation_id = "end_key", tag = "keys",
+    params(IfMatch),
+    request_body = KeyEndBody,
+    responses(
+        (status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`last-admin-key`: it is the last admin key without an end; `key-revoked`: a revoked key has no other end."),
+        (status = 412, description = "`precondition-failed`: the key stands at another version."),
+    ),
+)]
+pub async fn patch(
+    caller: Caller<Admin>,
+    Then(body, (id, precondition)): Then<Body<KeyEndBody>, (IdPath, Precondition)>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (ends_at, reason) = body.0.check(engine.now())?;
+    let changed = engine.end_key(id.0, ends_at, reason, precondition, caller.key());
+    Ok(rendered(changed.await??))
+}
+
+/// Revoke a key for good.
+///
+/// It stops working here at once, and everywhere within a second. One that is revoked already
+/// is left as it is.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/keys/{id}", operation_id = "revoke_key", tag = "keys",
+    params(IfMatch, ReasonQuery),
+    responses(
+        (status = 200, description = "The key, revoked.", body = KeyAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`last-admin-key`: it is the last admin key without an end."),
+        (status = 412, description = "`precondition-failed`: the key stands at another version."),
+    ),
+)]
+pub async fn revoke(
+    caller: Caller<Admin>,
+    id: IdPath,
+    precondition: Precondition,
+    reason: Reason,
+    engine: EngineData,
+) -> HttpAnswer {
+    let revoked = engine.revoke_key(id.0, reason.0, precondition, caller.key());
+    Ok(rendered(revoked.await??))
+}

@@ -1,0 +1,217 @@
+//! Overrides: another `max` for one subject of a policy.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::policies::LimitAnswer;
+use crate::domain::identity::to_micros;
+use crate::domain::overrides::{Override, OverrideTerms};
+use crate::domain::policy::{LimitDraft, PolicyName};
+use crate::engine::Precondition;
+use crate::http::answer::{ApiError, HttpAnswer, page, versioned, words};
+use crate::http::request::{
+    Admin, Auditor, Body, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object, Page,
+    PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
+};
+
+/// An override as an admin writes it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideBody {
+    /// The `max` of some of the policy's limits, no two with the same `per`; the others stay.
+    #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 6)]
+    limits: Vec<Object<OverrideLimitBody>>,
+    /// From this instant on the policy's own limits hold again; null or absent for no end.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    until: Option<String>,
+    /// Why; required when an override is replaced. 1 to 1000 characters.
+    #[schema(example = "vip", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window; 0 blocks the subject.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideLimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
+    max: WholeNumber,
+    /// One that the policy has a limit for.
+    #[schema(value_type = words::Per, example = "day")]
+    per: String,
+}
+
+/// A version of an override.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverrideAnswer {
+    #[schema(example = "benefit")]
+    policy: String,
+    /// Null once it was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// 1, 2, 3 …: every change makes a new one.
+    #[schema(example = 1)]
+    version: u32,
+    limits: Vec<LimitAnswer>,
+    until: Option<DateTime<Utc>>,
+    /// When this version was made.
+    changed_at: DateTime<Utc>,
+    /// Who made it: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// Why.
+    #[schema(example = "vip")]
+    reason: Option<String>,
+}
+
+page! {
+    /// A page of overrides.
+    OverrideList of OverrideAnswer
+    /// Where the next page begins; null on the last.
+}
+
+impl OverrideAnswer {
+    pub fn new(policy: &PolicyName, found: Override) -> Self {
+        let terms = found.terms.as_ref();
+        let limits = terms.iter().flat_map(|terms| &terms.limits);
+        Self {
+            policy: policy.to_string(),
+            subject: found.subject.map(|subject| subject.as_str().to_owned()),
+            version: found.version,
+            limits: limits.map(LimitAnswer::from).collect(),
+            until: terms.and_then(|terms| terms.until),
+            changed_at: found.changed_at,
+            changed_by: found.changed_by,
+            reason: found.reason,
+        }
+    }
+}
+
+impl OverrideBody {
+    fn check(self, now: DateTime<Utc>) -> Result<(OverrideTerms, Option<String>), ApiError> {
+        let mut faults = Faults::default();
+        let until = faults.body_instant("/until", self.until.as_ref());
+        let until = until.map(to_micros);
+        faults.reason(self.reason.as_ref());
+        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
+            max: limit.max.0,
+            per: limit.per,
+        });
+        let limits: Vec<LimitDraft> = limits.collect();
+        let terms = faults.draft(OverrideTerms::check(&limits, until, now));
+        Ok((faults.or(terms)?, self.reason))
+    }
+}
+
+/// Create or replace a subject's override.
+///
+/// It holds for the very next claim at the instance that took it, and everywhere within a
+/// second. A lower `max` never takes back what was granted. An override of an archived policy
+/// does nothing, and is there again once the policy is revived.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "put_override", tag = "overrides",
+    params(IfMatch, IfNoneMatch),
+    request_body = OverrideBody,
+    responses(
+        (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the override stands at another version."),
+    ),
+)]
+pub async fn put(
+    caller: Caller<Admin>,
+    Then(body, (policy, subject, precondition)): Then<
+        Body<OverrideBody>,
+        (PolicyPath, SubjectPath, Precondition),
+    >,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (terms, reason) = body.0.check(engine.now())?;
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine
+        .put_override(name, subject.0, terms, reason, precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let before = edited.before;
+    let status = match before.is_some_and(|before| before.terms.is_some()) {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    let mut response = versioned(status, edited.after.version);
+    Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
+}
+
+/// A subject's override, with its version as ETag.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "get_override", tag = "overrides",
+    responses((status = 200, description = "The override, also one whose `until` has passed.", body = OverrideAnswer, headers(("ETag" = String)))),
+)]
+pub async fn get(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine
+        .override_of(policy.0.clone(), &subject.0)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let mut response = versioned(StatusCode::OK, found.version);
+    Ok(response.json(OverrideAnswer::new(&policy.0, found)))
+}
+
+/// The overrides of a policy, in an order that stays, those whose `until` has passed too.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/overrides", operation_id = "list_overrides", tag = "overrides",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = OverrideList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine.overrides(policy.0.clone(), page.limit, page.cursor());
+    OverrideList::answer(found.await?, |found| OverrideAnswer::new(&policy.0, found))
+}
+
+/// Delete a subject's override: the policy's own limits hold again.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
+    params(IfMatch, ReasonQuery),
+    responses(
+        (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
+        (status = 412, description = "`precondition-failed`: the override stands at another version."),
+    ),
+)]
+pub async fn delete(
+    caller: Caller<Admin>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    precondition: Precondition,
+    reason: Reason,
+    engine: EngineData,
+) -> HttpAnswer {
+    let (name, key) = (policy.0.clone(), caller.key());
+    let edited = engine
+        .delete_override(name, subject.0, reason.0, precondition, key)
+        .await?
+        .map_err(|error| (policy.0.clone(), error))?;
+    let deleted = Override {
+        terms: edited.before.and_then(|before| before.terms),
+        ..edited.after
+    };
+    Ok(HttpResponse::Ok().json(OverrideAnswer::new(&policy.0, deleted)))
+}

@@ -1,0 +1,369 @@
+//! Policies and their versions.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::policy::{
+    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute,
+    weekday_name,
+};
+use crate::engine::{PolicyChange, Precondition, Standing};
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
+use crate::http::request::{
+    Admin, Auditor, Body, ByHandler, Caller, EngineData, Faults, IfMatch, IfNoneMatch, Object,
+    Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
+};
+
+/// A policy as an admin writes it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyBody {
+    /// For people; at most 1000 characters.
+    #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
+    description: Option<String>,
+    /// An IANA name, or a fixed offset written `+08:00`, `UTC+8` or `GMT+8`.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    time_zone: String,
+    /// One or more, no two with the same `per`.
+    #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
+    limits: Vec<Object<LimitBody>>,
+    /// When a day begins, as `HH:MM`; midnight when absent.
+    #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    day_starts_at: Option<String>,
+    /// The English name of a weekday in lower case; `monday` when absent.
+    #[schema(value_type = Option<words::Weekday>, example = "monday")]
+    week_starts_on: Option<String>,
+    /// Before this instant no claim is granted.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    active_from: Option<String>,
+    /// From this instant on no claim is granted.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    active_until: Option<String>,
+    /// While true no claim is granted.
+    #[serde(default)]
+    paused: bool,
+    /// `enforce`: what does not fit is denied. `observe`: all is granted, up to 2^53 − 1 units in
+    /// a window, and what would have been denied is marked. `enforce` when absent.
+    #[schema(value_type = Option<words::Mode>, example = "enforce")]
+    mode: Option<String>,
+    /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
+    /// decides and queues it for the ledger; faster, and as durable as Redis is. `recorded`
+    /// when absent.
+    #[schema(value_type = Option<words::Durability>, example = "recorded")]
+    durability: Option<String>,
+    /// While the ledger cannot decide: `refuse` claims, or let Redis `count` them, perhaps over
+    /// a limit, and record them afterwards. `refuse` when absent.
+    #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
+    on_ledger_outage: Option<String>,
+    /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
+    /// day, on. `now` when absent.
+    #[schema(value_type = Option<words::Effective>, example = "now")]
+    effective: Option<String>,
+    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitBody {
+    /// The most units in a window.
+    #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    max: WholeNumber,
+    /// `minute`, `hour`, `day`, `week`, `month` or `year`.
+    #[schema(value_type = words::Per, example = "day")]
+    per: String,
+}
+
+/// A version of a policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PolicyAnswer {
+    #[schema(example = "benefit")]
+    name: String,
+    /// 1, 2, 3 …: every change makes a new one.
+    #[schema(example = 1)]
+    version: u32,
+    #[schema(example = "3 benefit claims per member per day")]
+    description: String,
+    /// IANA's name, or a fixed offset written `+08:00`.
+    #[schema(example = "Asia/Shanghai", format = "time-zone")]
+    time_zone: String,
+    limits: Vec<LimitAnswer>,
+    #[schema(example = "00:00")]
+    day_starts_at: String,
+    #[schema(value_type = words::Weekday, example = "monday")]
+    week_starts_on: &'static str,
+    active_from: Option<DateTime<Utc>>,
+    active_until: Option<DateTime<Utc>>,
+    paused: bool,
+    /// `enforce` or `observe`.
+    #[schema(value_type = words::Mode, example = "enforce")]
+    mode: &'static str,
+    /// `recorded` or `counted`.
+    #[schema(value_type = words::Durability, example = "recorded")]
+    durability: &'static str,
+    /// `refuse` or `count`.
+    #[schema(value_type = words::OnLedgerOutage, example = "refuse")]
+    on_ledger_outage: &'static str,
+    /// Whether this version takes no more claims.
+    archived: bool,
+    /// From when on this version is in force, unless a higher one is.
+    effective_at: DateTime<Utc>,
+    /// The number of the version in force now: a lower one while this one waits for its time.
+    /// Absent in lists of versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = 1)]
+    in_force_version: Option<u32>,
+    /// When this version was made.
+    changed_at: DateTime<Utc>,
+    /// Who made it: a key's id, or where the key was set.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    changed_by: String,
+    /// Why.
+    #[schema(example = "campaign 7")]
+    reason: Option<String>,
+}
+
+/// `max` units `per` window.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LimitAnswer {
+    #[schema(example = 3)]
+    max: u64,
+    #[schema(value_type = words::Per, example = "day")]
+    per: &'static str,
+}
+
+page! {
+    /// A page of policies.
+    PolicyList of PolicyAnswer
+    /// Where the next page begins; null on the last.
+}
+
+impl From<&Limit> for LimitAnswer {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            max: limit.max,
+            per: limit.per.as_str(),
+        }
+    }
+}
+
+impl From<Policy> for PolicyAnswer {
+    fn from(policy: Policy) -> Self {
+        let Rule { calendar, .. } = &policy.rule;
+        Self {
+            name: policy.name.to_string(),
+            version: policy.version,
+            time_zone: calendar.zone.name().to_owned(),
+            limits: policy.rule.limits.iter().map(LimitAnswer::from).collect(),
+            day_starts_at: format_minute(calendar.day_starts_at),
+            week_starts_on: weekday_name(calendar.week_starts_on),
+            description: policy.rule.description,
+            active_from: policy.rule.active_from,
+            active_until: policy.rule.active_until,
+            paused: policy.rule.paused,
+            mode: policy.rule.mode.as_str(),
+            durability: policy.rule.durability.as_str(),
+            on_ledger_outage: policy.rule.on_ledger_outage.as_str(),
+            archived: policy.archived,
+            effective_at: policy.effective_at,
+            in_force_version: None,
+            changed_at: policy.changed_at,
+            changed_by: policy.changed_by,
+            reason: policy.reason,
+        }
+    }
+}
+
+impl From<Standing> for PolicyAnswer {
+    fn from(standing: Standing) -> Self {
+        Self {
+            in_force_version: Some(standing.in_force.version),
+            ..standing.newest.into()
+        }
+    }
+}
+
+impl PolicyBody {
+    pub fn check(self, has_counters: bool) -> Result<PolicyChange, ApiError> {
+        let mut faults = Faults::default();
+        let active_from = faults.body_instant("/active_from", self.active_from.as_ref());
+        let active_until = faults.body_instant("/active_until", self.active_until.as_ref());
+        let effective = self.effective.as_deref().unwrap_or("now").parse();
+        let effective = faults.body("/effective", effective);
+        faults.reason(self.reason.as_ref());
+        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
+            max: limit.max.0,
+            per: limit.per,
+        });
+        let draft = RuleDraft {
+            description: self.description,
+            time_zone: self.time_zone,
+            limits: limits.collect(),
+            day_starts_at: self.day_starts_at,
+            week_starts_on: self.week_starts_on,
+            active_from,
+            active_until,
+            paused: self.paused,
+            mode: self.mode,
+            durability: self.durability,
+            on_ledger_outage: self.on_ledger_outage,
+        };
+        let rule = faults.draft(draft.check());
+        if let Some(rule) = &rule
+            && !has_counters
+        {
+            let detail = "this wants Redis: set REDIS_URL, or leave it out";
+            if rule.durability == Durability::Counted {
+                faults.add(InvalidPart::body("/durability", detail));
+            }
+            if rule.on_ledger_outage == OnLedgerOutage::Count {
+                faults.add(InvalidPart::body("/on_ledger_outage", detail));
+            }
+        }
+        let (rule, effective) = faults.or(rule.zip(effective))?;
+        Ok(PolicyChange {
+            rule,
+            effective,
+            reason: self.reason,
+        })
+    }
+}
+
+/// Whether to change a policy.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PutQuery {
+    /// `true`: change nothing, and answer what the policy would become.
+    #[param(value_type = Option<words::OnlyTrue>)]
+    dry_run: Option<String>,
+}
+
+/// Create, replace or revive a policy.
+///
+/// A new or revived policy is known to every instance for the next request. A change holds for the
+/// very next claim at the instance that took it, and everywhere within a second; with `effective`
+/// it holds everywhere from the same instant on. Every change makes a new version; a policy that is
+/// so already is left as it is. Of the versions whose time has come the highest is in force. Without
+/// `If-Match` the last writer wins.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    put, path = "/v1/policies/{policy}", operation_id = "put_policy", tag = "policies",
+    params(IfMatch, IfNoneMatch, PutQuery),
+    request_body = PolicyBody,
+    responses(
+        (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or so already; or what a dry run would have made.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the policy stands at another version."),
+    ),
+)]
+pub async fn put(
+    caller: Caller<Admin>,
+    query: Query<PutQuery>,
+    Then(body, (policy, precondition)): Then<Body<PolicyBody>, (PolicyPath, Precondition)>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let dry_run = query.0.dry_run.as_deref().map(parse_true).transpose();
+    let dry_run = dry_run.map_err(|error| ApiError::invalid("dry_run", error))?;
+    let dry_run = dry_run.is_some();
+    let change = body.0.check(engine.has_counters())?;
+    let name = policy.0.clone();
+    let edited = engine
+        .put_policy(name, change, precondition, caller.key(), dry_run)
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    let existed = edited.before.is_some_and(|before| !before.newest.archived);
+    let version = edited.after.newest.version;
+    let mut response = match existed {
+        // Without an ETag: no policy has that version.
+        _ if dry_run => HttpResponse::Ok(),
+        true => versioned(StatusCode::OK, version),
+        false => versioned(StatusCode::CREATED, version),
+    };
+    Ok(response.json(PolicyAnswer::from(edited.after)))
+}
+
+/// A policy in its newest version, which may still wait for its time; with its ETag.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}", operation_id = "get_policy", tag = "policies",
+    responses((status = 200, description = "The policy.", body = PolicyAnswer, headers(("ETag" = String)))),
+)]
+pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineData) -> HttpAnswer {
+    let found = engine.policy(policy.0.clone()).await?;
+    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let mut response = versioned(StatusCode::OK, found.newest.version);
+    Ok(response.json(PolicyAnswer::from(found)))
+}
+
+/// The policies that are not archived, by name.
+///
+/// A key that is confined to policies sees only these.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies", operation_id = "list_policies", tag = "policies",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = PolicyList)),
+)]
+pub async fn list(
+    caller: Caller<Auditor, ByHandler>,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine.policies(caller.policies(), page.limit, page.cursor());
+    PolicyList::answer(found.await?, PolicyAnswer::from)
+}
+
+/// Archive a policy: no more claims; its history stays.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
+    params(IfMatch, ReasonQuery),
+    responses(
+        (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
+        (status = 412, description = "`precondition-failed`: the policy stands at another version."),
+    ),
+)]
+pub async fn archive(
+    caller: Caller<Admin>,
+    policy: PolicyPath,
+    precondition: Precondition,
+    reason: Reason,
+    engine: EngineData,
+) -> HttpAnswer {
+    let edited = engine
+        .archive_policy(policy.0.clone(), reason.0, precondition, caller.key())
+        .await?
+        .map_err(|error| (policy.0, error))?;
+    Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
+}
+
+/// Every version of a policy, archived or not, newest first: what, who, when, why.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/versions", operation_id = "list_policy_versions", tag = "policies",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = PolicyList)),
+)]
+pub async fn versions(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let versions = engine.versions(policy.0.clone(), page.limit, page.cursor());
+    let versions = versions.await?;
+    if versions.0.is_empty() && page.cursor().is_none() {
+        return Err(ApiError::UnknownPolicy(policy.0.to_string()));
+    }
+    PolicyList::answer(versions, PolicyAnswer::from)
+}

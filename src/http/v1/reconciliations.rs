@@ -1,0 +1,256 @@
+//! Reconciliations, and the reports of them.
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
+use crate::http::answer::{ApiError, HttpAnswer, page, words};
+use crate::http::request::{Admin, Auditor, Body, Caller, EngineData, Page, PageQuery, path_id};
+
+/// What to do about counters that differ from the ledger.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReconciliationBody {
+    /// Heals them: the ledger is right. Otherwise it only reports. The ledger itself is never
+    /// changed.
+    #[serde(default)]
+    #[schema(example = false)]
+    apply: bool,
+}
+
+/// A report: what came of a reconciliation.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReconciliationReport {
+    /// A UUIDv7.
+    #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
+    id: Uuid,
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    started_at: DateTime<Utc>,
+    /// Null while it runs, and for good where its instance died or its ledger failed.
+    finished_at: Option<DateTime<Utc>>,
+    /// Whether it heals counters.
+    apply: bool,
+    /// The key that asked for it; null when it ran by itself.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    requested_by: Option<String>,
+    /// What became of the counters: `compared`; `absent`: there is no Redis, and only the
+    /// ledger was checked; `unavailable`: Redis did not serve, and not all were compared. Null
+    /// until the end.
+    #[schema(value_type = Option<words::CountersCompared>, example = "compared")]
+    counters: Option<&'static str>,
+    /// How many counters were compared.
+    #[schema(example = 40)]
+    counter_count: u64,
+    /// How many accounts were checked.
+    #[schema(example = 42)]
+    account_count: u64,
+    /// How many of their entries were checked.
+    #[schema(example = 97)]
+    entry_count: u64,
+    /// How many differences there are, alarms too.
+    #[schema(example = 1)]
+    difference_count: u64,
+    /// How many counters were healed.
+    #[schema(example = 0)]
+    healed_count: u64,
+    /// How many differences are alarms: the ledger is at odds with itself.
+    #[schema(example = 0)]
+    alarm_count: u64,
+}
+
+/// A report with what differed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReconciliationAnswer {
+    #[serde(flatten)]
+    report: ReconciliationReport,
+    /// The first 1000 differences.
+    differences: Vec<DifferenceBody>,
+}
+
+/// A counter that differs from its account's last line, or an entry that differs from those
+/// before it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DifferenceBody {
+    /// `counter_too_high`, `counter_lags`, `counter_differs`: its line is not the account's
+    /// last one, by its number or in another way; `counter_unreadable`; `counter_orphaned`:
+    /// the ledger does not know the account. Alarms: `wrong_total`: a total is not the sum of
+    /// the entries; `gap`: numbers are missing before this one; `time_backwards`;
+    /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`.
+    #[schema(value_type = words::DifferenceKind, example = "counter_too_high")]
+    kind: &'static str,
+    /// Whether the ledger is at odds with itself. That is never healed.
+    alarm: bool,
+    /// Whether the counter was healed.
+    healed: bool,
+    /// Null for an account that the ledger does not know.
+    #[schema(example = "benefit")]
+    policy: Option<String>,
+    /// Null for an account that the ledger does not know, and once the subject was erased.
+    #[schema(example = "member-42")]
+    subject: Option<String>,
+    /// The account: a keyed hash of policy and subject.
+    #[schema(example = "5a0c8d1e-9b1f-8a77-1c22-6d5e4f3a2b10")]
+    account: Option<Uuid>,
+    /// The number that the counter or the entry bears.
+    #[schema(example = 9)]
+    found_number: Option<u64>,
+    /// The number that it ought to bear: for a counter, that of the ledger's last line.
+    #[schema(example = 3)]
+    expected_number: Option<u64>,
+    /// The windows whose figures differ.
+    windows: Vec<WindowFigures>,
+}
+
+/// What was found in a window, and what ought to be there.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WindowFigures {
+    /// The limit's window.
+    #[schema(value_type = words::Per, example = "day")]
+    per: &'static str,
+    #[schema(example = "2026-11-20T16:00:00Z")]
+    window_start: DateTime<Utc>,
+    /// The window ends before this instant.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    resets_at: DateTime<Utc>,
+    /// The units that the counter or the entry tells; null when it does not tell the window.
+    #[schema(example = 9)]
+    found: Option<u64>,
+    /// The units that the ledger's last line tells, or the sum of the entries.
+    #[schema(example = 3)]
+    expected: Option<u64>,
+}
+
+page! {
+    /// A page of reports.
+    ReconciliationList of ReconciliationReport
+    /// Where the next page begins; null on the last.
+}
+
+impl From<Reconciliation> for ReconciliationReport {
+    fn from(report: Reconciliation) -> Self {
+        let Reconciliation { started, finished } = report;
+        let tally = finished
+            .as_ref()
+            .map_or(Tally::default(), |finished| finished.tally);
+        Self {
+            id: started.id,
+            started_at: started.started_at,
+            finished_at: finished.as_ref().map(|finished| finished.finished_at),
+            apply: started.apply,
+            requested_by: started.requested_by,
+            counters: finished.map(|finished| finished.counters.as_str()),
+            counter_count: tally.counters,
+            account_count: tally.accounts,
+            entry_count: tally.entries,
+            difference_count: tally.differences,
+            healed_count: tally.healed,
+            alarm_count: tally.alarms,
+        }
+    }
+}
+
+impl From<(Reconciliation, Vec<KeptDifference>)> for ReconciliationAnswer {
+    fn from((report, differences): (Reconciliation, Vec<KeptDifference>)) -> Self {
+        Self {
+            report: report.into(),
+            differences: differences.into_iter().map(DifferenceBody::from).collect(),
+        }
+    }
+}
+
+impl From<KeptDifference> for DifferenceBody {
+    fn from(kept: KeptDifference) -> Self {
+        let difference = kept.difference;
+        Self {
+            kind: difference.kind.as_str(),
+            alarm: difference.kind.is_alarm(),
+            healed: difference.is_healed,
+            policy: kept.policy.map(|policy| policy.to_string()),
+            subject: kept.subject,
+            account: difference.account.map(|account| account.0),
+            found_number: difference.found,
+            expected_number: difference.expected,
+            windows: difference.windows.iter().map(WindowFigures::from).collect(),
+        }
+    }
+}
+
+impl From<&Figures> for WindowFigures {
+    fn from(figures: &Figures) -> Self {
+        Self {
+            per: figures.per.as_str(),
+            window_start: figures.window.start,
+            resets_at: figures.window.end,
+            found: figures.found,
+            expected: figures.expected,
+        }
+    }
+}
+
+/// Compare the counters with the ledger, and the ledger with itself.
+///
+/// Each counter in Redis is compared with its account's last line, and each account's totals
+/// with the sums of its entries, while claims go on. One that takes longer than the answer may
+/// goes on, also when the client leaves: read its report where `Location` says. One at a time an
+/// instance.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    post, path = "/v1/reconciliations", operation_id = "reconcile", tag = "reconciliations",
+    request_body = ReconciliationBody,
+    responses(
+        (status = 201, description = "Done: the report.", body = ReconciliationAnswer, headers(
+            ("Location" = String, description = "Where the report is kept."),
+        )),
+        (status = 202, description = "Under way: the report without its end.", body = ReconciliationAnswer, headers(
+            ("Location" = String, description = "Where the report is kept."),
+        )),
+        (status = 409, description = "`reconciliation-in-progress`: this instance is at another one."),
+    ),
+)]
+pub async fn post(
+    caller: Caller<Admin>,
+    body: Body<ReconciliationBody>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let report = engine.reconcile(body.0.apply, caller.key()).await?;
+    let mut response = match report.0.finished {
+        Some(_) => HttpResponse::Created(),
+        None => HttpResponse::Accepted(),
+    };
+    let location = format!("/v1/reconciliations/{}", report.0.started.id);
+    Ok(response
+        .insert_header((header::LOCATION, location))
+        .json(ReconciliationAnswer::from(report)))
+}
+
+/// One report.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/reconciliations/{id}", operation_id = "get_reconciliation", tag = "reconciliations",
+    responses((status = 200, description = "The report.", body = ReconciliationAnswer)),
+)]
+pub async fn get(_caller: Caller<Auditor>, request: HttpRequest, engine: EngineData) -> HttpAnswer {
+    let id = path_id(&request, "a report's id")?;
+    let report = engine.reconciliation(id).await?;
+    let report = report.ok_or(ApiError::NotFound("there is no report with this id"))?;
+    Ok(HttpResponse::Ok().json(ReconciliationAnswer::from(report)))
+}
+
+/// The reports, newest first, without their differences.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/reconciliations", operation_id = "list_reconciliations", tag = "reconciliations",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = ReconciliationList)),
+)]
+pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
+    let found = engine.reconciliations(page.limit, page.cursor()).await?;
+    ReconciliationList::answer(found, ReconciliationReport::from)
+}

@@ -1,0 +1,82 @@
+//! A policy's windows.
+
+use chrono::{DateTime, NaiveDate, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::window::Per;
+use crate::engine::WindowQuery;
+use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, words};
+use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
+
+/// Which windows to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WindowListQuery {
+    /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
+    #[param(value_type = Option<words::Per>, example = "day")]
+    per: Option<String>,
+    /// From the window that contains this instant on; now when absent.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    from: Option<String>,
+    /// Windows that begin before this instant; when absent, one window.
+    #[param(value_type = Option<DateTime<Utc>>)]
+    to: Option<String>,
+}
+
+/// A window of a policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WindowAnswer {
+    #[schema(example = "2026-11-20T16:00:00Z")]
+    start: DateTime<Utc>,
+    /// The window ends before this instant.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    end: DateTime<Utc>,
+    /// The local date of the window, or of its first day.
+    #[schema(example = "2026-11-21")]
+    local_date: NaiveDate,
+}
+
+page! {
+    /// A page of windows.
+    WindowList of WindowAnswer
+    /// Where the next page begins; null on the last.
+}
+
+/// The windows of a policy that touch a span, by the version in force.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/windows", operation_id = "list_windows", tag = "policies",
+    params(WindowListQuery, PageQuery),
+    responses((status = 200, description = "A page, oldest first.", body = WindowList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    query: Query<WindowListQuery>,
+    page: Query<PageQuery>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let WindowListQuery { per, from, to } = query.0;
+    let mut faults = Faults::default();
+    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
+    let per = per.unwrap_or(Per::Day);
+    let from = faults.instant("from", from.as_ref());
+    let to = faults.instant("to", to.as_ref());
+    let page = page.0.check(&mut faults);
+    if to.is_some_and(|to| to <= from.unwrap_or_else(|| engine.now())) {
+        faults.add(InvalidPart::parameter("to", "it must come after from"));
+    }
+    faults.or(Some(()))?;
+    let found = engine.policy(policy.0.clone()).await?;
+    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let found = found.in_force;
+    let query = WindowQuery { per, from, to };
+    let windows = engine.windows(&found, &query, page.limit, page.cursor())?;
+    WindowList::answer(windows, |window| WindowAnswer {
+        start: window.start,
+        end: window.end,
+        local_date: found.rule.calendar.local_date(per, window),
+    })
+}
