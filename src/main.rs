@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "faults")]
     perdiem::faults::arm();
     let cli = Cli::parse();
-    // HTTP has a thread a core besides (http/application.rs). Two engine threads on two cores
+    // HTTP has a thread a core besides (http/server/application.rs). Two engine threads on two cores
     // wake each other for nothing: one costs a seventh less a claim.
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let runtime = Builder::new_multi_thread()

@@ -263,7 +263,7 @@ impl ResponseError for ApiError {
     }
 }
 
-/// The entry that became of a claim or a correction, and whether it was entered before.
+/// The entry that became of a claim or a correction, and whether it is a repetition.
 pub fn entered(
     outcome: Outcome,
     subject: Option<&str>,

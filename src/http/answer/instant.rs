@@ -9,9 +9,6 @@ const LENGTH_MOST: usize = 35;
 
 /// An instant in RFC 3339 as chrono writes it too, but in one piece: JSON's writer looks at each
 /// piece of a text for what it must escape, and chrono writes twenty.
-///
-/// # Errors
-/// The serializer's.
 pub fn serialize<S: Serializer>(instant: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut text = Vec::with_capacity(LENGTH_MOST);
     write(&mut text, *instant);

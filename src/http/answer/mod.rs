@@ -29,6 +29,16 @@ pub fn versioned(status: StatusCode, version: u32) -> HttpResponseBuilder {
     response
 }
 
+/// The beginning of an answer to what an `Idempotency-Key` makes safe to repeat.
+pub fn entered_once(is_repeat: bool) -> HttpResponseBuilder {
+    if !is_repeat {
+        return HttpResponse::Created();
+    }
+    let mut response = HttpResponse::Ok();
+    response.insert_header(("Idempotent-Replayed", "true"));
+    response
+}
+
 fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }

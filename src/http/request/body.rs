@@ -24,7 +24,6 @@ use crate::http::answer::ApiError;
 #[derive(Clone, Copy)]
 pub struct ReadTime(pub Duration);
 
-/// A JSON body.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {

@@ -36,7 +36,6 @@ pub struct Caller<W, P = InPath> {
 
 /// The roles that a route is for.
 pub trait Wanted {
-    /// One of these.
     const ROLES: &'static [Role];
 }
 
@@ -127,7 +126,6 @@ impl<W, P> Caller<W, P> {
         self.principal.number
     }
 
-    /// The policies that the caller is confined to.
     pub fn policies(&self) -> Option<&[PolicyName]> {
         self.principal.policies.as_deref()
     }

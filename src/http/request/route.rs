@@ -93,7 +93,6 @@ impl Route {
         delete: DELETE;
     }
 
-    /// A URL that knows no method yet.
     pub fn at(pattern: &'static str, bounded: Bounded) -> Self {
         let mut parts = pattern.split('{');
         let start = parts.next().unwrap_or_default();
@@ -109,7 +108,6 @@ impl Route {
         }
     }
 
-    /// With another largest body, in bytes.
     pub fn body_max_bytes(self, body_max_bytes: usize) -> Self {
         Self {
             body_max_bytes,
@@ -166,7 +164,6 @@ impl Routes {
     }
 }
 
-/// The pattern of a request's path.
 pub fn pattern(request: &HttpRequest) -> Option<&'static str> {
     let extensions = request.extensions();
     extensions.get::<Rc<Route>>().map(|route| route.pattern)

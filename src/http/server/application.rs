@@ -28,23 +28,18 @@ const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Why the application could not be built. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The engine could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source}; stop whatever uses it, or name another address in \
          PERDIEM_BIND"
     )]
     Listen {
-        /// The address.
         address: String,
-        /// What the system said.
         source: std::io::Error,
     },
 }
 
-/// How an application serves.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Where to listen; port 0 takes a free one.
@@ -87,9 +82,6 @@ impl Application {
     ///
     /// It does not listen before: a client that is refused goes to another instance, and one
     /// that could connect would wait for this one.
-    ///
-    /// # Errors
-    /// [`ServeError`], each with what to do.
     pub async fn build(options: ServeOptions, engine: EngineOptions) -> Result<Self, ServeError> {
         let listen = |source| ServeError::Listen {
             address: options.bind.clone(),
@@ -111,7 +103,6 @@ impl Application {
         })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -123,9 +114,6 @@ impl Application {
 
     /// Serves until `stop` says so: then it takes no new connections, finishes what is in
     /// flight, within the drain time, and closes the stores.
-    ///
-    /// # Errors
-    /// What the server could not do.
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
         let data = Data::from(self.engine.clone());
         let read_time = ReadTime(self.options.request_time);

@@ -54,7 +54,6 @@ pub struct Exchange {
 pub struct AtWork(Rc<Exchange>);
 
 impl AtWork {
-    /// A request has come to the application.
     pub fn begin(exchange: Rc<Exchange>) -> Self {
         exchange.begun.set(exchange.begun.get() + 1);
         exchange.at_work.set(exchange.at_work.get() + 1);
@@ -68,7 +67,6 @@ impl Drop for AtWork {
     }
 }
 
-/// A connection.
 pub struct Connection {
     io: TcpStream,
     bounds: Bounds,
@@ -108,12 +106,10 @@ impl Connection {
         }
     }
 
-    /// What it and the application tell each other.
     pub fn exchange(&self) -> Rc<Exchange> {
         self.exchange.clone()
     }
 
-    /// Notes that bytes have arrived.
     fn received(&mut self) {
         if self.exchange.at_work.get() == 0 && !self.is_receiving {
             self.is_receiving = true;

@@ -21,7 +21,6 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// A request's id.
     pub fn of(request: &HttpRequest) -> Self {
         Self {
             value: own(request).unwrap_or_else(new),
@@ -29,7 +28,6 @@ impl RequestId {
         }
     }
 
-    /// The id, for the answer.
     pub fn value(&self) -> HeaderValue {
         self.value.clone()
     }

@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::domain::account::Refusal;
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
+use crate::domain::account::Refusal;
 use crate::engine::{Outcome, Rehearsal};
 use crate::http::answer::{
-    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, entered, insert_fields,
+    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, entered, entered_once,
+    insert_fields,
 };
 use crate::http::request::{
     Anyone, Body, Caller, Claimer, EngineData, Faults, IdempotencyKeyField, KeyHeader, PolicyPath,
@@ -201,13 +202,7 @@ pub async fn post(
         false => engine.claim(admission, &policy.0, claim).await?,
     };
     let granted = claimed.tell(outcome, &engine).await?;
-    let mut response = match granted.is_repeat {
-        true => HttpResponse::Ok(),
-        false => HttpResponse::Created(),
-    };
-    if granted.is_repeat {
-        response.insert_header(("Idempotent-Replayed", "true"));
-    }
+    let mut response = entered_once(granted.is_repeat);
     insert_fields(&mut response, &granted.totals, engine.now());
     Ok(granted.answer.respond(response))
 }

@@ -1,6 +1,5 @@
 //! An account's entries: its statement, and units that are entered by hand.
 
-use actix_web::HttpResponse;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,7 +10,9 @@ use crate::domain::grant::{Direction, Entry, EntryKind, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
 use crate::engine::Adjustment;
-use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, page, words};
+use crate::http::answer::{
+    ApiError, HttpAnswer, InvalidPart, LimitUsage, entered, entered_once, page, words,
+};
 use crate::http::request::{
     Admin, Auditor, Body, Caller, EngineData, Faults, IdempotencyKeyField, KeyHeader, Page,
     PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
@@ -177,14 +178,7 @@ pub async fn adjust(
     let admission = engine.admit(&caller.key())?;
     let outcome = engine.adjust(admission, &policy.0, adjustment).await?;
     let (entry, is_repeat) = entered(outcome, Some(&name), units, now)?;
-    let mut response = match is_repeat {
-        true => HttpResponse::Ok(),
-        false => HttpResponse::Created(),
-    };
-    if is_repeat {
-        response.insert_header(("Idempotent-Replayed", "true"));
-    }
-    Ok(response.json(EntryBody::from(&entry)))
+    Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
 
 /// A subject's entries, newest first: grants, confirmations, reversals, lapses and adjustments,
