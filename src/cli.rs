@@ -3,6 +3,7 @@
 mod apply;
 mod backtest;
 mod changes;
+mod claims;
 mod client;
 mod corrections;
 mod difference;
@@ -10,6 +11,7 @@ mod keys;
 mod local;
 mod overrides;
 mod pause;
+mod policies;
 mod reconciliation;
 mod yaml;
 
@@ -194,8 +196,8 @@ struct PolicyPutArgs {
     policy: String,
 
     /// A limit, such as "3 per day"; may be repeated
-    #[arg(long = "limit", required = true, value_parser = client::parse_limit)]
-    limits: Vec<client::LimitArg>,
+    #[arg(long = "limit", required = true, value_parser = policies::parse_limit)]
+    limits: Vec<policies::LimitArg>,
 
     /// An IANA name or a fixed offset, such as Asia/Shanghai or GMT+8
     #[arg(long)]
@@ -362,17 +364,17 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             print!("{}", specification_yaml());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Claim(args) => client::claim(args).await,
-        Command::Usage(args) => client::usage(args).await,
+        Command::Claim(args) => claims::claim(args).await,
+        Command::Usage(args) => claims::usage(args).await,
         Command::Entries(args) => corrections::entries(args).await,
         Command::Reverse(args) => corrections::reverse(args).await,
         Command::Confirm(args) => corrections::confirm(args).await,
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
-        Command::Policy(PolicyCommand::List(args)) => client::list_policies(args).await,
-        Command::Policy(PolicyCommand::Show(args)) => client::show_policy(args).await,
-        Command::Policy(PolicyCommand::Put(args)) => client::put_policy(*args).await,
+        Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
+        Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
+        Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,
         Command::Policy(PolicyCommand::Pause(args)) => pause::pause(args, true).await,
         Command::Policy(PolicyCommand::Resume(args)) => pause::pause(args, false).await,
         Command::Policy(PolicyCommand::Archive(args)) => pause::archive(args).await,

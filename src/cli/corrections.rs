@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{all_items, describe, print_limits, request, segment, send, text};
+use super::claims::print_limits;
+use super::client::{all_items, describe, request, segment, send, text};
 use super::local::LocalTime;
 
 #[derive(Debug, Args)]

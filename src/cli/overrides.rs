@@ -7,7 +7,8 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{LimitArg, all_items, call, describe_limits, parse_limit, request, segment};
+use super::client::{all_items, call, request, segment};
+use super::policies::{LimitArg, describe_limits, parse_limit};
 
 /// What to do with overrides.
 #[derive(Debug, Subcommand)]

@@ -8,8 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::client::{call, request, segment, show};
+use super::client::{call, request, segment};
 use super::local::LocalTime;
+use super::policies::show;
 
 /// What a policy answers with that it can be put with.
 const RULE: [&str; 10] = [

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
 
-use super::breaker::CounterError;
+use super::error::CounterError;
 use super::link::Link;
 
 /// The longest that a connection may take to come about, and a sentinel to answer.

@@ -7,6 +7,7 @@
 mod address;
 mod breaker;
 pub mod commands;
+mod error;
 mod link;
 mod queue;
 pub mod record;
@@ -24,8 +25,8 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, KeyId};
 
 pub use address::RedisAccess;
-pub use breaker::CounterError;
 use breaker::{Breaker, Connected};
+pub use error::CounterError;
 use link::{Link, first_failure};
 pub use queue::{
     Count, Counted, CountedGrant, LedgerWord, Looked, Queued, QueuedGrant, RecordedGrants,

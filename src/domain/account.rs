@@ -3,45 +3,10 @@
 use chrono::{DateTime, Utc};
 
 use super::claim::Units;
-use super::correction::CorrectionRefusal;
 use super::grant::{Entry, Line, Provisional, TooMany, Total};
-use super::policy::{Inactive, Mode, Policy};
-use super::window::{Per, Window};
-
-/// Why a claim is not granted, or a correction not made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// The policy takes no more claims.
-    Archived,
-    /// The policy grants nothing just now.
-    Inactive(Inactive),
-    /// The units are more than a limit's `max`, also without an override that lowers it: they
-    /// could never fit.
-    NeverFits {
-        /// The limit's window.
-        per: Per,
-        /// The limit's `max`.
-        max: u64,
-    },
-    /// Some window lacks room: the totals as they stand, the policy's limits in order.
-    Denied(Vec<Total>),
-    /// More units would be used in some window than can be counted.
-    TooMany,
-    /// The correction cannot be made.
-    NotCorrected(CorrectionRefusal),
-}
-
-impl From<CorrectionRefusal> for Refusal {
-    fn from(refusal: CorrectionRefusal) -> Self {
-        Self::NotCorrected(refusal)
-    }
-}
-
-impl From<TooMany> for Refusal {
-    fn from(TooMany: TooMany) -> Self {
-        Self::TooMany
-    }
-}
+use super::policy::{Mode, Policy};
+use super::refusal::Refusal;
+use super::window::Window;
 
 /// What the rule says of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,7 +266,9 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::grant::TOTAL_MAX;
+    use crate::domain::policy::Inactive;
     use crate::domain::samples::policy;
+    use crate::domain::window::Per;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

@@ -5,8 +5,6 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
-use super::key::KeyNumber;
-
 /// The largest number of units, and the largest `max`: 2^53 − 1, the integers that every
 /// JSON implementation carries exactly (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -56,6 +54,15 @@ pub enum ClaimError {
     /// Metadata with the character U+0000, which PostgreSQL's JSON refuses.
     #[error("metadata has no U+0000 in its names and strings")]
     MetadataNul,
+}
+
+/// A key's small number. Entries keep it, to tell who claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyNumber(pub u32);
+
+impl KeyNumber {
+    /// The number of the admin key of the settings, which is no key of the ledger's.
+    pub const OF_SETTINGS: Self = Self(0);
 }
 
 /// How many units a claim takes: 1 … [`UNITS_MAX`].

@@ -5,33 +5,13 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 
 use super::account::{
-    Refusal, Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
+    Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
 };
 use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line, Total};
 use super::identity::EntryId;
 use super::policy::Policy;
-use super::window::Per;
-
-/// Why a correction is not made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CorrectionRefusal {
-    /// Only a hold can be confirmed.
-    NotAHold,
-    /// The grant's units were given back at this instant.
-    Reversed(DateTime<Utc>),
-    /// The hold lapsed at this instant, before it was confirmed.
-    Lapsed(DateTime<Utc>),
-    /// There is nothing to give back: the hold lapsed at this instant.
-    GivenBack(DateTime<Utc>),
-    /// Fewer units are used than are to be taken off.
-    NotUsed {
-        /// In this limit's window.
-        per: Per,
-        /// So many are used.
-        used: u64,
-    },
-}
+use super::refusal::{CorrectionRefusal, Refusal};
 
 /// A hold that is neither confirmed nor reversed nor lapsed by an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,6 +202,7 @@ mod tests {
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::identity::AccountId;
     use crate::domain::samples;
+    use crate::domain::window::Per;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
         samples::policy(version, "UTC", limits)

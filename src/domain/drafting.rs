@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Refusal, Sums, Unknown, Verdict, decide, instant_after, totals_at};
+use super::account::{Sums, Unknown, Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
 use super::correction::{
     Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back,
@@ -11,6 +11,7 @@ use super::correction::{
 use super::grant::{Entry, EntryKind, Follower, Followers, Line, Total};
 use super::identity::{AccountId, EntryId};
 use super::policy::Policy;
+use super::refusal::Refusal;
 use super::work::{Task, Work};
 
 /// How many lapses a draft takes at most.

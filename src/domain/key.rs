@@ -9,6 +9,8 @@ use uuid::Uuid;
 
 use super::policy::{Fault, PolicyName};
 
+pub use super::claim::KeyNumber;
+
 /// The longest name, in characters.
 pub const NAME_MAX_CHARACTERS: usize = 100;
 /// The most policies that a key is confined to.
@@ -57,15 +59,6 @@ impl fmt::Display for Role {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }
-}
-
-/// A key's small number. Entries keep it, to tell who claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KeyNumber(pub u32);
-
-impl KeyNumber {
-    /// The number of the admin key of the settings, which is no key of the ledger's.
-    pub const OF_SETTINGS: Self = Self(0);
 }
 
 /// What a version of a key says. An admin key is never confined.

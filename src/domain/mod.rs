@@ -15,6 +15,7 @@ pub mod key;
 pub mod overrides;
 pub mod policy;
 pub mod reconciliation;
+pub mod refusal;
 #[cfg(test)]
 pub mod samples;
 pub mod schedule;

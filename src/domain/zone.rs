@@ -9,8 +9,6 @@ use chrono::{DateTime, FixedOffset, NaiveDateTime, Offset as _, TimeDelta, Utc};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::zones::{self, ZoneError};
-
 /// A time zone's rules under one name.
 ///
 /// Zones are equal if their names are: the rules of one name differ only between versions of
@@ -25,16 +23,6 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The zone that `text` names in the process's own tz database, the one of
-    /// [`zones::rules`]; see [`zones::Zones::get`] for what `text` may be.
-    ///
-    /// # Errors
-    ///
-    /// [`ZoneError`], which says what to write instead.
-    pub fn parse(text: &str) -> Result<Zone, ZoneError> {
-        zones::get(text)
-    }
-
     /// A zone of these rules.
     pub(super) fn new(name: &str, rules: TimeZone) -> Zone {
         Zone {
@@ -174,18 +162,6 @@ fn to_fixed_offset(offset: Offset) -> FixedOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::zones::Zones;
-
-    #[test]
-    fn the_latest_local_time_waits_while_an_hour_comes_twice() {
-        let zone = Zones::bundled().get("Europe/Paris").unwrap();
-        let change: DateTime<Utc> = "2024-10-27T01:00:00Z".parse().unwrap();
-        let before = zone.local(change - TimeDelta::nanoseconds(1));
-        assert_eq!(zone.latest_local(change), before);
-        assert_eq!(zone.latest_local(change + TimeDelta::minutes(59)), before);
-        let caught_up = change + TimeDelta::hours(1);
-        assert_eq!(zone.latest_local(caught_up), zone.local(caught_up));
-    }
 
     #[test]
     fn a_file_without_a_rule_for_the_future_keeps_its_last_offset() {

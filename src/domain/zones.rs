@@ -92,9 +92,16 @@ pub fn rules() -> &'static Rules {
     ZONES.rules()
 }
 
-/// The zone that `text` names there.
-pub(super) fn get(text: &str) -> Result<Zone, ZoneError> {
-    ZONES.get(text)
+impl Zone {
+    /// The zone that `text` names in the process's own tz database, the one of [`rules`]; see
+    /// [`Zones::get`] for what `text` may be.
+    ///
+    /// # Errors
+    ///
+    /// [`ZoneError`], which says what to write instead.
+    pub fn parse(text: &str) -> Result<Self, ZoneError> {
+        ZONES.get(text)
+    }
 }
 
 static ZONES: LazyLock<Zones> = LazyLock::new(Zones::newest);
@@ -407,6 +414,17 @@ mod tests {
             assert_eq!(zone.local(instant), local);
             assert_eq!(zone.first_instant(local), instant);
         }
+    }
+
+    #[test]
+    fn the_latest_local_time_waits_while_an_hour_comes_twice() {
+        let zone = Zones::bundled().get("Europe/Paris").unwrap();
+        let change: DateTime<Utc> = "2024-10-27T01:00:00Z".parse().unwrap();
+        let before = zone.local(change - TimeDelta::nanoseconds(1));
+        assert_eq!(zone.latest_local(change), before);
+        assert_eq!(zone.latest_local(change + TimeDelta::minutes(59)), before);
+        let caught_up = change + TimeDelta::hours(1);
+        assert_eq!(zone.latest_local(caught_up), zone.local(caught_up));
     }
 
     #[test]

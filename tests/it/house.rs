@@ -33,21 +33,25 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The Rust files of the sources with their texts, by their paths from `src`.
-fn sources() -> BTreeMap<PathBuf, String> {
-    let folder = root().join("src");
+/// The Rust files of a folder of the repository with their texts, by their paths from it.
+fn rust_files(folder: &str) -> BTreeMap<PathBuf, String> {
+    let folder = root().join(folder);
     let rust = files_below(&folder).into_iter().filter(|file| {
         let extension = file.extension();
         extension.is_some_and(|extension| extension == "rs")
     });
-    let sources: BTreeMap<PathBuf, String> = rust
+    let files: BTreeMap<PathBuf, String> = rust
         .map(|file| {
             let text = fs::read_to_string(folder.join(&file)).expect("a text");
             (file, text)
         })
         .collect();
-    assert!(sources.len() > 20);
-    sources
+    assert!(files.len() > 20);
+    files
+}
+
+fn sources() -> BTreeMap<PathBuf, String> {
+    rust_files("src")
 }
 
 /// The text without its comments.
@@ -151,20 +155,21 @@ fn a_layer_imports_only_from_those_above_it() {
     }
 }
 
+/// The stores do not know each other, and nothing reaches past the engine into them.
 #[test]
-fn the_stores_do_not_know_each_other() {
+fn strangers_do_not_meet() {
     for (file, text) in sources() {
         let imports = imported(&code(&text));
-        let stranger = match layer(&file).as_str() {
-            "ledger" => "counter",
-            "counter" => "ledger",
+        let strangers: &[&str] = match layer(&file).as_str() {
+            "ledger" => &["counter"],
+            "counter" => &["ledger"],
+            "http" => &["ledger", "counter"],
             _ => continue,
         };
-        assert!(
-            !imports.contains(stranger),
-            "{}: {stranger}",
-            file.display()
-        );
+        for stranger in strangers {
+            let place = file.display();
+            assert!(!imports.contains(*stranger), "{place}: {stranger}");
+        }
     }
 }
 
@@ -328,6 +333,10 @@ fn names_say_what_is_inside() {
 
 /// The type that a line of code begins to define.
 fn defined(line: &str) -> Option<&str> {
+    // A macro's types are named where it is used.
+    if line.contains('$') {
+        return None;
+    }
     let words: Vec<&str> = line
         .split(|character: char| !character.is_alphanumeric() && character != '_')
         .filter(|word| !matches!(*word, "" | "pub" | "crate" | "super" | "in" | "engine"))

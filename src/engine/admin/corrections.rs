@@ -5,11 +5,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use crate::domain::account::Refusal;
 use crate::domain::claim::{IdempotencyKey, Subject, Units};
 use crate::domain::grant::{Direction, Entry, Followers, Grant, Note};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
+use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
 use crate::engine::claim::{Admission, ClaimFailure, Outcome, Step, Undecided};
 use crate::engine::cursor::{self, cut_page};

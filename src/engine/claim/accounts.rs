@@ -7,7 +7,8 @@ use foldhash::HashMap;
 
 use super::group::Group;
 use super::in_flight::InFlight;
-use super::way::{Lane, Present};
+use super::present::Present;
+use super::way::Lane;
 use crate::domain::identity::AccountId;
 
 /// The accounts with claims under way.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::group::Group;
-use super::lane::{Lanes, halves};
+use super::lanes::{Lanes, halves};
 use super::way::{Steps, appended, lost_known_line};
 use crate::domain::identity::AccountId;
 use crate::engine::instance::Stage;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::begin::{ClaimFailure, outcome_of};
-use super::in_flight::{Outcome, Undecided};
+use super::in_flight::{ClaimFailure, Outcome, Undecided, outcome_of};
 use super::lane::turn_at;
 use super::way::LOSSES_BEFORE_TURN;
 use crate::counter::Ask;

@@ -4,28 +4,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::in_flight::{InFlight, Outcome, Undecided};
+use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
+use super::present::Present;
 use super::submit::Admission;
-use super::way::{Present, begin};
-use crate::domain::account::Refusal;
+use super::way::begin;
 use crate::domain::claim::Claim;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
-
-/// Why there is no decision.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ClaimFailure {
-    /// There is no such policy.
-    #[error("there is no policy {0}")]
-    UnknownPolicy(PolicyName),
-    /// A claim with the same key is being decided.
-    #[error("a claim with the same key is being decided")]
-    InProgress,
-    /// It could not be decided exactly.
-    #[error(transparent)]
-    Undecided(#[from] Undecided),
-}
 
 impl Engine {
     /// Decides a claim. It ends the same way whether or not anybody waits for the answer.
@@ -96,36 +82,5 @@ impl Engine {
         let policy = self.usable_policy(name, came).await;
         let policy = policy.map_err(Undecided::from)?;
         policy.ok_or_else(|| ClaimFailure::UnknownPolicy(name.clone()))
-    }
-}
-
-/// What became of a claim, as a label.
-pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
-    match result {
-        Ok(Outcome::Entered(entry)) => match entry.provisional {
-            None => "granted",
-            Some(_) => "provisional",
-        },
-        Ok(Outcome::Repeated(_)) => "replayed",
-        Ok(Outcome::KeyReused) => "key_reused",
-        Ok(Outcome::Refused(_, refusal)) => match refusal {
-            Refusal::Archived => "unknown_policy",
-            Refusal::Inactive(_) => "inactive",
-            Refusal::NeverFits { .. } => "never_fits",
-            Refusal::Denied(_) => "denied",
-            Refusal::TooMany => "too_many",
-            Refusal::NotCorrected(_) => "not_corrected",
-        },
-        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
-        Err(ClaimFailure::InProgress) => "in_progress",
-        Err(ClaimFailure::Undecided(undecided)) => match undecided {
-            Undecided::Deadline => "deadline",
-            Undecided::Overloaded => "overloaded",
-            Undecided::Clock => "clock",
-            Undecided::Ending => "ending",
-            Undecided::Unseen => "unseen",
-            Undecided::Sent => "sent",
-            Undecided::Lost | Undecided::Silent | Undecided::Ledger(_) => "failed",
-        },
     }
 }

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 use super::accounts::Accounts;
 use super::group::Group;
 use super::in_flight::{InFlight, Undecided};
-use super::probe::Denied;
+use super::present::Present;
 use super::settle::SettleQueue;
-use super::way::{Lane, Present, Step, Steps};
+use super::way::{CounterDenial, Lane, Step, Steps};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::domain::identity::AccountId;
@@ -45,6 +45,19 @@ pub struct Dispatch {
     pub count: Sender<InFlight>,
     /// For the ledger.
     pub groups: Groups,
+}
+
+/// A claim that its counter denies.
+pub struct Denied {
+    pub claim: InFlight,
+    /// What the counter says.
+    pub denial: CounterDenial,
+}
+
+impl From<Denied> for InFlight {
+    fn from(denied: Denied) -> Self {
+        denied.claim
+    }
 }
 
 /// The groups that wait for the ledger, and its lanes.

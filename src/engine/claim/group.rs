@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::in_flight::{AnsweredClaim, InFlight, Outcome, Undecided};
-use super::way::Present;
+use super::present::Present;
 use crate::domain::account::Unknown;
 use crate::domain::drafting::{self, Decided, Drafted, Known};
 use crate::domain::grant::{Entry, Line};
@@ -383,8 +383,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::account::Refusal;
     use crate::domain::grant::Entry;
+    use crate::domain::refusal::Refusal;
     use crate::domain::samples::{policy, work};
     use crate::domain::work::Task;
     use crate::engine::claim::in_flight::Waiter;

@@ -7,10 +7,10 @@ use foldhash::HashSet;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::account::Refusal;
 use crate::domain::grant::Entry;
 use crate::domain::identity::{EntryId, KeyId};
-use crate::domain::policy::{OnLedgerOutage, Policy};
+use crate::domain::policy::{OnLedgerOutage, Policy, PolicyName};
+use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
 use crate::engine::Failure;
 use crate::engine::instance::Place;
@@ -212,6 +212,51 @@ impl Drop for KeyTurn {
     fn drop(&mut self) {
         let mut keys = self.keys.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.remove(&self.key);
+    }
+}
+
+/// Why there is no decision.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClaimFailure {
+    /// There is no such policy.
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    /// A claim with the same key is being decided.
+    #[error("a claim with the same key is being decided")]
+    InProgress,
+    /// It could not be decided exactly.
+    #[error(transparent)]
+    Undecided(#[from] Undecided),
+}
+
+/// What became of a claim, as a label.
+pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
+    match result {
+        Ok(Outcome::Entered(entry)) => match entry.provisional {
+            None => "granted",
+            Some(_) => "provisional",
+        },
+        Ok(Outcome::Repeated(_)) => "replayed",
+        Ok(Outcome::KeyReused) => "key_reused",
+        Ok(Outcome::Refused(_, refusal)) => match refusal {
+            Refusal::Archived => "unknown_policy",
+            Refusal::Inactive(_) => "inactive",
+            Refusal::NeverFits { .. } => "never_fits",
+            Refusal::Denied(_) => "denied",
+            Refusal::TooMany => "too_many",
+            Refusal::NotCorrected(_) => "not_corrected",
+        },
+        Err(ClaimFailure::UnknownPolicy(_)) => "unknown_policy",
+        Err(ClaimFailure::InProgress) => "in_progress",
+        Err(ClaimFailure::Undecided(undecided)) => match undecided {
+            Undecided::Deadline => "deadline",
+            Undecided::Overloaded => "overloaded",
+            Undecided::Clock => "clock",
+            Undecided::Ending => "ending",
+            Undecided::Unseen => "unseen",
+            Undecided::Sent => "sent",
+            Undecided::Lost | Undecided::Silent | Undecided::Ledger(_) => "failed",
+        },
     }
 }
 

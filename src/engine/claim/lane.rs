@@ -7,12 +7,12 @@ use futures_util::future::join;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::append::EndedTransaction;
-use super::dispatch::{Dispatch, Taken};
+use super::dispatch::Taken;
 use super::group::Group;
+use super::lanes::{Lanes, halves};
 use super::way::{Lane, Steps};
 use crate::chain::Chain;
 use crate::domain::identity::AccountId;
-use crate::engine::instance::{Metrics, Policies, Watch};
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Turn};
 
@@ -22,21 +22,6 @@ const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait before an unreachable ledger is tried again: first and last, doubling.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_LAST: Duration = Duration::from_millis(200);
-
-/// What lanes work with.
-#[derive(Clone)]
-pub struct Lanes {
-    /// Where groups wait.
-    pub dispatch: Arc<Dispatch>,
-    /// Where groups are looked up and appended.
-    pub ledger: Ledger,
-    /// What claims are decided by is kept fresh.
-    pub policies: Arc<Policies>,
-    /// Whether the ledger answers.
-    pub watch: Arc<Watch>,
-    /// What is measured.
-    pub metrics: Metrics,
-}
 
 /// How long a lane waits before it tries an unreachable ledger again.
 struct Pause(Duration);
@@ -189,12 +174,6 @@ impl Pause {
         sleep(self.0).await;
         self.0 = RETRY_LAST.min(self.0 * 2);
     }
-}
-
-/// Two halves of a batch.
-pub fn halves(mut groups: Vec<Group>) -> [Vec<Group>; 2] {
-    let other = groups.split_off(groups.len() / 2);
-    [groups, other]
 }
 
 /// Lets the next batch go beside this one when this one takes too long.

@@ -5,8 +5,9 @@ use std::pin::pin;
 use chrono::{DateTime, Utc};
 
 use super::group::{Basis, Group};
-use super::lane::Lanes;
-use super::way::{Missing, Present, Steps};
+use super::lanes::Lanes;
+use super::present::Present;
+use super::way::{Missing, Steps};
 use crate::domain::drafting::Known;
 use crate::engine::Engine;
 use crate::engine::instance::{Epoch, Stage};

@@ -6,27 +6,13 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::batch::in_batches;
-use super::dispatch::Dispatch;
+use super::dispatch::{Denied, Dispatch};
 use super::in_flight::InFlight;
-use super::way::{CounterDenial, Step, probed};
+use super::way::{Step, probed};
 use crate::ledger::{Ledger, Look};
 
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
-
-/// A claim that its counter denies.
-pub struct Denied {
-    /// The claim that the counter denies.
-    pub claim: InFlight,
-    /// What the counter says.
-    pub denial: CounterDenial,
-}
-
-impl From<Denied> for InFlight {
-    fn from(denied: Denied) -> Self {
-        denied.claim
-    }
-}
 
 /// Takes denied claims off their queue and probes the ledger for their keys. A queue of their own
 /// makes wide batches of them, and holds no other claim up.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::begin::{ClaimFailure, outcome_of};
-use super::in_flight::{InFlight, Outcome, Undecided, Waiter};
+use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, Waiter, outcome_of};
+use super::present::Present;
 use super::wake::woken_together;
-use super::way::{Present, Step};
+use super::way::Step;
 use crate::domain::work::Work;
 use crate::engine::Engine;
 use crate::engine::instance::Place;

@@ -16,18 +16,20 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use tokio::time::Instant;
 
 use super::group::{Basis, CounterNeed, Group, GroupOutcome, corrected};
 use super::in_flight::{CounterView, InFlight, Outcome, Undecided};
+use super::present::Present;
 use super::settle::Settling;
 use crate::counter::Answer;
-use crate::domain::account::{Refusal, Unknown, Verdict, refuse};
+use crate::domain::account::{Unknown, Verdict, refuse};
 use crate::domain::drafting::Known;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
-use crate::engine::instance::{Epoch, Memory, Recalled, Terms, is_fresh};
+use crate::domain::refusal::Refusal;
+use crate::engine::instance::{Epoch, Recalled, is_fresh};
 use crate::ledger::{LedgerError, LedgerView};
 
 /// A counter may deny for so long after the ledger confirmed it.
@@ -84,21 +86,6 @@ pub struct CounterDenial {
     pub refusal: Refusal,
     /// Every change of a policy that was made before this instant was known to it.
     pub as_of: Instant,
-}
-
-/// What an instance knows when a step is taken.
-#[derive(Clone, Copy)]
-pub struct Present<'a> {
-    /// The policies and overrides.
-    pub terms: &'a Terms,
-    /// The last lines.
-    pub memory: &'a Memory,
-    /// The instant by this instance's clock.
-    pub now: DateTime<Utc>,
-    /// The same instant, for deadlines.
-    pub at: Instant,
-    /// Whether there are counters.
-    pub has_counters: bool,
 }
 
 /// What follows from a group's step.

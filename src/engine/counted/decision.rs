@@ -13,10 +13,11 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::counter::{Count, Counted, CountedGrant, LedgerWord};
-use crate::domain::account::{Refusal, refuse};
+use crate::domain::account::refuse;
 use crate::domain::grant::{Entry, Line, Provisional, Total};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy, Rule};
+use crate::domain::refusal::Refusal;
 use crate::domain::totals::with_used;
 use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
 use crate::engine::instance::{Terms, is_fresh};

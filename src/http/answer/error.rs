@@ -10,12 +10,11 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::denial::{Asked, Denial};
 use super::etag;
 use super::problem::{self, InvalidPart, Problem, ProblemKind};
-use crate::domain::account::Refusal;
 use crate::domain::claim::{UNITS_MAX, Units};
-use crate::domain::correction::CorrectionRefusal;
 use crate::domain::grant::Entry;
 use crate::domain::key::Role;
 use crate::domain::policy::{Inactive, PolicyName};
+use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, Outcome,
     ReconcileFailure, Undecided,

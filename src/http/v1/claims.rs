@@ -12,7 +12,7 @@ use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyName;
-use crate::domain::account::Refusal;
+use crate::domain::refusal::Refusal;
 use crate::engine::{Outcome, Rehearsal};
 use crate::http::answer::{
     ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, entered, entered_once,

@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::Refusal;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::refusal::Refusal;
 use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 

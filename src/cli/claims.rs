@@ -1,0 +1,92 @@
+//! Claims, and a subject's usage.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::{call, describe, request, segment, send, text};
+use super::local::LocalTime;
+use super::{ClaimArgs, UsageArgs};
+
+/// What a denied claim exits with.
+const DENIED: u8 = 3;
+
+/// Claims units for a subject.
+pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
+    let mut body = json!({
+        "subject": args.subject,
+        "units": args.units,
+        "hold_seconds": args.hold_seconds,
+        "dry_run": args.dry_run,
+    });
+    if let Some(metadata) = &args.metadata {
+        let metadata: Value = serde_json::from_str(metadata).context("--metadata is not JSON")?;
+        body["metadata"] = metadata;
+    }
+    let path = format!("/v1/policies/{}/claims", segment(&args.policy));
+    let mut request = request(&args.server, Method::POST, &path)?.json(&body);
+    if let Some(key) = &args.idempotency_key {
+        request = request.header("Idempotency-Key", key);
+    }
+    let (status, answer) = send(request).await?;
+    let denied = answer["outcome"] == "denied";
+    if !status.is_success() && !denied {
+        bail!(describe(&answer));
+    }
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
+        let limits = &answer["limits"];
+        match answer["detail"].as_str() {
+            Some(detail) => println!("denied: {}", local.show_within(detail, limits)),
+            None if answer["would_deny"] == true => {
+                println!("granted, and would be denied if the policy did not only observe");
+            }
+            None => println!("{}", text(&answer["outcome"])),
+        }
+        print_limits(limits, &local);
+    }
+    Ok(match denied {
+        true => ExitCode::from(DENIED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Shows a subject's limits.
+pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
+    let path = format!(
+        "/v1/policies/{}/subjects/{}",
+        segment(&args.policy),
+        segment(&args.subject)
+    );
+    let answer = call(request(&args.server, Method::GET, &path)?).await?;
+    if args.server.json {
+        println!("{answer:#}");
+    } else {
+        let local = LocalTime::new(&answer["time_zone"]);
+        print_limits(&answer["limits"], &local);
+        if let Some(found) = answer.get("override") {
+            match &found["until"] {
+                Value::Null => println!("by an override"),
+                until => println!("by an override, until {}", local.show(until)),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn print_limits(limits: &Value, local: &LocalTime) {
+    for limit in limits.as_array().into_iter().flatten() {
+        println!(
+            "{:<7} {} of {} used, {} left until {}",
+            text(&limit["per"]),
+            limit["used"],
+            limit["max"],
+            limit["remaining"],
+            local.show(&limit["resets_at"]),
+        );
+    }
+}

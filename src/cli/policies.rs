@@ -1,0 +1,130 @@
+//! Policies, one by one.
+
+use std::process::ExitCode;
+
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::client::{all_items, call, request, segment, text};
+use super::local::LocalTime;
+use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
+
+/// `max` units `per` window.
+#[derive(Debug, Clone, Serialize)]
+pub struct LimitArg {
+    max: u64,
+    per: String,
+}
+
+/// Reads `3 per day`.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
+    let wrong = || "write it like \"3 per day\"".to_owned();
+    let (max, per) = text.split_once(" per ").ok_or_else(wrong)?;
+    Ok(LimitArg {
+        max: max.trim().parse().map_err(|_| wrong())?,
+        per: per.trim().to_owned(),
+    })
+}
+
+/// Lists the policies.
+pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
+    let items = all_items(&args, "/v1/policies?limit=1000").await?;
+    if args.json {
+        println!("{:#}", Value::Array(items));
+    } else {
+        items.iter().for_each(print_policy);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a policy.
+pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/policies/{}", segment(&args.policy));
+    let policy = call(request(&args.server, Method::GET, &path)?).await?;
+    show(&args.server, &policy);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Creates or replaces a policy.
+pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
+    let body = json!({
+        "description": args.description,
+        "time_zone": args.time_zone,
+        "limits": args.limits,
+        "day_starts_at": args.day_starts_at,
+        "week_starts_on": args.week_starts_on,
+        "active_from": args.active_from,
+        "active_until": args.active_until,
+        "paused": args.paused,
+        "mode": args.mode,
+        "effective": args.effective,
+        "durability": args.durability,
+        "on_ledger_outage": args.on_ledger_outage,
+        "reason": args.reason,
+    });
+    let path = format!("/v1/policies/{}", segment(&args.policy));
+    let mut request = request(&args.server, Method::PUT, &path)?.json(&body);
+    if let Some(version) = args.if_version {
+        request = request.header("If-Match", format!("\"{version}\""));
+    }
+    let policy = call(request).await?;
+    show(&args.server, &policy);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn show(server: &ServerArgs, policy: &Value) {
+    if server.json {
+        println!("{policy:#}");
+    } else {
+        print_policy(policy);
+    }
+}
+
+/// Limits in a line.
+pub fn describe_limits(limits: &Value) -> String {
+    let limits = limits.as_array().into_iter().flatten();
+    let limits = limits.map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])));
+    limits.collect::<Vec<_>>().join(", ")
+}
+
+fn print_policy(policy: &Value) {
+    let version = &policy["version"];
+    let in_force = &policy["in_force_version"];
+    let begins = match in_force.is_null() || in_force == version {
+        true => String::new(),
+        false => format!(
+            "  (from {}; until then version {in_force})",
+            LocalTime::new(&policy["time_zone"]).show(&policy["effective_at"])
+        ),
+    };
+    println!(
+        "{:<24} version {:<4} {:<24} {}{}{begins}",
+        text(&policy["name"]),
+        version.to_string(),
+        text(&policy["time_zone"]),
+        describe_limits(&policy["limits"]),
+        if policy["paused"] == true {
+            "  (paused)"
+        } else {
+            ""
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        let limit = parse_limit("3 per day").unwrap();
+        assert_eq!((limit.max, limit.per.as_str()), (3, "day"));
+        for wrong in ["3", "per day", "three per day", "-1 per day", "3/day"] {
+            assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
+    }
+}
