@@ -16,11 +16,11 @@ mod cli_sqlite;
 mod concurrency;
 mod counter;
 mod counting;
-mod durability;
 #[cfg(feature = "faults")]
 mod faults;
 mod house;
 mod http;
+mod judge;
 mod ledger;
 mod readiness;
 mod reconciliation;

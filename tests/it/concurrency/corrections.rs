@@ -2,18 +2,20 @@
 //! lapses that race each other and claims.
 
 use chrono::TimeDelta;
-use perdiem::domain::grant::{Entry, EntryKind};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
+use crate::judge::Kind;
+use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack, on_every_way};
 use crate::support::crowd::{Fleet, all_at_once, count};
 
 on_every_stack!(
-    one_grant_is_reversed_once,
     each_hold_is_confirmed_or_lapses,
-    holds_that_end_together_lapse_once,
     what_is_reversed_can_be_claimed_again,
+);
+on_every_way!(
+    one_grant_is_reversed_once,
+    holds_that_end_together_lapse_once,
     a_confirmation_and_a_reversal_at_once,
     an_adjustment_is_entered_once,
     a_retry_after_its_reversal_gets_its_grant,
@@ -22,15 +24,6 @@ on_every_stack!(
 );
 
 const SUBJECT: &str = "member-42";
-
-/// Two instances, or one on SQLite, with a policy `benefit` of so many a day.
-async fn fleet_with(stack: Stack, max: u64) -> Fleet {
-    let fleet = Fleet::start(stack, instant(NOON)).await;
-    fleet
-        .put("GMT+8", json!([{ "max": max, "per": "day" }]))
-        .await;
-    fleet
-}
 
 async fn granted(app: &App, body: Value) -> String {
     let answer = app.claim_body(body, None).await;
@@ -68,18 +61,6 @@ async fn claim_the_rest(fleet: &Fleet) -> usize {
     granted
 }
 
-/// How many entries are of a kind.
-fn of_kind(entries: &[Entry], is_it: impl Fn(EntryKind) -> bool) -> usize {
-    entries.iter().filter(|entry| is_it(entry.kind)).count()
-}
-
-/// The subject's entries, once everything is in order.
-async fn entries_in_order(fleet: &Fleet) -> Vec<Entry> {
-    let mut accounts = fleet.is_in_order().await;
-    assert_eq!(accounts.len(), 1);
-    accounts.pop_first().expect("an account").1
-}
-
 /// Whoever was first, all hear the same.
 #[track_caller]
 fn made_once(answers: &[Answer]) {
@@ -91,7 +72,7 @@ fn made_once(answers: &[Answer]) {
 }
 
 async fn one_grant_is_reversed_once(stack: Stack) {
-    let fleet = fleet_with(stack, 5).await;
+    let fleet = Fleet::with_max(stack, 5).await;
     for round in 0..4 {
         let seconds = [None, Some(60)][round % 2];
         let body = json!({ "subject": SUBJECT, "units": 3, "hold_seconds": seconds });
@@ -106,15 +87,14 @@ async fn one_grant_is_reversed_once(stack: Stack) {
         assert_eq!(answers[0].json()["limits"][0]["used"], 0);
     }
     assert_eq!(claim_the_rest(&fleet).await, 5);
-    let entries = entries_in_order(&fleet).await;
-    assert_eq!(entries.len(), 4 + 4 + 5);
+    assert_eq!(fleet.finds_nothing().await.entries.len(), 4 + 4 + 5);
 }
 
 /// The clock passes each hold's end while two clients confirm it and others claim what it may
 /// leave. Either it was confirmed, or it lapsed and one claim has its unit.
 async fn each_hold_is_confirmed_or_lapses(stack: Stack) {
     const HOLDS: usize = 24;
-    let fleet = fleet_with(stack, HOLDS as u64).await;
+    let fleet = Fleet::with_max(stack, HOLDS).await;
     let mut holds = Vec::new();
     for place in 0..HOLDS {
         holds.push(hold(&fleet.app(place), 60 + place).await);
@@ -157,19 +137,16 @@ async fn each_hold_is_confirmed_or_lapses(stack: Stack) {
     }
     claimed += claim_the_rest(&fleet).await;
     assert_eq!(confirmed + claimed, HOLDS);
-    let entries = entries_in_order(&fleet).await;
-    let lapses = of_kind(&entries, |kind| matches!(kind, EntryKind::Lapse { .. }));
-    let confirmations = of_kind(&entries, |kind| {
-        matches!(kind, EntryKind::Confirmation { .. })
-    });
-    assert_eq!((confirmations, lapses), (confirmed, HOLDS - confirmed));
+    let stores = fleet.finds_nothing().await;
+    assert_eq!(stores.of_kind(Kind::Confirmation).count(), confirmed);
+    assert_eq!(stores.of_kind(Kind::Lapse).count(), HOLDS - confirmed);
 }
 
 /// Both instances find the same holds lapsed, before claims, reversals and confirmations of their
 /// own.
 async fn holds_that_end_together_lapse_once(stack: Stack) {
     const HOLDS: usize = 100;
-    let fleet = fleet_with(stack, HOLDS as u64).await;
+    let fleet = Fleet::with_max(stack, HOLDS).await;
     for round in 0..3 {
         let holds = all_at_once(HOLDS, |client| {
             let app = fleet.app(client);
@@ -199,16 +176,15 @@ async fn holds_that_end_together_lapse_once(stack: Stack) {
         assert_eq!(used(&fleet.app(round)).await, 6);
         fleet.clock.advance(TimeDelta::days(1));
     }
-    let entries = entries_in_order(&fleet).await;
-    let lapses = of_kind(&entries, |kind| matches!(kind, EntryKind::Lapse { .. }));
-    assert_eq!(lapses, 3 * HOLDS);
+    let stores = fleet.finds_nothing().await;
+    assert_eq!(stores.of_kind(Kind::Lapse).count(), 3 * HOLDS);
 }
 
 /// A full limit, at which half of the clients reverse and the others claim: never over, and in
 /// the end not a unit is lost.
 async fn what_is_reversed_can_be_claimed_again(stack: Stack) {
     const MAX: usize = 16;
-    let fleet = fleet_with(stack, MAX as u64).await;
+    let fleet = Fleet::with_max(stack, MAX).await;
     let mut grants = Vec::new();
     for place in 0..MAX {
         grants.push(granted(&fleet.app(place), json!({ "subject": SUBJECT })).await);
@@ -237,13 +213,12 @@ async fn what_is_reversed_can_be_claimed_again(stack: Stack) {
     for app in &fleet.apps {
         assert_eq!(used(app).await, MAX as u64);
     }
-    let entries = entries_in_order(&fleet).await;
-    assert_eq!(entries.len(), 3 * MAX);
+    assert_eq!(fleet.finds_nothing().await.entries.len(), 3 * MAX);
 }
 
 /// A reversal ends it either way, and tells of a confirmation that came before.
 async fn a_confirmation_and_a_reversal_at_once(stack: Stack) {
-    let fleet = fleet_with(stack, 2).await;
+    let fleet = Fleet::with_max(stack, 2).await;
     for round in 0..8 {
         let grant = hold(&fleet.app(round), 60).await;
         let mut answers = all_at_once(8, |client| {
@@ -271,11 +246,11 @@ async fn a_confirmation_and_a_reversal_at_once(stack: Stack) {
         assert_eq!(used(&fleet.app(round)).await, 0);
         fleet.clock.advance(TimeDelta::hours(25));
     }
-    entries_in_order(&fleet).await;
+    fleet.finds_nothing().await;
 }
 
 async fn an_adjustment_is_entered_once(stack: Stack) {
-    let fleet = fleet_with(stack, 100).await;
+    let fleet = Fleet::with_max(stack, 100).await;
     granted(&fleet.app(0), json!({ "subject": SUBJECT, "units": 50 })).await;
     for (round, units) in [7, -4, 2, -50].into_iter().enumerate() {
         let past = instant(NOON) - TimeDelta::minutes(5);
@@ -300,12 +275,12 @@ async fn an_adjustment_is_entered_once(stack: Stack) {
     }
     assert_eq!(used(&fleet.app(0)).await, 50 + 7 - 4 + 2 - 50);
     assert_eq!(claim_the_rest(&fleet).await, 95);
-    entries_in_order(&fleet).await;
+    fleet.finds_nothing().await;
 }
 
 /// While a grant is reversed, its claim is sent again: never granted anew, and never denied.
 async fn a_retry_after_its_reversal_gets_its_grant(stack: Stack) {
-    let fleet = fleet_with(stack, 3).await;
+    let fleet = Fleet::with_max(stack, 3).await;
     for round in 0..6 {
         let key = format!("order-{round}");
         let body = json!({ "subject": SUBJECT, "units": 3 });
@@ -346,12 +321,12 @@ async fn a_retry_after_its_reversal_gets_its_grant(stack: Stack) {
         }
         fleet.clock.advance(TimeDelta::days(1));
     }
-    entries_in_order(&fleet).await;
+    fleet.finds_nothing().await;
 }
 /// A hold lapsed under a version of the policy that the other instance may not know yet: its
 /// usage is told all the same.
 async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
-    let fleet = fleet_with(stack, 3).await;
+    let fleet = Fleet::with_max(stack, 3).await;
     for round in 1..6 {
         let limits = json!([{ "max": 3 + round, "per": "day" }]);
         let version = fleet.put_quietly("GMT+8", limits).await;
@@ -363,7 +338,7 @@ async fn usage_where_a_change_is_not_known_yet(stack: Stack) {
         assert_eq!(answer.json()["outcome"], "granted", "{answer:?}");
         fleet.everybody_knows(version).await;
     }
-    entries_in_order(&fleet).await;
+    fleet.finds_nothing().await;
 }
 
 /// More holds end at once than lapse in one transaction: all of them do before the next decision,
@@ -372,7 +347,7 @@ async fn more_lapses_than_one_draft_takes(stack: Stack) {
     const BATCHES: usize = 3;
     const OF_BATCH: usize = 400;
     const ALL: usize = BATCHES * OF_BATCH;
-    let fleet = fleet_with(stack, ALL as u64).await;
+    let fleet = Fleet::with_max(stack, ALL).await;
     let hold = json!({ "policy": "benefit", "subject": SUBJECT, "hold_seconds": 60 });
     let holds = json!({ "claims": vec![hold; OF_BATCH], "atomic": false });
     let answers = all_at_once(BATCHES, |client| {
@@ -398,5 +373,5 @@ async fn more_lapses_than_one_draft_takes(stack: Stack) {
     })
     .await;
     assert_eq!(granted.iter().filter(|granted| **granted).count(), 1);
-    assert_eq!(entries_in_order(&fleet).await.len(), 2 * ALL + 1);
+    assert_eq!(fleet.finds_nothing().await.entries.len(), 2 * ALL + 1);
 }

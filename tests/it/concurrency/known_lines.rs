@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use reqwest::StatusCode;
 
-use crate::support::app::{Answer, App, Ground, Stack, eventually, on_every_stack};
+use crate::support::app::{Answer, App, Ground, Stack, eventually, on_every_way};
 use crate::support::books::Books;
 
-on_every_stack!(
+on_every_way!(
     a_claim_after_ones_own_asks_nobody,
     an_old_line_is_found_out,
     a_retry_is_no_new_claim,

@@ -2,16 +2,15 @@
 //! changes of the policy, which observes now and then, by many clients at every instance, while
 //! the clock moves.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use chrono::TimeDelta;
-use perdiem::domain::grant::EntryKind;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
+use crate::judge::{Correction, Kind, Outcome, Wish};
+use crate::support::app::{Answer, App, Stack, on_every_stack};
 use crate::support::crowd::{Fleet, all_at_once};
 use crate::support::dice::Dice;
 
@@ -21,32 +20,14 @@ const CLIENTS: usize = 16;
 const ACTS: usize = 30;
 const SUBJECTS: usize = 3;
 
-/// What clients were told.
-#[derive(Default)]
-struct Told {
-    granted: BTreeSet<Uuid>,
-    /// The body of each reversal, and of each confirmation: whoever asks gets the same.
-    reversed: BTreeMap<Uuid, Value>,
-    confirmed: BTreeMap<Uuid, Value>,
-    lapsed: BTreeSet<Uuid>,
-    /// How often something was said to be made now.
-    made: usize,
-}
-
 /// One of the clients.
-struct Client {
+struct Client<'a> {
     number: usize,
-    fleet: Arc<Fleet>,
-    told: Arc<Mutex<Told>>,
+    fleet: &'a Fleet,
     dice: Dice,
 }
 
-fn id_of(grant: &Value) -> Uuid {
-    let text = grant["id"].as_str().expect("an id");
-    text.parse().expect("a UUID")
-}
-
-impl Client {
+impl Client<'_> {
     fn app(&mut self) -> Arc<App> {
         let number = self.dice.below(2);
         self.fleet.app(number)
@@ -58,19 +39,21 @@ impl Client {
 
     /// A grant that somebody was told of, the newest ones more often.
     fn choose(&mut self) -> Option<Uuid> {
-        let told = self.told.lock().expect("nobody panicked");
-        let granted: Vec<Uuid> = told.granted.iter().rev().take(30).copied().collect();
-        drop(told);
-        let place = self.dice.below(granted.len().max(1));
-        granted.get(place).copied()
+        let granted = self.fleet.granted();
+        let place = self.dice.below(granted.len().clamp(1, 30));
+        granted.iter().rev().nth(place).copied()
     }
 
-    fn body(&mut self) -> Value {
-        let mut body = json!({ "subject": self.subject(), "units": self.dice.between(1, 3) });
-        if self.dice.percent(40) {
-            body["hold_seconds"] = json!(self.dice.between(1, 20));
-        }
-        body
+    /// A claim that nobody sent before: its place among the wishes.
+    fn wish(&mut self, has_key: bool) -> usize {
+        let claim = Wish::of(&self.subject()).units(self.dice.between(1, 3));
+        let seconds = self.dice.between(1, 20);
+        let wish = Wish {
+            has_key,
+            hold_seconds: self.dice.percent(40).then_some(seconds),
+            ..claim
+        };
+        self.fleet.wishes([wish])[0]
     }
 
     async fn act(&mut self) {
@@ -91,44 +74,25 @@ impl Client {
     }
 
     async fn claim(&mut self) {
-        let (app, body) = (self.app(), self.body());
-        // A body of its own for each key.
-        let key = self.dice.percent(30).then(|| Uuid::new_v4().to_string());
-        let again = key.is_some() && self.dice.percent(50);
-        let answer = app.claim_body(body.clone(), key.as_deref()).await;
-        self.note_claim(answer.status.as_u16(), &answer.json());
-        if again && answer.status == StatusCode::CREATED {
-            let retry = self.app().claim_body(body, key.as_deref()).await;
-            assert_eq!(retry.status, StatusCode::OK, "{retry:?}");
-            assert_eq!(retry.grant_id(), answer.grant_id());
+        let has_key = self.dice.percent(30);
+        let wish = self.wish(has_key);
+        self.fleet.send(self.dice.below(2), wish).await;
+        if has_key && self.dice.percent(50) {
+            self.fleet.send(self.dice.below(2), wish).await;
         }
-    }
-
-    fn note_claim(&self, status: u16, told: &Value) {
-        match status {
-            201 => {
-                let is_new = self.notes(|notes| notes.granted.insert(id_of(&told["grant"])));
-                assert!(is_new, "granted twice: {told}");
-            }
-            422 | 424 | 429 => {}
-            _ => panic!("{told}"),
-        }
-    }
-
-    fn notes<T>(&self, note: impl FnOnce(&mut Told) -> T) -> T {
-        note(&mut self.told.lock().expect("nobody panicked"))
     }
 
     async fn claim_together(&mut self) {
         let count = self.dice.between(2, 5);
-        let claims: Vec<Value> = (0..count)
-            .map(|_| {
-                let mut body = self.body();
-                body["policy"] = json!("benefit");
-                body
-            })
-            .collect();
+        let wishes: Vec<usize> = (0..count).map(|_| self.wish(false)).collect();
+        let body = |wish: &usize| {
+            let mut body = self.fleet.history().wishes[*wish].body(*wish);
+            body["policy"] = json!("benefit");
+            body
+        };
+        let claims: Vec<Value> = wishes.iter().map(body).collect();
         let body = json!({ "claims": claims, "atomic": true });
+        let began = self.fleet.time();
         let request = self.app().request(Method::POST, "/v1/claims").json(&body);
         let answer = Answer::of(request).await;
         assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
@@ -136,9 +100,26 @@ impl Client {
         let status = |item: &Value| item["status"].as_u64().expect("a status") as u16;
         let granted = items.iter().filter(|item| status(item) == 201).count();
         assert!(granted == 0 || granted == items.len(), "{answer:?}");
-        for item in &items {
-            self.note_claim(status(item), item);
+        for (item, wish) in items.iter().zip(wishes) {
+            let status = StatusCode::from_u16(status(item)).expect("a status");
+            let outcome = Outcome::of(status, &item.to_string());
+            self.fleet.note(self.number, wish, began, outcome);
         }
+    }
+
+    /// Takes down what was told of a correction. A grant's end by a lapse is told with other words
+    /// each time.
+    fn told(&self, kind: Kind, of: Uuid, status: u16, answer: Value) {
+        self.fleet.told(Correction {
+            kind,
+            of,
+            is_new: status == 201,
+            answer: if kind == Kind::Lapse {
+                Value::Null
+            } else {
+                answer
+            },
+        });
     }
 
     async fn reverse(&mut self) {
@@ -147,14 +128,10 @@ impl Client {
         let answer = self.app().reverse(&grant.to_string(), &reason).await;
         let told = answer.json();
         match answer.status.as_u16() {
-            status @ (200 | 201) => self.notes(|notes| {
-                notes.made += usize::from(status == 201);
-                let first = notes.reversed.entry(grant).or_insert_with(|| told.clone());
-                assert_eq!(*first, told);
-            }),
+            status @ (200 | 201) => self.told(Kind::Reversal, grant, status, told),
             409 => {
                 assert!(answer.text.contains("hold-lapsed"), "{answer:?}");
-                self.notes(|notes| notes.lapsed.insert(grant));
+                self.told(Kind::Lapse, grant, 409, told);
             }
             _ => panic!("{answer:?}"),
         }
@@ -165,14 +142,8 @@ impl Client {
         let answer = self.app().confirm(&grant.to_string()).await;
         let told = answer.json();
         match answer.status.as_u16() {
-            status @ (200 | 201) => self.notes(|notes| {
-                notes.made += usize::from(status == 201);
-                let first = notes.confirmed.entry(grant).or_insert_with(|| told.clone());
-                assert_eq!(*first, told);
-            }),
-            410 => self.notes(|notes| {
-                notes.lapsed.insert(grant);
-            }),
+            status @ (200 | 201) => self.told(Kind::Confirmation, grant, status, told),
+            410 => self.told(Kind::Lapse, grant, 410, told),
             409 => {
                 let is_either = ["not-a-hold", "grant-reversed"]
                     .iter()
@@ -194,8 +165,12 @@ impl Client {
         let answer = app.adjust(&subject, body, None).await;
         let is_either = [StatusCode::CREATED, StatusCode::UNPROCESSABLE_ENTITY];
         assert!(is_either.contains(&answer.status), "{answer:?}");
-        let is_made = answer.status == StatusCode::CREATED;
-        self.notes(|notes| notes.made += usize::from(is_made));
+        if answer.status == StatusCode::CREATED {
+            let kind = [Kind::AdjustmentDown, Kind::AdjustmentUp][usize::from(units > 0)];
+            let told = answer.json();
+            let id = told["id"].as_str().expect("an id").parse();
+            self.told(kind, id.expect("a UUID"), 201, told);
+        }
     }
 
     async fn look(&mut self) {
@@ -246,66 +221,28 @@ impl Client {
 }
 
 /// Everybody acts, and afterwards the holds that are over have lapsed: a decision of each account
-/// says so. Returns what was told.
-async fn act_at_once(fleet: Arc<Fleet>, seed: u64) -> Told {
-    let told = Arc::new(Mutex::new(Told::default()));
-    let client = |number| Client {
-        number,
-        fleet: fleet.clone(),
-        told: told.clone(),
-        dice: Dice::of(seed, number),
-    };
-    all_at_once(CLIENTS, |number| {
-        let mut client = client(number);
-        async move {
-            for _ in 0..ACTS {
-                client.act().await;
-            }
+/// says so.
+async fn everything_at_once(stack: Stack) {
+    let fleet = &Fleet::with_max(stack, 12).await;
+    let seed = Uuid::new_v4().as_u64_pair().0;
+    println!("seed {seed}");
+    all_at_once(CLIENTS, |number| async move {
+        let dice = Dice::of(seed, number);
+        let mut client = Client {
+            number,
+            fleet,
+            dice,
+        };
+        for _ in 0..ACTS {
+            client.act().await;
         }
     })
     .await;
     fleet.clock.advance(TimeDelta::minutes(1));
-    for subject in 0..SUBJECTS {
-        let answer = fleet
-            .app(subject)
-            .claim(&format!("member-{subject}"), None)
-            .await;
-        client(subject).note_claim(answer.status.as_u16(), &answer.json());
-    }
-    std::mem::take(&mut told.lock().expect("nobody panicked"))
-}
-
-async fn everything_at_once(stack: Stack) {
-    let fleet = Arc::new(Fleet::start(stack, instant(NOON)).await);
     fleet
-        .put("GMT+8", json!([{ "max": 12, "per": "day" }]))
+        .claim_all(SUBJECTS, |subject| {
+            vec![Wish::of(&format!("member-{subject}"))]
+        })
         .await;
-    let seed = Uuid::new_v4().as_u64_pair().0;
-    println!("seed {seed}");
-    let told = act_at_once(fleet.clone(), seed).await;
-    let (mut granted, mut reversed) = (BTreeSet::new(), BTreeSet::new());
-    let (mut confirmed, mut lapsed) = (BTreeSet::new(), BTreeSet::new());
-    let mut made = 0;
-    for entry in fleet.is_in_order().await.values().flatten() {
-        let is_new = match entry.kind {
-            EntryKind::Grant { .. } => granted.insert(entry.id.0),
-            EntryKind::Confirmation { of } => confirmed.insert(of.0),
-            EntryKind::Reversal { of } => reversed.insert(of.0),
-            EntryKind::Lapse { of } => lapsed.insert(of.0),
-            EntryKind::Adjustment(_) => true,
-        };
-        assert!(is_new, "twice: {entry:?}");
-        let is_told = !matches!(
-            entry.kind,
-            EntryKind::Grant { .. } | EntryKind::Lapse { .. }
-        );
-        made += usize::from(is_told);
-    }
-    assert_eq!(granted, told.granted);
-    assert!(reversed.iter().eq(told.reversed.keys()));
-    assert!(confirmed.iter().eq(told.confirmed.keys()));
-    assert_eq!(made, told.made);
-    assert!(told.lapsed.is_subset(&lapsed), "{:?}", told.lapsed);
-    assert!(lapsed.is_disjoint(&reversed));
-    assert!(lapsed.is_disjoint(&confirmed));
+    fleet.finds_nothing().await;
 }

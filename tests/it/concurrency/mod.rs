@@ -1,6 +1,5 @@
 //! Many clients at once, through HTTP: never over, nothing twice, nothing lost.
 
-mod behind;
 mod changes;
 mod corrections;
 mod cuts;

@@ -1,7 +1,6 @@
 //! What one instance accepted is known at every other one for the next request: policies and
 //! keys.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
@@ -21,8 +20,8 @@ const ROUNDS: usize = 80;
 const READS_APART_MILLIS: u128 = 20;
 
 /// Two instances on one ledger.
-async fn pair(stack: Stack) -> (App, App) {
-    let ground = Ground::new(stack);
+async fn pair() -> (App, App) {
+    let ground = Ground::new(Stack::Postgres);
     (App::start(&ground).await, App::start(&ground).await)
 }
 
@@ -121,8 +120,9 @@ async fn reads(app: &App) -> u128 {
     line.expect("the metric").parse().expect("a number")
 }
 
-async fn a_new_policy_takes_claims_everywhere(stack: Stack) {
-    let (one, other) = pair(stack).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_policy_takes_claims_at_the_other_instance() {
+    let (one, other) = pair().await;
     for round in 0..ROUNDS {
         let name = format!("benefit-{round}");
         put(&one, &name).await;
@@ -134,18 +134,8 @@ async fn a_new_policy_takes_claims_everywhere(stack: Stack) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_policy_takes_claims_at_the_other_instance() {
-    a_new_policy_takes_claims_everywhere(Stack::Postgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_policy_takes_claims_at_the_other_instance_with_redis() {
-    a_new_policy_takes_claims_everywhere(Stack::RedisAndPostgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_policy_is_known_to_every_request_at_the_other_instance() {
-    let (one, other) = pair(Stack::Postgres).await;
+    let (one, other) = pair().await;
     for round in 0..questions("").len() {
         let name = format!("benefit-{round}");
         put(&one, &name).await;
@@ -162,7 +152,7 @@ async fn a_new_policy_is_known_to_every_request_at_the_other_instance() {
 /// A list without a policy is of all policies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subjects_grants_under_a_new_policy_are_listed_at_the_other_instance() {
-    let (one, other) = pair(Stack::Postgres).await;
+    let (one, other) = pair().await;
     put(&one, "benefit").await;
     assert_eq!(
         one.claim("member-42", None).await.status,
@@ -174,7 +164,7 @@ async fn a_subjects_grants_under_a_new_policy_are_listed_at_the_other_instance()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revived_policy_takes_claims_at_the_other_instance() {
-    let (one, other) = pair(Stack::Postgres).await;
+    let (one, other) = pair().await;
     for round in 0..10 {
         put(&one, "benefit").await;
         let usage = other.get("/v1/policies/benefit/subjects/member-42").await;
@@ -192,7 +182,7 @@ async fn a_revived_policy_takes_claims_at_the_other_instance() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_key_works_at_the_other_instance() {
-    let (one, other) = pair(Stack::Postgres).await;
+    let (one, other) = pair().await;
     for round in 0..ROUNDS {
         let (_, secret) = make_key(&one).await;
         let answer = with(&other, &secret).await;
@@ -203,7 +193,7 @@ async fn a_new_key_works_at_the_other_instance() {
 /// A key that has ended gets another end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_goes_on_works_at_the_other_instance() {
-    let (one, other) = pair(Stack::Postgres).await;
+    let (one, other) = pair().await;
     let (id, secret) = make_key(&one).await;
     for round in 0..3 {
         let soon = Clock::system().now() + TimeDelta::milliseconds(500);
@@ -222,15 +212,14 @@ async fn a_key_that_goes_on_works_at_the_other_instance() {
 /// out whose key and policy are new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
-    let (one, other) = pair(Stack::Postgres).await;
-    let other = Arc::new(other);
+    let (one, other) = pair().await;
+    let other = &other;
     let (began, before) = (Instant::now(), reads(&other).await);
     let flood = all_at_once(40, |client| {
-        let other = other.clone();
         async move {
             // Wrong keys are slowed down.
             for _ in 0..2 {
-                let answer = with(&other, &generate_secret()).await;
+                let answer = with(other, &generate_secret()).await;
                 let status = answer.status.as_u16();
                 assert!(matches!(status, 401 | 429), "{answer:?}");
             }
@@ -248,7 +237,7 @@ async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
             let name = format!("benefit-{round}");
             put(&one, &name).await;
             let (_, secret) = make_key(&one).await;
-            let answer = with(&other, &secret).await;
+            let answer = with(other, &secret).await;
             assert_eq!(answer.status, StatusCode::OK, "{round}: {answer:?}");
             let answer = other
                 .claim_under(&name, json!({ "subject": "member-42" }), None)
@@ -257,7 +246,7 @@ async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
         }
     };
     tokio::join!(flood, newcomers);
-    let read = reads(&other).await - before;
+    let read = reads(other).await - before;
     let most = began.elapsed().as_millis() / READS_APART_MILLIS + 1;
     assert!(
         (1..=most).contains(&read),

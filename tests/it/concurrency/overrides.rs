@@ -1,26 +1,29 @@
 //! Overrides: another `max` for one subject holds at once, until its end, and never lets a
 //! subject over the `max` of the moment.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::{SecondsFormat, TimeDelta};
-use perdiem::domain::grant::Provisional;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::app::{Answer, App, NOON, Stack, eventually, instant, on_every_stack};
+use crate::judge::{Entry, Provisional};
+use crate::support::app::{
+    Answer, App, NOON, Stack, eventually, instant, on_every_stack, on_every_way,
+};
 use crate::support::books::Books;
-use crate::support::crowd::{Fleet, all_at_once};
+use crate::support::crowd::Fleet;
 use crate::support::dice::Dice;
 
 on_every_stack!(
     an_override_holds_for_the_very_next_claim,
+    overrides_that_change_under_load,
+);
+on_every_way!(
     an_override_holds_everywhere_soon,
     an_override_ends,
     a_retry_gets_its_grant_whatever_the_override_says,
-    overrides_that_change_under_load,
 );
 
 /// The ways in which a stack decides.
@@ -159,8 +162,7 @@ async fn an_override_holds_for_the_very_next_claim(stack: Stack) {
         let other = app.claim(&format!("{durability}-other"), None).await;
         Client::is_granted(&other, (3, 1));
     }
-    books.counters_follow().await;
-    books.audit().await;
+    fleet.finds_nothing().await;
 }
 
 async fn an_override_holds_everywhere_soon(stack: Stack) {
@@ -267,37 +269,13 @@ async fn overrides_that_change_under_load(stack: Stack) {
     const SUBJECTS: usize = 3;
     const OWN: u64 = 7;
     for durability in durabilities(stack) {
-        let fleet = Arc::new(Fleet::start(stack, instant(NOON)).await);
+        let fleet = Fleet::start(stack, instant(NOON)).await;
         let put = fleet.apps[0].put_policy("benefit", policy(OWN, durability));
         assert!(put.await.status.is_success());
         fleet.everybody_knows_all().await;
-        let stop = Arc::new(AtomicBool::new(false));
-        let load = all_at_once(12, |client| {
-            let (app, stop) = (fleet.app(client), stop.clone());
-            async move {
-                let mut dice = Dice::of(1, client);
-                let mut round = 0;
-                while !stop.load(Ordering::SeqCst) {
-                    round += 1;
-                    let subject = format!("member-{}", dice.below(SUBJECTS));
-                    let body = json!({ "subject": subject, "units": dice.between(1, 3) });
-                    let key = format!("{client}-{}", round / 2);
-                    let key = dice.percent(50).then_some(key);
-                    let answer = app.claim_body(body, key.as_deref()).await;
-                    let expected = [
-                        StatusCode::CREATED,
-                        StatusCode::TOO_MANY_REQUESTS,
-                        // A key of the round before, for the same claim or another.
-                        StatusCode::OK,
-                        StatusCode::UNPROCESSABLE_ENTITY,
-                    ];
-                    assert!(expected.contains(&answer.status), "{answer:?}");
-                }
-            }
-        });
+        let stop = AtomicBool::new(false);
         let changes = async {
             let mut dice = Dice::new(7);
-            let mut maxes = BTreeSet::from([OWN]);
             for change in 0..60 {
                 let app = fleet.app(dice.below(2));
                 let subject = format!("member-{}", dice.below(SUBJECTS));
@@ -308,38 +286,22 @@ async fn overrides_that_change_under_load(stack: Stack) {
                 }
                 let max = dice.below(10 + change) as u64;
                 app.override_day(&subject, max).await;
-                maxes.insert(max);
             }
             stop.store(true, Ordering::SeqCst);
-            maxes
         };
-        let (_, maxes) = tokio::join!(load, changes);
+        tokio::join!(fleet.load(12, SUBJECTS, &stop), changes);
 
-        let books = Books::open(&fleet.ground).await;
-        books.counters_follow().await;
-        for grant in books.audit().await.values().flatten() {
-            let total = &grant.entry.line.totals[0];
-            assert!(maxes.contains(&total.max), "{grant:?}");
-            assert!(total.used <= total.max, "{grant:?}");
-            assert_ne!(
-                grant.entry.provisional,
-                Some(Provisional::Over),
-                "{grant:?}"
-            );
-        }
+        let stores = fleet.finds_nothing().await;
+        let is_over = |entry: &Entry| entry.provisional == Some(Provisional::Over);
+        assert!(!stores.entries.iter().any(is_over), "{stores:?}");
         for subject in 0..SUBJECTS {
             let subject = format!("member-{subject}");
             fleet.apps[0].override_day(&subject, 90).await;
             fleet.everybody_knows_all().await;
-            all_at_once(6, |client| {
-                let (app, subject) = (fleet.app(client), subject.clone());
-                async move { while app.claim(&subject, None).await.status == 201 {} }
-            })
-            .await;
+            fleet.drain(6, &subject).await;
             let usage = format!("/v1/policies/benefit/subjects/{subject}");
             assert_eq!(day(&fleet.apps[0].get(&usage).await), (90, 90));
         }
-        books.counters_follow().await;
-        books.audit().await;
+        fleet.finds_nothing().await;
     }
 }

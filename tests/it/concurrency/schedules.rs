@@ -7,12 +7,15 @@ use perdiem::clock::{Clock, ManualClock};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_stack};
+use crate::judge::{Outcome, Wish};
+use crate::support::app::{
+    Answer, App, Ground, NOON, Stack, instant, on_every_stack, on_every_way,
+};
 use crate::support::books::Books;
 use crate::support::crowd::{Fleet, all_at_once};
 
-on_every_stack!(
-    a_scheduled_change_switches_exactly_at_midnight,
+on_every_stack!(a_scheduled_change_switches_exactly_at_midnight);
+on_every_way!(
     a_later_change_supersedes_a_scheduled_one,
     an_account_never_goes_back_to_an_older_version,
     midnight_under_load,
@@ -101,8 +104,7 @@ async fn a_scheduled_change_switches_exactly_at_midnight(stack: Stack) {
             let policy = app.get("/v1/policies/benefit").await.json();
             assert_eq!(policy["in_force_version"], 2);
         }
-        books.counters_follow().await;
-        books.audit().await;
+        fleet.finds_nothing().await;
     }
 }
 
@@ -159,7 +161,7 @@ async fn a_later_change_supersedes_a_scheduled_one(stack: Stack) {
             assert_eq!(claim.status, StatusCode::NOT_FOUND, "{claim:?}");
         }
     }
-    Books::open(&fleet.ground).await.audit().await;
+    fleet.finds_nothing().await;
 }
 
 /// Two instances whose clocks differ around midnight; where there is only one, its clock steps
@@ -182,11 +184,7 @@ async fn an_account_never_goes_back_to_an_older_version(stack: Stack) {
         Stack::Sqlite | Stack::RedisAndSqlite => one.clone(),
         Stack::Postgres | Stack::RedisAndPostgres => start(&behind).await,
     };
-    let fleet = Fleet {
-        ground,
-        clock: ahead.clone(),
-        apps: vec![one.clone(), other.clone()],
-    };
+    let fleet = Fleet::of(ground, ahead.clone(), vec![one.clone(), other.clone()]);
     put(&one, policy(3, "now")).await;
     put(&one, policy(9, "next_window")).await;
     fleet.everybody_knows_all().await;
@@ -209,7 +207,7 @@ async fn an_account_never_goes_back_to_an_older_version(stack: Stack) {
         assert_eq!(other.get(&usage).await.json()["policy_version"], 2);
         assert_eq!(other.get(&usage).await.json()["limits"][0]["used"], 2);
     }
-    Books::open(&fleet.ground).await.audit().await;
+    fleet.finds_nothing().await;
 }
 
 /// Clients that claim while the clock passes midnight: each entry's version is the one in force
@@ -223,30 +221,25 @@ async fn midnight_under_load(stack: Stack) {
     put(&fleet.apps[0], body).await;
     fleet.everybody_knows_all().await;
     fleet.clock.set(midnight() - TimeDelta::microseconds(300));
-    let clients = all_at_once(8, |client| {
-        let (app, clock) = (fleet.app(client), fleet.clock.clone());
-        async move {
-            for round in 0..40 {
-                let subject = format!("member-{}", (client + round) % 3);
-                let key = format!("{client}-{round}");
-                let key = (round % 3 == 0).then_some(key);
-                let answer = app.claim(&subject, key.as_deref()).await;
-                assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-                clock.advance(TimeDelta::microseconds(2));
-            }
+    let (fleet, clock) = (&fleet, &fleet.clock);
+    all_at_once(8, |client| async move {
+        for round in 0..40 {
+            let claim = Wish::of(&format!("member-{}", (client + round) % 3));
+            let has_key = round % 3 == 0;
+            let wish = fleet.wishes([Wish { has_key, ..claim }])[0];
+            let outcome = fleet.send(client, wish).await;
+            assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
+            clock.advance(TimeDelta::microseconds(2));
         }
-    });
-    clients.await;
-    assert!(fleet.clock.now() > midnight());
-    let books = Books::open(&fleet.ground).await;
+    })
+    .await;
+    assert!(clock.now() > midnight());
     let mut versions = [0, 0];
-    for grant in books.audit().await.values().flatten() {
-        let line = &grant.entry.line;
-        let expected = if line.at < midnight() { 1 } else { 2 };
-        assert_eq!(line.policy_version, expected, "{grant:?}");
+    for entry in fleet.finds_nothing().await.entries {
+        let expected = if entry.at < midnight() { 1 } else { 2 };
+        assert_eq!(entry.policy_version, expected, "{entry:?}");
         versions[expected as usize - 1] += 1;
     }
     assert_eq!(versions.iter().sum::<u32>(), 320);
     assert!(versions.iter().all(|count| *count > 0), "{versions:?}");
-    books.counters_follow().await;
 }

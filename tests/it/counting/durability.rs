@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::books::Books;
 #[cfg(feature = "faults")]
-use crate::support::process::Process;
+use crate::support::{hand::Hand, process::Process};
 
 const STACKS: [Stack; 2] = [Stack::RedisAndSqlite, Stack::RedisAndPostgres];
 
@@ -316,7 +316,8 @@ async fn what_fits_is_granted_while_a_drain_is_under_way() {
     let claim = tokio::spawn(claim);
     eventually("the drain was stopped", || async { other.is_stopped() }).await;
     // Without the counter the ledger must tell, which has it already.
-    books.forget_counter("member-42").await;
+    let hand = Hand::of(&ground).await;
+    hand.forget(books.account_of("member-42")).await;
     let usage = one.get("/v1/policies/benefit/subjects/member-42").await;
     assert_eq!(usage.json()["limits"][0]["used"], 2, "{usage:?}");
     let dry = json!({ "subject": "member-42", "dry_run": true });

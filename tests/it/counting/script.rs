@@ -19,12 +19,13 @@ use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;
 
 use crate::support::app::{NOON, instant};
-use crate::support::books::forget_counter;
+use crate::support::hand::Hand;
 use crate::support::servers;
 
 /// An account of a ledger that nobody else has.
 struct Bench {
     counters: Counters,
+    hand: Hand,
     account: AccountId,
     /// Whether the policy only observes.
     observes: bool,
@@ -34,16 +35,12 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let url = servers::redis().url();
-        let counters = Counters::open(
-            &url,
-            &RedisAccess::default(),
-            Uuid::new_v4(),
-            Duration::from_secs(10),
-        )
-        .await;
+        let (url, ledger) = (servers::redis().url(), Uuid::new_v4());
+        let timeout = Duration::from_secs(10);
+        let counters = Counters::open(&url, &RedisAccess::default(), ledger, timeout).await;
         Self {
             counters: counters.expect("counters"),
+            hand: Hand::at(&url, ledger).await,
             account: AccountId(Uuid::new_v4()),
             observes: false,
             now: instant(NOON),
@@ -119,36 +116,44 @@ impl Bench {
         }
     }
 
-    /// The record of queued grants that stand in the ledger up to a line.
-    fn record<'a>(&self, taken: &'a [QueuedGrant], line: Line) -> RecordedGrants<'a> {
-        RecordedGrants {
-            settlement: self.settlement(line),
-            grants: taken.iter().collect(),
-        }
+    async fn settle(&self, settlement: Settlement) {
+        let settled = self.counters.settle(&[settlement]).await;
+        settled.expect("it is settled");
     }
 
-    async fn settle(&self, line: Line) {
-        let settled = self.counters.settle(&[self.settlement(line)]).await;
-        settled.expect("it is settled");
+    async fn set_aside(&self, queued: &Queued) {
+        let done = self.counters.set_aside(queued).await;
+        done.expect("it is set aside");
+    }
+
+    /// Tells Redis, twice, that the ledger has queued grants up to a line: a client library may
+    /// send it again.
+    async fn record(&self, taken: &[QueuedGrant], line: Line) {
+        let record = RecordedGrants {
+            settlement: self.settlement(line),
+            grants: taken.iter().collect(),
+        };
+        let recorded = self.counters.record(&[record.clone(), record]).await;
+        recorded.expect("it is recorded");
+    }
+}
+
+/// The window of so many seconds that contains an instant, in UTC.
+fn window(seconds: i64, at: DateTime<Utc>) -> Window {
+    let start = at.timestamp().div_euclid(seconds) * seconds;
+    let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
+    Window {
+        start: at(start),
+        end: at(start + seconds),
     }
 }
 
 fn hour(at: DateTime<Utc>) -> Window {
-    let start = at.timestamp().div_euclid(3600) * 3600;
-    let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
-    Window {
-        start: at(start),
-        end: at(start + 3600),
-    }
+    window(3600, at)
 }
 
 fn day(at: DateTime<Utc>) -> Window {
-    let start = at.timestamp().div_euclid(86_400) * 86_400;
-    let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
-    Window {
-        start: at(start),
-        end: at(start + 86_400),
-    }
+    window(86_400, at)
 }
 
 fn totals(at: DateTime<Utc>, max: [u64; 2], used: [u64; 2]) -> Vec<Total> {
@@ -212,7 +217,8 @@ async fn keys_of_before_the_connection_are_not_all() {
     let at = instant(NOON);
     let mut bench = Bench::new().await;
     let total = totals(at, [5, 10], [1, 1]);
-    bench.settle(line(1, at, total.clone())).await;
+    let settlement = bench.settlement(line(1, at, total.clone()));
+    bench.settle(settlement).await;
     for (number, key) in [(1, None), (2, Some(1))] {
         let trusts = |bench: &Bench| bench.grant(number, key, 1, at);
         bench.clocks_differ = TimeDelta::seconds(20);
@@ -344,18 +350,11 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let used = &grants[..recorded];
                 let used = [sum(used, hour(last)), sum(used, day(last))];
                 let line = line(recorded as u64, last, totals(last, MAX, used));
-                let record = bench.record(&taken, line);
-                // Twice: a client library may send it again.
-                let records = [record.clone(), record];
-                bench
-                    .counters
-                    .record(&records)
-                    .await
-                    .expect("it is recorded");
+                bench.record(&taken, line).await;
                 lost = false;
             }
             Step::Forget => {
-                forget_counter(&servers::redis().url(), bench.account).await;
+                bench.hand.forget(bench.account).await;
                 lost = true;
             }
         }
@@ -406,7 +405,7 @@ async fn what_only_the_ledger_can_tell_is_not_guessed() {
         keys: SettledKeys::After(line(9, now, Vec::new()), Vec::new()),
         ..bench.settlement(line(4, now, totals(now, MAX, [1, 1])))
     };
-    bench.counters.settle(&[incomplete]).await.expect("settled");
+    bench.settle(incomplete).await;
     let answer = ask(claim(2, Some(1)), LedgerWord::NotAsked).await;
     assert!(matches!(answer, Counted::AskLedger(_)), "{answer:?}");
     let answer = ask(claim(3, None), LedgerWord::NotAsked).await;
@@ -426,7 +425,7 @@ async fn what_only_the_ledger_can_tell_is_not_guessed() {
         keys: SettledKeys::All(vec![KeyId(Uuid::from_u64_pair(7, 5))]),
         ..bench.settlement(line(5, now, totals(now, MAX, [1, 1])))
     };
-    bench.counters.settle(&[known]).await.expect("settled");
+    bench.settle(known).await;
     for word in [LedgerWord::NotAsked, LedgerWord::Silent] {
         assert_eq!(
             ask(claim(5, Some(5)), word).await,
@@ -434,9 +433,8 @@ async fn what_only_the_ledger_can_tell_is_not_guessed() {
         );
     }
     // Windows that the line does not tell, though it came after their beginning.
-    bench
-        .settle(line(6, now, totals(now - TimeDelta::days(1), MAX, [1, 1])))
-        .await;
+    let yesterday = line(6, now, totals(now - TimeDelta::days(1), MAX, [1, 1]));
+    bench.settle(bench.settlement(yesterday)).await;
     let answer = ask(claim(6, None), LedgerWord::NotAsked).await;
     assert!(matches!(answer, Counted::AskLedger(_)), "{answer:?}");
     let answer = ask(claim(6, None), LedgerWord::Silent).await;
@@ -467,10 +465,8 @@ async fn the_ledger_is_asked_once_about_an_account_without_entries() {
     // Once the ledger has some, it must be asked where there is no counter.
     let queued = bench.queued().await;
     let line = line(1, now, totals(now, MAX, [1, 1]));
-    let record = bench.record(&queued[..1], line);
-    let recorded = bench.counters.record(&[record]).await;
-    recorded.expect("it is recorded");
-    forget_counter(&servers::redis().url(), bench.account).await;
+    bench.record(&queued[..1], line).await;
+    bench.hand.forget(bench.account).await;
     let answer = claim(&bench, 4, None, LedgerWord::NotAsked).await;
     assert_eq!(answer, Counted::AskLedger(None));
 }
@@ -506,60 +502,32 @@ async fn what_cannot_be_read_is_set_aside_and_the_queue_goes_on() {
     let totals = totals(now, MAX, [0, 0]);
     let answer = bench.count(Some(grant), &totals, LedgerWord::Silent).await;
     assert_eq!(answer, Counted::Granted(vec![1, 1]));
-    let mut redis = servers::redis_at(servers::redis().url()).await;
-    let pattern = format!("perdiem:*:{}:waiting", bench.account.0.simple());
-    let names: Vec<String> = redis::cmd("KEYS")
-        .arg(pattern)
-        .query_async(&mut redis)
-        .await
-        .expect("names");
-    let queue = names[0].replace(&format!("{}:waiting", bench.account.0.simple()), "queue");
-    let add = redis::cmd("XADD")
-        .arg(&queue)
-        .arg("*")
-        .arg("grant")
-        .arg("junk")
-        .exec_async(&mut redis)
-        .await;
-    add.expect("it is added");
-    let bucket = bench.account.bucket();
-    let queued = bench
-        .counters
-        .queued(&[bucket], 10)
-        .await
-        .expect("the queue");
+    let counter = bench.hand.counter(bench.account);
+    let (bucket, _) = counter.rsplit_once(':').expect("an account");
+    let queue = format!("{bucket}:queue");
+    let words = ["XADD", &queue, "*", "grant", "junk"];
+    bench.hand.run::<String>(&words).await;
+    let queued = bench.counters.queued(&[bench.account.bucket()], 10).await;
+    let queued = queued.expect("the queue");
     let [grant @ Queued::Grant(_), junk @ Queued::Unreadable(..)] = queued.as_slice() else {
         panic!("{queued:?}")
     };
     for _ in 0..2 {
-        bench
-            .counters
-            .set_aside(junk)
-            .await
-            .expect("it is set aside");
+        bench.set_aside(junk).await;
     }
     assert_eq!(bench.queued().await.len(), 1);
-    let aside = queue.replace(":queue", ":aside");
-    let length: u64 = redis::cmd("XLEN")
-        .arg(&aside)
-        .query_async(&mut redis)
-        .await
-        .expect("a length");
+    let aside = format!("{bucket}:aside");
+    let length: u64 = bench.hand.run(&["XLEN", &aside]).await;
     assert_eq!(length, 1);
     // A grant that the ledger refuses takes its units along.
     let two = bench.grant(2, None, 1, now);
     let answer = bench.count(Some(two), &totals, LedgerWord::Silent).await;
     assert_eq!(answer, Counted::Granted(vec![2, 2]));
-    bench
-        .counters
-        .set_aside(grant)
-        .await
-        .expect("it is set aside");
+    bench.set_aside(grant).await;
     let looked = bench.look(&totals, LedgerWord::Silent).await;
     assert_eq!(looked.units, [(0, 1); 2]);
     // What somebody deletes with its queue waits no more.
-    let deleted = redis::cmd("DEL").arg(&queue).exec_async(&mut redis).await;
-    deleted.expect("it is deleted");
+    bench.hand.run::<()>(&["DEL", &queue]).await;
     let looked = bench.look(&totals, LedgerWord::Silent).await;
     assert_eq!(looked.units, [(0, 0); 2]);
 }
@@ -573,22 +541,12 @@ async fn a_grant_leaves_the_queue_without_the_hash_of_what_waits() {
     let grant = bench.grant(1, None, 1, at);
     let answer = bench.count(Some(grant), &limits, LedgerWord::Line(0)).await;
     assert_eq!(answer, Counted::Granted(vec![1, 1]));
-    let mut redis = servers::redis_at(servers::redis().url()).await;
-    let pattern = format!("perdiem:*{}*", bench.account.0.simple());
-    let names: Vec<String> = redis::cmd("KEYS")
-        .arg(&pattern)
-        .query_async(&mut redis)
-        .await
-        .expect("names");
-    let deleted: usize = redis::cmd("DEL")
-        .arg(&names)
-        .query_async(&mut redis)
-        .await
-        .expect("deleted");
+    let waiting = format!("{}:waiting", bench.hand.counter(bench.account));
+    let deleted: usize = bench.hand.run(&["DEL", &waiting]).await;
     assert_eq!(deleted, 1);
     let queued = bench.queued().await;
     assert_eq!(queued.len(), 1);
-    let record = bench.record(&queued, line(1, at, totals(at, MAX, [1, 1])));
-    bench.counters.record(&[record]).await.expect("recorded");
+    let line = line(1, at, totals(at, MAX, [1, 1]));
+    bench.record(&queued, line).await;
     assert_eq!(bench.queued().await.len(), 0);
 }

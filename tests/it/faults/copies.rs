@@ -66,12 +66,18 @@ impl LedgerCopy {
 }
 
 /// Under load a copy takes the ledger's place, three times. `are_stopped` says whether the instances
-/// end before, and start again afterwards.
-async fn copies_replace_the_ledger(name: &'static str, means: Means, are_stopped: bool) {
-    let (mut postgres, redis) = (Postgres::start(), Redis::start());
+/// end before, and start again afterwards. Without Redis each instance goes by its memory alone.
+async fn copies_replace_the_ledger(
+    name: &'static str,
+    means: Means,
+    are_stopped: bool,
+    redis: Option<Redis>,
+) {
+    let mut postgres = Postgres::start();
     let database_url = postgres.create_database();
     let ways = [Proxy::before(postgres.port()).await];
-    let mut setup = Setup::plain(ways[0].url(&database_url), redis.url());
+    let redis_url = redis.as_ref().map(Redis::url);
+    let mut setup = Setup::of(2, ways[0].url(&database_url), redis_url);
     setup.database_url = database_url;
     // Where an account has room, and one instance alone serves it, that one knows its last line.
     // Not all of the clients may wait already when the copy takes the ledger's place.
@@ -110,17 +116,23 @@ async fn copies_replace_the_ledger(name: &'static str, means: Means, are_stopped
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_that_lags_is_promoted() {
     let name = "a_standby_that_lags_is_promoted";
-    copies_replace_the_ledger(name, Means::Standby, false).await;
+    copies_replace_the_ledger(name, Means::Standby, false, Some(Redis::start())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_lags_is_promoted_without_redis() {
+    let name = "a_standby_that_lags_is_promoted_without_redis";
+    copies_replace_the_ledger(name, Means::Standby, false, None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_is_restored_while_instances_run() {
     let name = "a_copy_is_restored_while_instances_run";
-    copies_replace_the_ledger(name, Means::Database, false).await;
+    copies_replace_the_ledger(name, Means::Database, false, Some(Redis::start())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_is_restored_while_instances_are_stopped() {
     let name = "a_copy_is_restored_while_instances_are_stopped";
-    copies_replace_the_ledger(name, Means::Database, true).await;
+    copies_replace_the_ledger(name, Means::Database, true, Some(Redis::start())).await;
 }

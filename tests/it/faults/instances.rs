@@ -6,21 +6,19 @@ use tokio::runtime;
 
 use super::load::Habits;
 use super::trial::{Setup, Trial};
+use crate::support::app::{Ground, Stack};
 use crate::support::servers::{Redis, postgres};
 
 fn setup(redis: &Redis) -> Setup {
     Setup::plain(postgres().create_database(), redis.url())
 }
 
-/// `kill -9` at random, twenty times, at either instance.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_is_killed_twenty_times() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("an_instance_is_killed_twenty_times", setup(&redis)).await;
+/// Kills instances at random (`kill -9`), so many times.
+async fn are_killed(mut trial: Trial, times: usize) {
     trial.mark("the first dies");
-    for _ in 0..20 {
+    for _ in 0..times {
         trial.pause(0, 400).await;
-        let victim = trial.dice.below(2);
+        let victim = trial.dice.below(trial.instances.len());
         trial.instances[victim].process.kill();
         trial.pause(0, 200).await;
         trial.instances[victim].start_again(&[]);
@@ -28,6 +26,21 @@ async fn an_instance_is_killed_twenty_times() {
     trial.mark("the last is back");
     trial.everybody_grants(20).await;
     trial.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_is_killed_twenty_times() {
+    let redis = Redis::start();
+    let trial = Trial::begin("an_instance_is_killed_twenty_times", setup(&redis)).await;
+    are_killed(trial, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_on_sqlite_is_killed() {
+    let ground = Ground::new(Stack::Sqlite);
+    let setup = Setup::of(1, ground.database_url.clone(), None);
+    let trial = Trial::begin("an_instance_on_sqlite_is_killed", setup).await;
+    are_killed(trial, 6).await;
 }
 
 /// The points at which a claim's way is interrupted, and how often each is passed before.

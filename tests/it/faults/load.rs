@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use reqwest::{Client, StatusCode};
-use serde_json::{Value, json};
+use reqwest::Client;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::history::{Attempt, History, LostPart, Mark, Outcome, Told, Why, Wish};
+use crate::judge::{Attempt, History, LostPart, Mark, Outcome, Why, Wish};
 use crate::support::app::{KEY, client};
 use crate::support::dice::Dice;
 
@@ -218,12 +217,8 @@ impl Closing {
 
     /// Claims one unit more, as new.
     pub async fn claim(&mut self, policy: &str, subject: &str) {
-        let wish = Wish {
-            policy: policy.to_owned(),
-            subject: subject.to_owned(),
-            units: 1,
-            has_key: true,
-        };
+        let mut wish = Wish::of(subject).with_key();
+        wish.policy = policy.to_owned();
         let wish = self.person.shared.add(wish);
         self.person.decide(wish).await;
     }
@@ -312,9 +307,9 @@ impl Person {
             let policies = &self.shared.policies;
             let wish = self.shared.add(Wish {
                 policy: policies[slot % policies.len()].clone(),
-                subject: self.shared.subject(slot, back),
                 units: if self.dice.percent(15) { 2 } else { 1 },
                 has_key: !self.dice.percent(self.shared.habits.keyless),
+                ..Wish::of(&self.shared.subject(slot, back))
             });
             if self.decide(wish).await.told().is_none() && is_current {
                 self.shared.note_failure(slot);
@@ -406,7 +401,7 @@ impl Person {
                 match response.text().await {
                     Err(error) if error.is_timeout() => Outcome::Unknown(Why::Silence),
                     Err(_) => Outcome::Unknown(Why::Broken),
-                    Ok(text) => judge(status, &text),
+                    Ok(text) => Outcome::of(status, &text),
                 }
             }
         };
@@ -446,22 +441,12 @@ impl Person {
     }
 
     fn request(&self, wish: usize, instance: usize) -> reqwest::RequestBuilder {
-        let Wish {
-            policy,
-            subject,
-            units,
-            has_key,
-        } = self.shared.history().wishes[wish].clone();
-        let url = format!("{}/v1/policies/{policy}/claims", self.shared.urls[instance]);
-        let metadata = json!({ "wish": wish });
-        let body = json!({ "subject": subject, "units": units, "metadata": metadata });
-        let request = self
-            .http
-            .post(url)
-            .bearer_auth(KEY)
-            .timeout(PATIENCE)
-            .json(&body);
-        match has_key {
+        let claim = self.shared.history().wishes[wish].clone();
+        let instance = &self.shared.urls[instance];
+        let url = format!("{instance}/v1/policies/{}/claims", claim.policy);
+        let request = self.http.post(url).bearer_auth(KEY).timeout(PATIENCE);
+        let request = request.json(&claim.body(wish));
+        match claim.has_key {
             true => request.header("Idempotency-Key", format!("{}-{wish}", self.shared.name)),
             false => request,
         }
@@ -478,36 +463,4 @@ impl Person {
         });
         outcome
     }
-}
-
-/// What an answer means.
-fn judge(status: StatusCode, text: &str) -> Outcome {
-    let wrong = || Outcome::Wrong(format!("{status} {text}"));
-    let told = || read(&serde_json::from_str(text).ok()?);
-    match status {
-        StatusCode::CREATED => told().map_or_else(wrong, Outcome::Granted),
-        StatusCode::OK => told().map_or_else(wrong, Outcome::Repeated),
-        StatusCode::TOO_MANY_REQUESTS => Outcome::Denied,
-        StatusCode::SERVICE_UNAVAILABLE => Outcome::Unknown(Why::Undecided),
-        // To an instance that wakes up the request has come slowly.
-        StatusCode::REQUEST_TIMEOUT => Outcome::Unknown(Why::Broken),
-        StatusCode::CONFLICT if text.contains("claim-in-progress") => {
-            Outcome::Unknown(Why::InProgress)
-        }
-        _ => wrong(),
-    }
-}
-
-fn read(answer: &Value) -> Option<Told> {
-    let limits = answer["limits"].as_array()?.iter();
-    Some(Told {
-        id: answer["grant"]["id"].as_str()?.parse().ok()?,
-        provisional: answer["provisional"] == true,
-        limits: limits
-            .map(|limit| {
-                let per = limit["per"].as_str()?.to_owned();
-                Some((per, limit["max"].as_u64()?, limit["used"].as_u64()?))
-            })
-            .collect::<Option<_>>()?,
-    })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::history::{Attempt, History, Outcome, Why};
+use crate::judge::{Attempt, History, Outcome, Why};
 
 /// The line of a trial with more marks tells none of them.
 const MARKS_MOST: usize = 16;

@@ -11,11 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::checker::{Breach, check};
-use super::history::History;
 use super::load::{Closing, Desk, Habits, Load};
 use super::report;
-use super::stores::{Counter, Stores};
+use crate::judge::{Breach, History, Stores, judge};
 use crate::support::app::{Answer, App, Ground, KEY, client, eventually};
 use crate::support::dice::Dice;
 use crate::support::process::Process;
@@ -55,14 +53,19 @@ pub struct Setup {
 impl Setup {
     /// Two instances in one place.
     pub fn plain(database_url: String, redis_url: String) -> Self {
+        Self::of(2, database_url, Some(redis_url))
+    }
+
+    /// So many instances in one place.
+    pub fn of(instances: usize, database_url: String, redis_url: Option<String>) -> Self {
         let place = Place {
             database_url: database_url.clone(),
-            redis_url: Some(redis_url.clone()),
+            redis_url: redis_url.clone(),
         };
         Self {
-            places: vec![place.clone(), place],
+            places: vec![place; instances],
             database_url,
-            redis_urls: vec![redis_url],
+            redis_urls: redis_url.into_iter().collect(),
             settings: Vec::new(),
             habits: Habits::default(),
             policies: vec![("benefit", daily()), ("sms", by_the_minute())],
@@ -374,7 +377,7 @@ impl Trial {
     pub async fn judge(self) -> Judge {
         let mut closing = self.load.end().await;
         if !closing.history().lost_parts.is_empty() {
-            reconcile(&self.urls[0]).await;
+            reconcile(&self.urls[0], &self.setup).await;
         }
         let healed = close(&mut closing, &self.setup, self.seed.number).await;
         Judge {
@@ -408,7 +411,7 @@ pub struct Judge {
 impl Judge {
     /// What is wrong, as of now.
     pub async fn check(&self) -> Vec<Breach> {
-        check(&self.history, &read(&self.setup).await)
+        judge(&self.history, &read(&self.setup).await)
     }
 
     /// How often anything was asked.
@@ -479,12 +482,16 @@ async fn put_policy(url: &str, policy: &str, mut body: Value) {
 }
 
 /// Corrects every counter, also those of accounts that the ledger lost.
-async fn reconcile(url: &str) {
+async fn reconcile(url: &str, setup: &Setup) {
+    let counters = match setup.redis_urls.is_empty() {
+        true => "absent",
+        false => "compared",
+    };
     let request = client().post(format!("{url}/v1/reconciliations"));
     let request = request.bearer_auth(KEY).json(&json!({ "apply": true }));
     eventually("a reconciliation has ended", || async {
         let answer = Answer::of(request.try_clone().expect("a body in memory")).await;
-        answer.status == StatusCode::CREATED && answer.json()["counters"] == "compared"
+        answer.status == StatusCode::CREATED && answer.json()["counters"] == counters
     })
     .await;
 }
@@ -540,10 +547,9 @@ async fn settle(setup: &Setup) -> Vec<(String, String)> {
         let last = stores.last_entries();
         let drifted = stores.drifted();
         if drifted.is_empty() || Instant::now() > deadline {
-            let whose = |counter: &&Counter| last.get(&counter.account);
             return drifted
                 .iter()
-                .filter_map(whose)
+                .filter_map(|counter| last.get(&counter.account))
                 .map(|entry| (entry.policy.clone(), entry.subject.clone()))
                 .collect();
         }
@@ -553,26 +559,8 @@ async fn settle(setup: &Setup) -> Vec<(String, String)> {
 
 /// A breach, with all that happened to its claim.
 fn explain(breach: &Breach, history: &History) -> String {
-    let wish = match breach {
-        Breach::Lost { wish, .. }
-        | Breach::Doubled { wish, .. }
-        | Breach::Altered { wish, .. }
-        | Breach::TwoGrants { wish, .. }
-        | Breach::Forgotten { wish }
-        | Breach::Undecided { wish }
-        | Breach::Wrong { wish, .. } => Some(*wish),
-        Breach::Foreign { wish, .. } => *wish,
-        Breach::Over { .. }
-        | Breach::Marked { .. }
-        | Breach::NotTheSum { .. }
-        | Breach::NotTheRule { .. }
-        | Breach::NotTheWindow { .. }
-        | Breach::Gap { .. }
-        | Breach::Backwards { .. }
-        | Breach::Drift { .. }
-        | Breach::Left(_) => None,
-    };
-    let mut text = breach.to_string();
+    let wish = breach.wish();
+    let mut text = format!("{breach:?}");
     let attempts = history.attempts.iter();
     for attempt in attempts.filter(|attempt| Some(attempt.wish) == wish) {
         text.push_str(&format!("\n    {attempt:?}"));

@@ -177,7 +177,11 @@ async fn what_is_no_counter_is_replaced(stack: Stack) {
 async fn orphans_are_deleted(stack: Stack) {
     let scene = Scene::new(with_redis(stack)).await;
     scene.grants("member-42", 2).await;
-    let orphan = |number: u128| scene.counter(AccountId(Uuid::from_u128(number << 64 | number)));
+    let orphan = |number: u128| {
+        scene
+            .hand()
+            .counter(AccountId(Uuid::from_u128(number << 64 | number)))
+    };
     let source = scene.counter_of("member-42");
     let _: i64 = scene.run(&["COPY", &source, &orphan(7)]).await;
     let _: () = scene.run(&["SET", &orphan(8), "junk"]).await;
@@ -246,10 +250,12 @@ async fn a_report_is_bounded(stack: Stack) {
     let mut orphans = redis::pipe();
     for number in 0..ORPHANS {
         let account = AccountId(Uuid::from_u64_pair(number << 50, number + 1));
-        orphans.cmd("SET").arg(scene.counter(account)).arg("junk");
+        orphans
+            .cmd("SET")
+            .arg(scene.hand().counter(account))
+            .arg("junk");
     }
-    let mut redis = scene.redis().await;
-    let () = orphans.query_async(&mut redis).await.expect("planted");
+    scene.hand().pipe(&orphans).await;
     let report = reconcile(&scene.app, true).await;
     let differences = report["differences"].as_array().expect("differences");
     assert_eq!(differences.len(), 1000);

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use super::{Scene, nothing_differs, reconcile};
 use crate::support::app::{App, Stack, eventually, on_every_stack};
 use crate::support::books::Books;
-use crate::support::servers::redis_at;
 
 const CLIENTS: usize = 16;
 const SUBJECTS: usize = 6;
@@ -124,26 +123,21 @@ async fn healing_beside_claims_leaves_everything_right() {
         )
         .await;
     counted(&scene.app, false).await;
-    let Scene { ground, app, books } = scene;
+    let Scene {
+        app, books, hand, ..
+    } = scene;
+    let hand = hand.expect("Redis");
     let apps = vec![Arc::new(app)];
     let crowd = Crowd::start(&apps);
-    let mut redis = redis_at(ground.redis_url.as_deref().expect("Redis")).await;
-    let pattern = format!("perdiem:{{{}:*", books.ledger.identity().id.simple());
     for round in 0..6 {
-        let names: Vec<String> = redis::cmd("KEYS")
-            .arg(&pattern)
-            .query_async(&mut redis)
-            .await
-            .expect("names");
-        for (index, name) in names.iter().enumerate() {
-            let mut pipe = redis::pipe();
-            match (index + round) % 4 {
-                0 => pipe.cmd("HSET").arg(name).arg(&["number", "99999"]),
-                1 => pipe.cmd("HSET").arg(name).arg(&["number", "1"]),
-                2 => pipe.cmd("SET").arg(name).arg("junk"),
-                _ => pipe.cmd("DEL").arg(name),
+        for (index, name) in hand.names().await.iter().enumerate() {
+            let words: &[&str] = match (index + round) % 4 {
+                0 => &["HSET", name, "number", "99999"],
+                1 => &["HSET", name, "number", "1"],
+                2 => &["SET", name, "junk"],
+                _ => &["DEL", name],
             };
-            let _: redis::Value = pipe.query_async(&mut redis).await.expect("planted");
+            hand.run::<redis::Value>(words).await;
         }
         let report = reconcile(&apps[0], true).await;
         assert_eq!(report["alarm_count"], 0, "{report}");

@@ -22,9 +22,10 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     let scene = Scene::live(stack).await;
     scene.grants("member-42", 3).await;
     scene.grants("member-43", 3).await;
-    scene.open_the_ledger().await;
-    let account = scene.literal(scene.account("member-42").0);
+    scene.ground.open_the_ledger().await;
+    let account = scene.ground.literal(scene.account("member-42").0);
     scene
+        .ground
         .sql(&format!(
             "UPDATE entries SET totals = replace(totals, 'd5,2,', 'd5,1,')
              WHERE number = 2 AND account = {account}"
@@ -58,6 +59,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     }
     // Put right by hand: the newest report says so.
     scene
+        .ground
         .sql(&format!(
             "UPDATE entries SET totals = replace(totals, 'd5,1,', 'd5,2,')
              WHERE number = 2 AND account = {account}"
@@ -85,7 +87,7 @@ fn insert(scene: &Scene, columns: &[(&str, String)]) -> String {
         "id",
         "totals",
     ];
-    let id = ("id", scene.literal(Uuid::new_v4()));
+    let id = ("id", scene.ground.literal(Uuid::new_v4()));
     let value = |name: &str| {
         let mut columns = columns.iter().chain([&id]);
         let changed = columns.find(|(column, _)| *column == name);
@@ -157,7 +159,7 @@ async fn planted_faults_are_found(stack: Stack) {
         (
             "an entry of nobody",
             Box::new(|scene| {
-                let account = scene.literal(Uuid::new_v4());
+                let account = scene.ground.literal(Uuid::new_v4());
                 let totals = "replace(totals, 'd5,2,', 'd5,1,')".to_owned();
                 let columns = [
                     ("account", account),
@@ -179,8 +181,8 @@ async fn planted_faults_are_found(stack: Stack) {
         let scene = Scene::new(stack).await;
         scene.grants("member-42", 3).await;
         nothing_differs(&scene.app, false).await;
-        scene.open_the_ledger().await;
-        scene.sql(&fault(&scene)).await;
+        scene.ground.open_the_ledger().await;
+        scene.ground.sql(&fault(&scene)).await;
         let report = reconcile(&scene.app, true).await;
         assert_eq!(kinds(&report), expected, "{what}: {report}");
         assert_eq!(report["alarm_count"], expected.len(), "{what}: {report}");
@@ -196,9 +198,10 @@ async fn a_lost_account_is_missed(stack: Stack) {
     let scene = Scene::new(stack).await;
     scene.grants("member-42", 2).await;
     scene.grants("member-43", 2).await;
-    scene.open_the_ledger().await;
-    let account = scene.literal(scene.account("member-42").0);
+    scene.ground.open_the_ledger().await;
+    let account = scene.ground.literal(scene.account("member-42").0);
     scene
+        .ground
         .sql(&format!("DELETE FROM entries WHERE account = {account}"))
         .await;
     let report = reconcile(&scene.app, false).await;
@@ -212,11 +215,12 @@ async fn a_lost_account_is_missed(stack: Stack) {
 async fn an_erased_subject_is_no_fault(stack: Stack) {
     let scene = Scene::new(stack).await;
     scene.grants("member-42", 2).await;
-    scene.sql("UPDATE accounts SET subject = NULL").await;
+    scene.ground.sql("UPDATE accounts SET subject = NULL").await;
     nothing_differs(&scene.app, false).await;
     // A fault found before is still told, without the subject.
-    scene.open_the_ledger().await;
+    scene.ground.open_the_ledger().await;
     scene
+        .ground
         .sql("UPDATE entries SET units = 2 WHERE number = 2")
         .await;
     let report = reconcile(&scene.app, false).await;
@@ -269,13 +273,9 @@ async fn accounts_of_any_length_are_checked(stack: Stack) {
     let report = nothing_differs(&app, false).await;
     assert_eq!(report["account_count"], 4);
     assert_eq!(report["entry_count"], 1531);
-    let triggers = match stack {
-        Stack::Sqlite => "DROP TRIGGER entries_are_append_only_update",
-        _ => "DROP TRIGGER entries_are_append_only ON entries",
-    };
-    super::sql(&desk.ground, triggers).await;
+    desk.ground.open_the_ledger().await;
     let numbers = "UPDATE entries SET units = 2 WHERE number IN (1, 130, 500, 501, 900)";
-    super::sql(&desk.ground, numbers).await;
+    desk.ground.sql(numbers).await;
     let report = reconcile(&app, false).await;
     assert_eq!(report["alarm_count"], 4 + 3 + 2 + 1 + 1, "{report}");
 }

@@ -11,18 +11,13 @@ mod terminal;
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::{Counters, Reading, RedisAccess};
-use perdiem::domain::claim::Subject;
 use perdiem::domain::identity::AccountId;
-use perdiem::domain::policy::PolicyName;
-use redis::aio::MultiplexedConnection;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
-use uuid::Uuid;
 
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
-use crate::support::servers;
+use crate::support::hand::Hand;
 
 const PATH: &str = "/v1/reconciliations";
 
@@ -75,6 +70,7 @@ struct Scene {
     ground: Ground,
     app: App,
     books: Books,
+    hand: Option<Hand>,
 }
 
 impl Scene {
@@ -97,7 +93,16 @@ impl Scene {
         let app = App::start_with(&ground, |options| options.clock = clock).await;
         app.benefit(5, "GMT+8").await;
         let books = Books::open(&ground).await;
-        Self { ground, app, books }
+        let hand = match ground.redis_url {
+            Some(_) => Some(Hand::of(&ground).await),
+            None => None,
+        };
+        Self {
+            ground,
+            app,
+            books,
+            hand,
+        }
     }
 
     /// Lets a member take units, one claim each, until its counter has the last line. A claim that
@@ -120,35 +125,20 @@ impl Scene {
     }
 
     fn account(&self, subject: &str) -> AccountId {
-        let policy = PolicyName::new("benefit").expect("a name");
-        let subject = Subject::new(subject).expect("a subject");
-        self.books.ledger.identity().account(&policy, &subject)
-    }
-
-    /// The name that an account's counter has in Redis.
-    fn counter(&self, account: AccountId) -> String {
-        let ledger = self.books.ledger.identity().id.simple();
-        let bucket = account.0.as_bytes()[0];
-        format!("perdiem:{{{ledger}:{bucket:02x}}}:{}", account.0.simple())
+        self.books.account_of(subject)
     }
 
     fn counter_of(&self, subject: &str) -> String {
-        self.counter(self.account(subject))
+        self.hand().counter(self.account(subject))
     }
 
-    async fn redis(&self) -> MultiplexedConnection {
-        let url = self.ground.redis_url.as_deref().expect("Redis");
-        servers::redis_at(url).await
+    fn hand(&self) -> &Hand {
+        self.hand.as_ref().expect("Redis")
     }
 
     /// Runs a command in Redis.
     async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = redis::Cmd::new();
-        for word in words {
-            command.arg(*word);
-        }
-        let mut redis = self.redis().await;
-        command.query_async(&mut redis).await.expect("an answer")
+        self.hand().run(words).await
     }
 
     /// What is in the place of a subject's counter.
@@ -161,48 +151,4 @@ impl Scene {
         let readings = counters.read(&[self.account(subject)]).await;
         readings.expect("a reading").remove(0)
     }
-
-    /// Runs SQL that both stores understand.
-    async fn sql(&self, text: &str) {
-        sql(&self.ground, text).await;
-    }
-
-    /// Lets entries be changed, as somebody might who has the database.
-    async fn open_the_ledger(&self) {
-        let triggers = match self.is_sqlite() {
-            true => {
-                "DROP TRIGGER entries_are_append_only_update;
-                 DROP TRIGGER entries_are_append_only_delete"
-            }
-            false => "DROP TRIGGER entries_are_append_only ON entries",
-        };
-        self.sql(triggers).await;
-    }
-
-    fn is_sqlite(&self) -> bool {
-        self.ground.database_url.starts_with("sqlite:")
-    }
-
-    /// An id as a literal of SQL.
-    fn literal(&self, id: Uuid) -> String {
-        match self.is_sqlite() {
-            true => format!("x'{}'", id.simple()),
-            false => format!("'{id}'::uuid"),
-        }
-    }
-}
-
-async fn sql(ground: &Ground, text: &str) {
-    let url = &ground.database_url;
-    if !url.starts_with("sqlite:") {
-        let database = url.rsplit('/').next().expect("a name");
-        servers::postgres().execute(database, text);
-        return;
-    }
-    let mut connection = SqliteConnection::connect(url).await.expect("a connection");
-    let done = sqlx::raw_sql(AssertSqlSafe(text))
-        .execute(&mut connection)
-        .await;
-    done.unwrap_or_else(|error| panic!("{text}: {error}"));
-    connection.close().await.expect("the end of the connection");
 }

@@ -44,9 +44,9 @@ async fn a_report_can_be_read() {
     assert!(stdout.starts_with("healed  counter_too_high"), "{stdout}");
 
     // An alarm is not healed.
-    scene.open_the_ledger().await;
+    scene.ground.open_the_ledger().await;
     let lower = "UPDATE entries SET totals = replace(totals, 'd5,1,', 'd5,0,') WHERE number = 1";
-    scene.sql(lower).await;
+    scene.ground.sql(lower).await;
     for args in [&["--apply"][..], &[]] {
         let (code, stdout, _) = perdiem(&scene.app, args).await;
         assert_eq!(code, 4, "{stdout}");
@@ -93,8 +93,11 @@ impl Drop for Server {
 async fn an_alarm_is_logged_without_the_subject() {
     let scene = Scene::new(Stack::Sqlite).await;
     scene.grants("member-42", 2).await;
-    scene.open_the_ledger().await;
-    scene.sql("DELETE FROM entries WHERE number = 1").await;
+    scene.ground.open_the_ledger().await;
+    scene
+        .ground
+        .sql("DELETE FROM entries WHERE number = 1")
+        .await;
     let account = scene.account("member-42").0.to_string();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log");

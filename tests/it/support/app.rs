@@ -10,10 +10,13 @@ use perdiem::engine::EngineOptions;
 use perdiem::http::{Application, ServeError, ServeOptions};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::servers;
+use crate::judge::Stores;
 
 /// The key that every test application accepts.
 pub const KEY: &str = "the-admin-key-of-the-tests";
@@ -30,37 +33,56 @@ pub enum Stack {
     RedisAndPostgres,
 }
 
-/// Makes one test for each stack out of each scenario: `async fn name(stack: Stack)`.
+/// Makes one test for each of some stacks out of a scenario: `async fn name(stack: Stack)`.
+macro_rules! tests_on {
+    ($scenario:ident: $($test:ident $stack:ident),*) => {
+        mod $scenario {
+            use crate::support::app::Stack;
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$scenario(Stack::$stack).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use tests_on;
+
+/// Makes one test for each stack out of each scenario.
 macro_rules! on_every_stack {
     ($($scenario:ident),* $(,)?) => {
         $(
-            mod $scenario {
-                use crate::support::app::Stack;
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn sqlite() {
-                    super::$scenario(Stack::Sqlite).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn postgres() {
-                    super::$scenario(Stack::Postgres).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn redis_and_sqlite() {
-                    super::$scenario(Stack::RedisAndSqlite).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn redis_and_postgres() {
-                    super::$scenario(Stack::RedisAndPostgres).await;
-                }
-            }
+            $crate::support::app::tests_on!($scenario: sqlite Sqlite, postgres Postgres,
+                redis_and_sqlite RedisAndSqlite, redis_and_postgres RedisAndPostgres);
         )*
     };
 }
 pub(crate) use on_every_stack;
+
+/// Makes a test on each store alone and one on Redis before PostgreSQL out of each scenario. That
+/// is every way of a claim, where the way through Redis does not depend on the store behind it.
+macro_rules! on_every_way {
+    ($($scenario:ident),* $(,)?) => {
+        $(
+            $crate::support::app::tests_on!($scenario: sqlite Sqlite, postgres Postgres,
+                redis_and_postgres RedisAndPostgres);
+        )*
+    };
+}
+pub(crate) use on_every_way;
+
+/// Makes a test on each store behind Redis out of each scenario that is about counters.
+macro_rules! on_every_store_with_redis {
+    ($($scenario:ident),* $(,)?) => {
+        $(
+            $crate::support::app::tests_on!($scenario:
+                redis_and_sqlite RedisAndSqlite, redis_and_postgres RedisAndPostgres);
+        )*
+    };
+}
+pub(crate) use on_every_store_with_redis;
 
 /// A fresh ledger, and perhaps counters, that several applications may share. Its folder goes
 /// with it.
@@ -98,6 +120,54 @@ impl Ground {
             redis_url: None,
             _folder: Arc::new(tempfile::tempdir().expect("a temporary folder")),
         }
+    }
+
+    /// What is stored.
+    pub async fn stores(&self) -> Stores {
+        let stores = Stores::read(&self.database_url, self.redis_url.as_slice()).await;
+        stores.expect("the stores can be read")
+    }
+
+    fn is_sqlite(&self) -> bool {
+        self.database_url.starts_with("sqlite:")
+    }
+
+    /// Runs SQL that the store understands.
+    pub async fn sql(&self, text: &str) {
+        macro_rules! run {
+            ($connection:ty) => {{
+                let connection = <$connection>::connect(&self.database_url).await;
+                let mut connection = connection.expect("a connection");
+                let done = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection);
+                let done = done.await;
+                done.unwrap_or_else(|error| panic!("{text}: {error}"));
+                connection.close().await.expect("the connection's end");
+            }};
+        }
+        match self.is_sqlite() {
+            true => run!(SqliteConnection),
+            false => run!(PgConnection),
+        }
+    }
+
+    /// An id as a literal of SQL.
+    pub fn literal(&self, id: Uuid) -> String {
+        match self.is_sqlite() {
+            true => format!("x'{}'", id.simple()),
+            false => format!("'{id}'::uuid"),
+        }
+    }
+
+    /// Lets entries be changed, as somebody might who has the database.
+    pub async fn open_the_ledger(&self) {
+        let triggers = match self.is_sqlite() {
+            true => {
+                "DROP TRIGGER entries_are_append_only_update;
+                 DROP TRIGGER entries_are_append_only_delete"
+            }
+            false => "DROP TRIGGER entries_are_append_only ON entries",
+        };
+        self.sql(triggers).await;
     }
 
     /// What an engine on this ground is built from, with the machine's clock and defaults.

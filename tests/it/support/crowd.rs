@@ -1,47 +1,72 @@
-//! Many clients at once.
+//! Many clients at once, and what they were told.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use futures_util::future::join_all;
 use perdiem::clock::{Clock, ManualClock};
-use perdiem::domain::grant::Entry;
-use perdiem::domain::identity::AccountId;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use uuid::Uuid;
 
-use super::app::{Answer, App, Ground, Stack, eventually};
-use super::books::Books;
+use super::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use super::dice::Dice;
+use crate::judge::{Attempt, Correction, History, Outcome, Stores, Wish, judge};
 
-/// Instances on one ground that share a clock, as many as the ledger allows.
+/// How long settlements may be under way, on a busy machine.
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Instances on one ground that share a clock, as many as the ledger allows; and what their clients
+/// were told.
 pub struct Fleet {
     pub ground: Ground,
     pub clock: ManualClock,
     pub apps: Vec<Arc<App>>,
+    began: Instant,
+    history: Mutex<History>,
 }
 
 impl Fleet {
     /// Two instances on PostgreSQL; one on SQLite, which is for one process.
     pub async fn start(stack: Stack, now: DateTime<Utc>) -> Self {
         let ground = Ground::new(stack);
+        match stack {
+            Stack::Sqlite | Stack::RedisAndSqlite => Self::on(&[&ground], now).await,
+            Stack::Postgres | Stack::RedisAndPostgres => Self::on(&[&ground; 2], now).await,
+        }
+    }
+
+    /// An instance on each of some ways to one ground, the first of which is straight.
+    pub async fn on(grounds: &[&Ground], now: DateTime<Utc>) -> Self {
         let clock = ManualClock::at(now);
-        let count = match stack {
-            Stack::Sqlite | Stack::RedisAndSqlite => 1,
-            Stack::Postgres | Stack::RedisAndPostgres => 2,
-        };
         let mut apps = Vec::new();
-        for _ in 0..count {
-            let app = App::start_with(&ground, |options| {
+        for ground in grounds {
+            let app = App::start_with(ground, |options| {
                 options.clock = Clock::Manual(clock.clone());
             });
             apps.push(Arc::new(app.await));
         }
+        Self::of(grounds[0].clone(), clock, apps)
+    }
+
+    pub fn of(ground: Ground, clock: ManualClock, apps: Vec<Arc<App>>) -> Self {
         Self {
             ground,
             clock,
             apps,
+            began: Instant::now(),
+            history: Mutex::default(),
         }
+    }
+
+    /// As [`Fleet::start`] at [`NOON`], with a policy `benefit` of so many a day in GMT+8.
+    pub async fn with_max(stack: Stack, max: usize) -> Self {
+        let fleet = Self::start(stack, instant(NOON)).await;
+        let limits = json!([{ "max": max, "per": "day" }]);
+        fleet.put("GMT+8", limits).await;
+        fleet
     }
 
     /// The instance that serves a client.
@@ -67,7 +92,7 @@ impl Fleet {
     /// Waits until every instance knows all changes up to now, by a change that comes after
     /// them: changes are learned in their order.
     pub async fn everybody_knows_all(&self) {
-        let name = format!("marker-{}", uuid::Uuid::new_v4());
+        let name = format!("marker-{}", Uuid::new_v4());
         let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
         let answer = self.apps[0].put_policy(&name, body).await;
         assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
@@ -92,12 +117,158 @@ impl Fleet {
         }
     }
 
-    /// Once nothing is under way: the auditor finds the ledger right and the counters equal to it,
-    /// and so does a reconciliation. Returns the entries, by account.
-    pub async fn is_in_order(&self) -> BTreeMap<AccountId, Vec<Entry>> {
-        let books = Books::open(&self.ground).await;
-        books.audit().await;
-        books.counters_follow().await;
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().expect("nobody panicked")
+    }
+
+    /// The grants that clients were told, in order of their answers.
+    pub fn granted(&self) -> Vec<Uuid> {
+        let history = self.history();
+        let granted = history.attempts.iter().filter_map(|attempt| {
+            let is_new = matches!(attempt.outcome, Outcome::Granted(_));
+            attempt.outcome.told().filter(|_| is_new)
+        });
+        granted.map(|told| told.id).collect()
+    }
+
+    /// Takes down what a client was told of a correction.
+    pub fn told(&self, correction: Correction) {
+        self.history().corrections.push(correction);
+    }
+
+    /// Adds claims to those that clients may send, and returns their places.
+    pub fn wishes(&self, wishes: impl IntoIterator<Item = Wish>) -> Vec<usize> {
+        let mut history = self.history();
+        let from = history.wishes.len();
+        history.wishes.extend(wishes);
+        (from..history.wishes.len()).collect()
+    }
+
+    /// Sends a claim until its client knows what became of it. One without a key is sent once.
+    pub async fn send(&self, client: usize, wish: usize) -> Outcome {
+        let claim = self.history().wishes[wish].clone();
+        let key = claim.has_key.then(|| format!("wish-{wish}"));
+        let (policy, body) = (&claim.policy, claim.body(wish));
+        loop {
+            let (app, began) = (self.app(client), self.began.elapsed());
+            let answer = app.claim_under(policy, body.clone(), key.as_deref()).await;
+            let outcome = Outcome::of(answer.status, &answer.text);
+            self.note(client, wish, began, outcome.clone());
+            if outcome.is_known() || key.is_none() {
+                return outcome;
+            }
+        }
+    }
+
+    /// The time since the history's beginning.
+    pub fn time(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Takes down what became of a request for a claim.
+    pub fn note(&self, client: usize, wish: usize, began: Duration, outcome: Outcome) {
+        self.history().attempts.push(Attempt {
+            wish,
+            instance: client % self.apps.len(),
+            began,
+            ended: self.time(),
+            outcome,
+        });
+    }
+
+    /// Sends each client's claims in their turn, all clients at once. Returns how many claims were
+    /// granted, repeated and denied.
+    pub async fn send_all(
+        &self,
+        clients: usize,
+        turns: impl Fn(usize) -> Vec<usize>,
+    ) -> [usize; 3] {
+        let outcomes = all_at_once(clients, |client| {
+            let turns = turns(client);
+            async move {
+                let mut outcomes = Vec::new();
+                for wish in turns {
+                    outcomes.push(self.send(client, wish).await);
+                }
+                outcomes
+            }
+        });
+        let mut counts = [0; 3];
+        for outcome in outcomes.await.into_iter().flatten() {
+            match outcome {
+                Outcome::Granted(_) => counts[0] += 1,
+                Outcome::Repeated(_) => counts[1] += 1,
+                Outcome::Denied => counts[2] += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        counts
+    }
+
+    /// As [`Fleet::send_all`], for claims that nobody sent before.
+    pub async fn claim_all(
+        &self,
+        clients: usize,
+        claims: impl Fn(usize) -> Vec<Wish>,
+    ) -> [usize; 3] {
+        let turns = |client| self.wishes(claims(client));
+        self.send_all(clients, turns).await
+    }
+
+    /// Clients claim one unit at a time until each is denied. Returns how many were granted.
+    pub async fn drain(&self, clients: usize, subject: &str) -> usize {
+        let granted = all_at_once(clients, |client| async move {
+            let mut granted = 0;
+            while self.claim_once(client, subject).await {
+                granted += 1;
+            }
+            granted
+        });
+        granted.await.into_iter().sum()
+    }
+
+    /// Claims one unit, and returns whether it was granted.
+    async fn claim_once(&self, client: usize, subject: &str) -> bool {
+        let wish = self.wishes([Wish::of(subject)])[0];
+        match self.send(client, wish).await {
+            Outcome::Granted(_) => true,
+            Outcome::Denied => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Clients claim 1 or 2 units for so many subjects, half of the claims with keys, some of which
+    /// are sent again at another instance, until the clients are told to stop.
+    pub async fn load(&self, clients: usize, subjects: usize, stop: &AtomicBool) {
+        all_at_once(clients, |client| async move {
+            let mut dice = Dice::of(1, client);
+            while !stop.load(Ordering::SeqCst) {
+                let subject = format!("member-{}", dice.below(subjects));
+                let claim = Wish::of(&subject).units(dice.between(1, 2));
+                let has_key = dice.percent(50);
+                let wish = self.wishes([Wish { has_key, ..claim }])[0];
+                self.send(client, wish).await;
+                if has_key && dice.percent(50) {
+                    self.send(client + 1, wish).await;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Once nothing is under way: the judge finds nothing wrong, and neither does a reconciliation.
+    /// Returns what is stored.
+    pub async fn finds_nothing(&self) -> Stores {
+        let deadline = Instant::now() + SETTLED_WITHIN;
+        let stores = loop {
+            let stores = self.ground.stores().await;
+            let breaches = judge(&self.history(), &stores);
+            if breaches.is_empty() {
+                break stores;
+            }
+            assert!(Instant::now() < deadline, "{breaches:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
         for app in &self.apps {
             let request = app.request(Method::POST, "/v1/reconciliations");
             let report = Answer::of(request.json(&json!({ "apply": false }))).await;
@@ -105,21 +276,16 @@ impl Fleet {
             assert_eq!(report.json()["difference_count"], 0, "{report:?}");
             assert_eq!(report.json()["alarm_count"], 0, "{report:?}");
         }
-        books.entries().await
+        stores
     }
 }
 
-/// Runs what `clients` clients do, all at once, and returns what came of each, in no order.
+/// Runs what `clients` clients do, all at once, and returns what came of each.
 pub async fn all_at_once<T, F>(clients: usize, act: impl Fn(usize) -> F) -> Vec<T>
 where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
+    F: Future<Output = T>,
 {
-    let mut set = JoinSet::new();
-    for client in 0..clients {
-        set.spawn(act(client));
-    }
-    set.join_all().await
+    join_all((0..clients).map(act)).await
 }
 
 /// How many answers have a status.

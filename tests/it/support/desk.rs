@@ -14,23 +14,11 @@ use uuid::Uuid;
 use super::app::{Ground, NOON, Stack, instant};
 use super::books::Books;
 
-/// Makes one test for each store out of each scenario: `async fn name(stack: Stack)`.
+/// Makes a test on each store out of each scenario that does not ask Redis.
 macro_rules! on_every_store {
     ($($scenario:ident),* $(,)?) => {
         $(
-            mod $scenario {
-                use crate::support::app::Stack;
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn sqlite() {
-                    super::$scenario(Stack::Sqlite).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn postgres() {
-                    super::$scenario(Stack::Postgres).await;
-                }
-            }
+            $crate::support::app::tests_on!($scenario: sqlite Sqlite, postgres Postgres);
         )*
     };
 }

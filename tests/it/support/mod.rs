@@ -7,6 +7,7 @@ pub mod desk;
 pub mod dice;
 pub mod disk;
 pub mod guardian;
+pub mod hand;
 pub mod process;
 pub mod proxy;
 pub mod redis_groups;

@@ -2,65 +2,43 @@
 //! with junk. None of that may change an answer.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::claim::Subject;
 use perdiem::domain::grant::Total;
-use perdiem::domain::identity::Identity;
-use perdiem::domain::policy::PolicyName;
 use perdiem::domain::totals::{decode_totals, encode_totals};
 
 use super::steps::Tampering;
 use super::subject_text;
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
-use crate::support::servers;
+use crate::support::hand::{Dump, Hand};
 
 /// A counter may deny for so long after the ledger confirmed it.
 const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
 
-/// A hand in Redis.
+/// A hand that tampers.
 pub struct Tamperer {
-    connection: redis::aio::MultiplexedConnection,
-    identity: Identity,
-    remembered: Vec<(String, Vec<u8>)>,
+    hand: Hand,
+    books: Books,
+    remembered: Dump,
     remembered_at: DateTime<Utc>,
 }
 
 impl Tamperer {
-    pub async fn new(fleet: &Fleet, books: &Books) -> Option<Self> {
-        let url = fleet.ground.redis_url.as_deref()?;
+    pub async fn new(fleet: &Fleet) -> Option<Self> {
+        fleet.ground.redis_url.as_ref()?;
         Some(Self {
-            connection: servers::redis_at(url).await,
-            identity: books.ledger.identity().clone(),
-            remembered: Vec::new(),
+            hand: Hand::of(&fleet.ground).await,
+            books: Books::open(&fleet.ground).await,
+            remembered: Dump::new(),
             remembered_at: fleet.clock.now(),
         })
     }
 
-    async fn run<T: redis::FromRedisValue>(&mut self, words: &[&[u8]]) -> T {
-        let mut command = redis::Cmd::new();
-        for word in words {
-            command.arg(*word);
-        }
-        command
-            .query_async(&mut self.connection)
-            .await
-            .expect("an answer")
-    }
-
-    async fn names(&mut self) -> Vec<String> {
-        let pattern = format!("perdiem:{{{}:*", self.identity.id.simple());
-        self.run(&[b"KEYS", pattern.as_bytes()]).await
-    }
-
-    async fn name_of(&mut self, subject: usize) -> Option<String> {
-        let policy = PolicyName::new("benefit").expect("a name");
-        let subject = Subject::new(&subject_text(subject));
-        let account = self.identity.account(&policy, &subject.expect("a subject"));
-        let end = format!(":{}", account.0.simple());
-        self.names()
-            .await
-            .into_iter()
-            .find(|name| name.ends_with(&end))
+    /// The name of a subject's counter, if it has one.
+    async fn name_of(&self, subject: usize) -> Option<String> {
+        let account = self.books.account_of(&subject_text(subject));
+        let name = self.hand.counter(account);
+        let exists: bool = self.hand.run(&["EXISTS", &name]).await;
+        exists.then_some(name)
     }
 
     /// Until when the counters may deny what was given back since they were settled: those that
@@ -73,30 +51,19 @@ impl Tamperer {
     pub async fn tamper(&mut self, tampering: Tampering, now: DateTime<Utc>) {
         match tampering {
             Tampering::Flush => {
-                for name in self.names().await {
-                    self.run::<()>(&[b"DEL", name.as_bytes()]).await;
+                for name in self.hand.names().await {
+                    self.hand.run::<()>(&["DEL", &name]).await;
                 }
             }
             Tampering::Forget(subject) => {
-                if let Some(name) = self.name_of(subject).await {
-                    self.run::<()>(&[b"DEL", name.as_bytes()]).await;
-                }
+                let account = self.books.account_of(&subject_text(subject));
+                self.hand.forget(account).await;
             }
             Tampering::Remember => {
-                self.remembered.clear();
+                self.remembered = self.hand.dump().await;
                 self.remembered_at = now;
-                for name in self.names().await {
-                    if let Some(dump) = self.run(&[b"DUMP", name.as_bytes()]).await {
-                        self.remembered.push((name, dump));
-                    }
-                }
             }
-            Tampering::RollBack => {
-                for (name, dump) in self.remembered.clone() {
-                    let words: [&[u8]; 5] = [b"RESTORE", name.as_bytes(), b"0", &dump, b"REPLACE"];
-                    self.run::<()>(&words).await;
-                }
-            }
+            Tampering::RollBack => self.hand.restore(&self.remembered).await,
             Tampering::TooHigh(subject) => {
                 let Some(mut line) = self.read(subject).await else {
                     return;
@@ -129,18 +96,18 @@ impl Tamperer {
                 let Some(name) = self.name_of(subject).await else {
                     return;
                 };
-                let field: &[u8] = [&b"number"[..], b"line", b"confirmed", b"keys"][field];
-                self.run::<()>(&[b"HSET", name.as_bytes(), field, b"junk"])
-                    .await;
+                let field = ["number", "line", "confirmed", "keys"][field];
+                let words = ["HSET", &name, field, "junk"];
+                self.hand.run::<()>(&words).await;
             }
         }
     }
 
     /// What a counter says, if it can be read.
-    async fn read(&mut self, subject: usize) -> Option<CounterLine> {
+    async fn read(&self, subject: usize) -> Option<CounterLine> {
         let name = self.name_of(subject).await?;
-        let words: [&[u8]; 4] = [b"HMGET", name.as_bytes(), b"number", b"line"];
-        let (number, line): (String, String) = self.run(&words).await;
+        let words = ["HMGET", &name, "number", "line"];
+        let (number, line): (String, String) = self.hand.run(&words).await;
         let mut parts = line.splitn(4, ' ');
         Some(CounterLine {
             name,
@@ -152,7 +119,7 @@ impl Tamperer {
         })
     }
 
-    async fn write(&mut self, line: CounterLine, confirmed_at: DateTime<Utc>) {
+    async fn write(&self, line: CounterLine, confirmed_at: DateTime<Utc>) {
         let CounterLine {
             name,
             number,
@@ -164,17 +131,9 @@ impl Tamperer {
         let number = number.to_string();
         let line = format!("{at} {version} {lapses_at} {}", encode_totals(&totals));
         let confirmed_at = confirmed_at.timestamp_millis().to_string();
-        let words: [&[u8]; 8] = [
-            b"HSET",
-            name.as_bytes(),
-            b"number",
-            number.as_bytes(),
-            b"line",
-            line.as_bytes(),
-            b"confirmed",
-            confirmed_at.as_bytes(),
-        ];
-        self.run::<()>(&words).await;
+        let fields = ["number", &number, "line", &line, "confirmed", &confirmed_at];
+        let words = [&["HSET", &name][..], &fields].concat();
+        self.hand.run::<()>(&words).await;
     }
 }
 

@@ -1,17 +1,18 @@
-//! The checker is tested too: what is planted is found, and nothing else.
+//! The judge is tested too: what is planted is found, and nothing else.
+
+mod corrections;
+mod rows;
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use sqlx::{Connection, PgConnection};
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc, Weekday};
 use uuid::Uuid;
 
-use super::checker::{Breach, check};
 use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
-use super::stores::{Counter, Entry, Provisional, Rule, Stores, Total};
-use super::trial::{Setup, Trial};
+use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores, Total};
+use super::windows::{Calendar, Zone};
+use super::{Breach, judge};
 use crate::support::app::instant;
-use crate::support::servers::{Redis, postgres};
 
 /// The start of the day of all entries, in GMT+8: 2026-11-21.
 const DAY: i64 = 1_795_190_400;
@@ -30,12 +31,7 @@ fn at(number: u64) -> DateTime<Utc> {
 }
 
 fn wish() -> Wish {
-    Wish {
-        policy: "benefit".to_owned(),
-        subject: "member-42".to_owned(),
-        units: 1,
-        has_key: true,
-    }
+    Wish::of("member-42").with_key()
 }
 
 fn total(used: u64) -> Total {
@@ -57,8 +53,13 @@ fn entry(number: u64) -> Entry {
         number: number as i64,
         id: id(number),
         at: at(number),
-        granted_at: at(number),
+        counted_at: at(number),
+        kind: Kind::Grant,
+        of: None,
+        held_until: None,
+        lapses_at: None,
         provisional: None,
+        would_deny: false,
         units: 1,
         policy_version: 1,
         wish: Some(number as usize - 1),
@@ -98,14 +99,17 @@ fn sound() -> (History, Stores) {
             attempt(2, 5, Outcome::Granted(told(3))),
             attempt(3, 6, Outcome::Denied),
         ],
-        marks: Vec::new(),
-        redis_lost_data: false,
-        lost_parts: Vec::new(),
         quiet_since: Some(Duration::from_secs(7)),
+        ..History::default()
     };
     let rule = Rule {
-        offset: Some(8 * 3600),
+        calendar: Calendar {
+            zone: Zone::parse("GMT+8"),
+            day_starts_at: NaiveTime::MIN,
+            week_starts_on: Weekday::Mon,
+        },
         limits: vec![("day".to_owned(), MAX)],
+        observes: false,
     };
     let stores = Stores {
         entries: (1..=3).map(entry).collect(),
@@ -115,7 +119,7 @@ fn sound() -> (History, Stores) {
             number: "3".to_owned(),
             line: "line 3".to_owned(),
         }],
-        others: Vec::new(),
+        ..Stores::default()
     };
     (history, stores)
 }
@@ -124,7 +128,7 @@ fn sound() -> (History, Stores) {
 fn plant(change: impl FnOnce(&mut History, &mut Stores)) -> Vec<Breach> {
     let (mut history, mut stores) = sound();
     change(&mut history, &mut stores);
-    check(&history, &stores)
+    judge(&history, &stores)
 }
 
 /// Whether something like this was found.
@@ -137,6 +141,7 @@ macro_rules! assert_found {
         );
     };
 }
+use assert_found;
 
 #[test]
 fn the_day_is_the_day() {
@@ -218,14 +223,14 @@ fn a_provisional_grant() {
     let late = |mark| {
         plant(|history, stores| {
             for entry in &mut stores.entries {
-                (entry.at, entry.granted_at) = (at(0), at(0));
+                (entry.at, entry.counted_at) = (at(0), at(0));
             }
             let mut told = told(4);
             told.provisional = true;
             history.attempts.push(attempt(3, 8, Outcome::Granted(told)));
             let mut entry = entry(4);
             entry.at = at(0) + TimeDelta::days(1);
-            (entry.granted_at, entry.provisional) = (at(1), Some(mark));
+            (entry.counted_at, entry.provisional) = (at(1), Some(mark));
             let total = &mut entry.totals[0];
             (total.start, total.end, total.used) = (DAY + 86_400, DAY + 2 * 86_400, 0);
             stores.entries.push(entry);
@@ -473,51 +478,4 @@ fn answers_that_are_none() {
         history.attempts[5].outcome = Outcome::Wrong("500".to_owned());
     });
     assert_found!(wrong, Breach::Wrong { wish: 3, .. });
-}
-
-/// The same in a real ledger, after a real load: the rows are planted in SQL.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_planted_in_a_ledger_are_found() {
-    let redis = Redis::start();
-    let database_url = postgres().create_database();
-    let setup = Setup::plain(database_url.clone(), redis.url());
-    let trial = Trial::begin("rows_planted_in_a_ledger_are_found", setup).await;
-    trial.everybody_grants(50).await;
-    let judge = trial.judge().await;
-    let find = async || judge.check().await;
-    assert_eq!(find().await, []);
-
-    let mut connection = PgConnection::connect(&database_url)
-        .await
-        .expect("a connection");
-    let mut run = async |sql: &str| {
-        let sql = sqlx::AssertSqlSafe(sql.to_owned());
-        let done = sqlx::query(sql).execute(&mut connection).await;
-        done.expect("it runs").rows_affected()
-    };
-    run("ALTER TABLE entries DISABLE TRIGGER entries_are_append_only").await;
-    let longest = "FROM entries ORDER BY number DESC, account LIMIT 1";
-    // One row more for an account: its number follows, its totals do not.
-    let add = |metadata: &str| {
-        format!(
-            "INSERT INTO entries (account, number, id, at, units, policy, policy_version, kind,
-                 flags, totals, metadata)
-             SELECT account, number + 1, gen_random_uuid(), at, 1, policy, policy_version, kind,
-                 flags, totals, {metadata} {longest}"
-        )
-    };
-    let remove =
-        format!("DELETE FROM entries WHERE (account, number) = (SELECT account, number {longest})");
-
-    assert_eq!(run(&add("NULL")).await, 1);
-    assert_found!(&find().await, Breach::Foreign { wish: None, .. });
-    assert_found!(&find().await, Breach::NotTheSum { .. });
-    assert_eq!(run(&remove).await, 1);
-    assert_eq!(run(&add("metadata")).await, 1);
-    assert_found!(&find().await, Breach::Doubled { .. });
-    assert_eq!(run(&remove).await, 1);
-    assert_eq!(find().await, []);
-    assert_eq!(run(&remove).await, 1);
-    assert_found!(&find().await, Breach::Lost { .. });
-    assert_found!(&find().await, Breach::Drift { .. });
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use reqwest::StatusCode;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A claim, told from others by its place in [`History::wishes`]; its metadata bears it, so
-/// that its entry can be told too.
+use super::stores::Kind;
+
+/// A claim, told from others by its place in [`History::wishes`]. Its metadata has that place, so that its entry can be told too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub policy: String,
@@ -13,6 +16,7 @@ pub struct Wish {
     pub units: u64,
     /// Whether it is sent with an `Idempotency-Key`, and so may be sent again.
     pub has_key: bool,
+    pub hold_seconds: Option<u64>,
 }
 
 /// One request for a claim, and its end. Times are since the history's beginning.
@@ -83,6 +87,7 @@ pub struct History {
     pub wishes: Vec<Wish>,
     /// In the order of their ends.
     pub attempts: Vec<Attempt>,
+    pub corrections: Vec<Correction>,
     pub marks: Vec<Mark>,
     /// Whether Redis lost what it had counted: what it alone had decided may be lost too.
     pub redis_lost_data: bool,
@@ -91,7 +96,71 @@ pub struct History {
     pub quiet_since: Option<Duration>,
 }
 
+/// What a client was told of a correction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Correction {
+    pub kind: Kind,
+    /// The grant; an adjustment's own id.
+    pub of: Uuid,
+    /// Whether it was made just now.
+    pub is_new: bool,
+    pub answer: Value,
+}
+
+impl Wish {
+    /// A claim of one unit under `benefit`, without a key.
+    pub fn of(subject: &str) -> Self {
+        Self {
+            policy: "benefit".to_owned(),
+            subject: subject.to_owned(),
+            units: 1,
+            has_key: false,
+            hold_seconds: None,
+        }
+    }
+
+    pub fn with_key(self) -> Self {
+        Self {
+            has_key: true,
+            ..self
+        }
+    }
+
+    pub fn units(self, units: u64) -> Self {
+        Self { units, ..self }
+    }
+
+    /// The claim's body, where the wish has this place.
+    pub fn body(&self, place: usize) -> Value {
+        json!({
+            "subject": self.subject,
+            "units": self.units,
+            "hold_seconds": self.hold_seconds,
+            "metadata": { "wish": place },
+        })
+    }
+}
+
 impl Outcome {
+    /// What an answer means.
+    pub fn of(status: StatusCode, text: &str) -> Self {
+        let wrong = || Self::Wrong(format!("{status} {text}"));
+        let told = || Told::read(&serde_json::from_str(text).ok()?);
+        match status {
+            StatusCode::CREATED => told().map_or_else(wrong, Self::Granted),
+            StatusCode::OK => told().map_or_else(wrong, Self::Repeated),
+            // Or another claim of its atomic batch was denied.
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::FAILED_DEPENDENCY => Self::Denied,
+            StatusCode::SERVICE_UNAVAILABLE => Self::Unknown(Why::Undecided),
+            // To an instance that wakes up the request has come slowly.
+            StatusCode::REQUEST_TIMEOUT => Self::Unknown(Why::Broken),
+            StatusCode::CONFLICT if text.contains("claim-in-progress") => {
+                Self::Unknown(Why::InProgress)
+            }
+            _ => wrong(),
+        }
+    }
+
     /// What was told of a grant.
     pub fn told(&self) -> Option<&Told> {
         match self {
@@ -103,6 +172,21 @@ impl Outcome {
     /// Whether the client knows what became of the claim.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown(_))
+    }
+}
+
+impl Told {
+    fn read(answer: &Value) -> Option<Self> {
+        let limit = |limit: &Value| {
+            let per = limit["per"].as_str()?.to_owned();
+            Some((per, limit["max"].as_u64()?, limit["used"].as_u64()?))
+        };
+        let limits = answer["limits"].as_array()?.iter();
+        Some(Self {
+            id: answer["grant"]["id"].as_str()?.parse().ok()?,
+            provisional: answer["provisional"] == true,
+            limits: limits.map(limit).collect::<Option<_>>()?,
+        })
     }
 }
 

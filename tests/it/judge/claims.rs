@@ -1,0 +1,176 @@
+//! What clients were told of their claims, against what is in the ledger.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Breach;
+use super::history::{Attempt, History, Outcome, Told};
+use super::stores::{Entry, Kind, Stores};
+
+/// A history without wishes says nothing about grants.
+pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
+    if history.wishes.is_empty() {
+        return Vec::new();
+    }
+    let mut by_wish: HashMap<usize, Vec<&Entry>> = HashMap::new();
+    let mut breaches = Vec::new();
+    for entry in stores.of_kind(Kind::Grant) {
+        let wish = entry.wish.filter(|wish| *wish < history.wishes.len());
+        match wish {
+            Some(wish) => by_wish.entry(wish).or_default().push(entry),
+            None => breaches.push(Breach::Foreign {
+                entry: entry.id,
+                wish: entry.wish,
+            }),
+        }
+    }
+    for (number, attempts) in history.by_wish().into_iter().enumerate() {
+        let entries = by_wish.remove(&number).unwrap_or_default();
+        if entries.len() > 1 {
+            breaches.push(Breach::Doubled {
+                wish: number,
+                ids: entries.iter().map(|entry| entry.id).collect(),
+            });
+        }
+        let answers = answers(history, &attempts, &entries);
+        for entry in &entries {
+            check_claimed(number, entry, history, &attempts, &answers, &mut breaches);
+        }
+        check_answers(number, history, &answers, &entries, &mut breaches);
+        let since = granted_since(history, &answers, &entries);
+        let denied = |began| since.is_some_and(|since| began > since);
+        let mut denials = attempts
+            .iter()
+            .filter(|attempt| attempt.outcome == Outcome::Denied);
+        if denials.any(|attempt| denied(attempt.began)) {
+            breaches.push(Breach::Forgotten { wish: number });
+        }
+        let has_key = history.wishes[number].has_key;
+        if has_key && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
+            breaches.push(Breach::Undecided { wish: number });
+        }
+        for attempt in attempts {
+            if let Outcome::Wrong(answer) = &attempt.outcome {
+                breaches.push(Breach::Wrong {
+                    wish: number,
+                    answer: answer.clone(),
+                });
+            }
+        }
+    }
+    breaches
+}
+
+/// The attempts that were told of a grant, without those that a lost part of the ledger
+/// explains: the ledger has no such entry, and they may tell of that part.
+fn answers<'a>(
+    history: &History,
+    attempts: &[&'a Attempt],
+    entries: &[&Entry],
+) -> Vec<(&'a Attempt, &'a Told)> {
+    let told = attempts
+        .iter()
+        .filter_map(|attempt| Some((*attempt, attempt.outcome.told()?)));
+    let is_there = |told: &Told| {
+        let mut entries = entries.iter();
+        entries.any(|entry| entry.id == told.id && tells(told, entry))
+    };
+    told.filter(|(attempt, told)| is_there(told) || !history.may_be_lost(attempt))
+        .collect()
+}
+
+/// Checks that an entry is as it was claimed and told.
+fn check_claimed(
+    number: usize,
+    entry: &Entry,
+    history: &History,
+    attempts: &[&Attempt],
+    answers: &[(&Attempt, &Told)],
+    breaches: &mut Vec<Breach>,
+) {
+    let wish = &history.wishes[number];
+    let is_as_claimed = entry.policy == wish.policy
+        && entry.subject == wish.subject
+        && entry.units == wish.units
+        && entry.held_until.is_some() == wish.hold_seconds.is_some();
+    let mut told = answers.iter().map(|(_, told)| told);
+    if !is_as_claimed || told.any(|told| told.id == entry.id && !tells(told, entry)) {
+        breaches.push(Breach::Altered {
+            wish: number,
+            entry: entry.id,
+        });
+    }
+    let excused = attempts.iter().any(|attempt| {
+        attempt
+            .outcome
+            .told()
+            .is_some_and(|told| told.id == entry.id || told.provisional)
+            || !attempt.outcome.is_known()
+    });
+    if !excused {
+        breaches.push(Breach::Foreign {
+            entry: entry.id,
+            wish: Some(number),
+        });
+    }
+}
+
+/// Checks that what was told is in the ledger, and is one grant.
+fn check_answers(
+    number: usize,
+    history: &History,
+    answers: &[(&Attempt, &Told)],
+    entries: &[&Entry],
+    breaches: &mut Vec<Breach>,
+) {
+    let mut ids: Vec<Uuid> = Vec::new();
+    let (mut news, mut is_provisional) = (0, false);
+    for (attempt, told) in answers {
+        is_provisional |= told.provisional;
+        news += usize::from(matches!(attempt.outcome, Outcome::Granted(_)));
+        if !ids.contains(&told.id) {
+            ids.push(told.id);
+        }
+        // What was counted twice under one key is recorded once, under one of the ids.
+        let may_be_lost = told.provisional && (history.redis_lost_data || !entries.is_empty());
+        if !may_be_lost && !entries.iter().any(|entry| entry.id == told.id) {
+            breaches.push(Breach::Lost {
+                wish: number,
+                id: told.id,
+            });
+        }
+    }
+    // An instance that takes the ledger for silent does not know what another does there.
+    if (ids.len() > 1 || news > 1) && !is_provisional {
+        breaches.push(Breach::TwoGrants { wish: number, ids });
+    }
+}
+
+/// The first moment at which a claim's grant was known, or was in the ledger for certain.
+fn granted_since(
+    history: &History,
+    answers: &[(&Attempt, &Told)],
+    entries: &[&Entry],
+) -> Option<Duration> {
+    // Where Redis lost it, the claim is a new one.
+    let is_gone = |told: &Told| told.provisional && history.redis_lost_data && entries.is_empty();
+    let known = answers
+        .iter()
+        .filter(|(_, told)| !is_gone(told))
+        .map(|(attempt, _)| attempt.ended)
+        .min();
+    let quiet = history.quiet_since.filter(|_| !entries.is_empty());
+    [known, quiet].into_iter().flatten().min()
+}
+
+/// Whether an answer tells an entry's totals. What Redis alone decided is told as such, before
+/// the ledger knows of it.
+fn tells(told: &Told, entry: &Entry) -> bool {
+    let totals = entry.totals.iter();
+    let totals: Vec<(String, u64, u64)> = totals
+        .map(|total| (total.per.clone(), total.max, total.used))
+        .collect();
+    told.provisional || entry.provisional.is_none() && told.limits == totals
+}

@@ -1,0 +1,98 @@
+//! What becomes of grants: each is confirmed and given back at most once and in time, and as
+//! clients were told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::Breach;
+use super::history::History;
+use super::stores::{Entry, Kind, Stores};
+
+/// What became of an account's grants, entry after entry.
+#[derive(Default)]
+pub struct Holds<'a> {
+    grants: BTreeMap<Uuid, &'a Entry>,
+    closed: BTreeSet<Uuid>,
+    /// When each hold lapses that is neither confirmed nor given back.
+    open: BTreeMap<Uuid, DateTime<Utc>>,
+}
+
+impl<'a> Holds<'a> {
+    /// Checks that an entry may follow those before it.
+    pub fn follow(&mut self, entry: &'a Entry, breaches: &mut Vec<Breach>) {
+        let until = entry.of.and_then(|of| self.open.remove(&of));
+        let is_in_time = match entry.kind {
+            Kind::Grant => {
+                self.grants.insert(entry.id, entry);
+                let open = entry.held_until.map(|until| (entry.id, until));
+                self.open.extend(open);
+                true
+            }
+            Kind::Confirmation => until.is_some_and(|until| entry.at < until),
+            Kind::Lapse => until.is_some_and(|until| until <= entry.at),
+            Kind::Reversal | Kind::AdjustmentUp | Kind::AdjustmentDown => true,
+        };
+        if let Some(of) = entry.of {
+            let gives_back = entry.kind != Kind::Confirmation;
+            let grant = self.grants.get(&of);
+            let has_units = grant.is_some_and(|grant| grant.units == entry.units);
+            if !has_units || gives_back && !self.closed.insert(of) {
+                breaches.push(Breach::NotItsGrant { entry: entry.id });
+            }
+        }
+        if !is_in_time || !self.is_next(entry) {
+            breaches.push(Breach::NotInTime { entry: entry.id });
+        }
+    }
+
+    /// Whether a line tells when the first hold lapses, and no hold should have lapsed before it.
+    fn is_next(&self, entry: &Entry) -> bool {
+        let Some(first) = self.open.values().min() else {
+            return true;
+        };
+        // What Redis counted without those holds is recorded at its own instant.
+        let is_decided = entry.kind != Kind::Lapse && entry.provisional.is_none();
+        let is_told = entry.lapses_at.is_some_and(|told| told <= *first);
+        is_told && (!is_decided || entry.at < *first)
+    }
+}
+
+/// Each correction that was told is in the ledger, and each in the ledger was told once that it is
+/// new. A history without corrections says nothing about them.
+pub fn check_told(history: &History, stores: &Stores) -> Vec<Breach> {
+    let name = |entry: &Entry| (entry.kind, entry.of.unwrap_or(entry.id));
+    let corrections = stores
+        .entries
+        .iter()
+        .filter(|entry| entry.kind != Kind::Grant);
+    let stored: BTreeMap<(Kind, Uuid), &Entry> =
+        corrections.map(|entry| (name(entry), entry)).collect();
+    let mut told: BTreeMap<(Kind, Uuid), Vec<_>> = BTreeMap::new();
+    for correction in &history.corrections {
+        let name = (correction.kind, correction.of);
+        told.entry(name).or_default().push(correction);
+    }
+    let mut breaches = Vec::new();
+    let is_foreign = |name: &(Kind, Uuid)| name.0 != Kind::Lapse && !told.contains_key(name);
+    if !history.corrections.is_empty() {
+        let foreign = stored.iter().filter(|(name, _)| is_foreign(name));
+        breaches.extend(foreign.map(|(_, entry)| Breach::Foreign {
+            entry: entry.id,
+            wish: None,
+        }));
+    }
+    for ((kind, of), told) in told {
+        if !stored.contains_key(&(kind, of)) {
+            breaches.push(Breach::CorrectionLost { kind, of });
+        }
+        let news = told.iter().filter(|one| one.is_new).count();
+        // Nobody is told that a hold lapses just now.
+        let expected = usize::from(kind != Kind::Lapse);
+        if news != expected || told.iter().any(|one| one.answer != told[0].answer) {
+            breaches.push(Breach::CorrectionDiffers { kind, of });
+        }
+    }
+    breaches
+}

@@ -1,0 +1,448 @@
+//! What is stored in a ledger and in Redis, read by the judge's own queries.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use perdiem::domain::identity::EntryId;
+use redis::Commands;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row as _, SqliteConnection};
+use uuid::Uuid;
+
+use super::windows::{Calendar, Zone};
+
+/// A line of an account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub account: Uuid,
+    pub policy: String,
+    pub subject: String,
+    pub number: i64,
+    pub id: Uuid,
+    pub at: DateTime<Utc>,
+    /// The instant in whose windows its units count.
+    pub counted_at: DateTime<Utc>,
+    pub kind: Kind,
+    /// The grant that it confirms, reverses or lapses.
+    pub of: Option<Uuid>,
+    pub held_until: Option<DateTime<Utc>>,
+    pub provisional: Option<Provisional>,
+    /// Whether an observing policy marked it as one that it would have denied.
+    pub would_deny: bool,
+    pub units: u64,
+    pub policy_version: i32,
+    /// The number of the wish, as its metadata has it.
+    pub wish: Option<usize>,
+    /// No hold of the account lapses before this.
+    pub lapses_at: Option<DateTime<Utc>>,
+    pub totals: Vec<Total>,
+    /// The line as a counter holds it, without its number.
+    pub line: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Grant,
+    Confirmation,
+    Reversal,
+    Lapse,
+    AdjustmentUp,
+    AdjustmentDown,
+}
+
+/// How a grant that Redis alone decided stood in its windows when it was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provisional {
+    Within,
+    Over,
+}
+
+/// A limit's window after an entry, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Total {
+    pub per: String,
+    pub max: u64,
+    pub used: u64,
+    pub start: i64,
+    pub end: i64,
+}
+
+/// Each limit's `per` and `max`.
+pub type Limits = Vec<(String, u64)>;
+
+/// A version of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    pub calendar: Calendar,
+    pub limits: Limits,
+    pub observes: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter {
+    pub account: Uuid,
+    pub number: String,
+    pub line: String,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Stores {
+    /// By account and number.
+    pub entries: Vec<Entry>,
+    /// By policy and version.
+    pub rules: BTreeMap<(String, i32), Rule>,
+    /// What each account's overrides said, one after the other.
+    pub overrides: Vec<(Uuid, Limits)>,
+    pub counters: Vec<Counter>,
+    /// The ledger's keys in Redis that are no counters.
+    pub others: Vec<String>,
+}
+
+impl Stores {
+    /// Reads a ledger, and its counters in these Redis servers.
+    ///
+    /// # Errors
+    /// What a store says.
+    pub async fn read(database_url: &str, redis_urls: &[String]) -> anyhow::Result<Self> {
+        let sql = Sql::of(database_url);
+        let (id, at) = (|column| sql.id(column), |column| sql.at(column));
+        let entries = format!(
+            "SELECT {}, p.name, a.subject, CAST(e.number AS text), {}, {}, CAST(e.kind AS text),
+                 {}, {}, CAST(e.flags AS text), CAST(e.units AS text),
+                 CAST(e.policy_version AS text), e.metadata, {}, e.totals
+             FROM entries e LEFT JOIN policies p ON p.id = e.policy
+             LEFT JOIN accounts a ON a.id = e.account
+             LEFT JOIN entry_details d ON d.account = e.account AND d.number = e.number
+             ORDER BY e.account, e.number",
+            id("e.account"),
+            id("e.id"),
+            at("e.at"),
+            id("d.of_grant"),
+            at("d.held_until"),
+            at("e.lapses_at"),
+        );
+        let entries = sql.rows(&entries).await?;
+        // After the entries, so that their versions are among them.
+        let rules = "SELECT p.name, CAST(v.version AS text), v.rule FROM policy_versions v
+                     JOIN policies p ON p.id = v.policy";
+        let rules = sql.rows(rules).await?;
+        let overrides = format!(
+            "SELECT {}, limits FROM override_versions WHERE limits IS NOT NULL",
+            id("account")
+        );
+        let overrides = sql.rows(&overrides).await?;
+        let ledger = format!("SELECT {} FROM ledger", id("id"));
+        let ledger = sql.rows(&ledger).await?.remove(0).id().expect("an id");
+        let mut stores = Self {
+            entries: entries.into_iter().map(Entry::of).collect(),
+            rules: rules.into_iter().map(Rule::of).collect(),
+            overrides: overrides
+                .into_iter()
+                .map(|mut row| (row.id().expect("an account"), limits(&row.json())))
+                .collect(),
+            ..Self::default()
+        };
+        for url in redis_urls {
+            stores.read_counters(url, ledger)?;
+        }
+        Ok(stores)
+    }
+
+    fn read_counters(&mut self, url: &str, ledger: Uuid) -> redis::RedisResult<()> {
+        let mut redis = redis::Client::open(url)?.get_connection()?;
+        let pattern = format!("perdiem:{{{}*", ledger.simple());
+        let options = redis::ScanOptions::default()
+            .with_pattern(pattern)
+            .with_count(1000);
+        let mut names: Vec<String> = redis
+            .scan_options(options)?
+            .collect::<redis::RedisResult<_>>()?;
+        // A scan may tell a name twice.
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let account = name.rsplit(':').next().unwrap_or_default();
+            let Ok(account) = Uuid::try_parse(account) else {
+                self.others.push(name);
+                continue;
+            };
+            let fields: redis::RedisResult<Vec<Option<String>>> =
+                redis.hmget(&name, &["number", "line"]);
+            let mut fields = fields
+                .unwrap_or_default()
+                .into_iter()
+                .map(Option::unwrap_or_default);
+            let counter = Counter {
+                account,
+                number: fields.next().unwrap_or_default(),
+                line: fields.next().unwrap_or_default(),
+            };
+            // It may have expired between the two calls.
+            if redis.exists(&name)? {
+                self.counters.push(counter);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of each account, by number.
+    pub fn accounts(&self) -> BTreeMap<Uuid, Vec<&Entry>> {
+        let mut accounts: BTreeMap<Uuid, Vec<&Entry>> = BTreeMap::new();
+        for entry in &self.entries {
+            accounts.entry(entry.account).or_default().push(entry);
+        }
+        for entries in accounts.values_mut() {
+            entries.sort_by_key(|entry| entry.number);
+        }
+        accounts
+    }
+
+    /// The last entry of each account.
+    pub fn last_entries(&self) -> BTreeMap<Uuid, &Entry> {
+        let accounts = self.accounts().into_iter();
+        let last = accounts.filter_map(|(account, mut entries)| Some((account, entries.pop()?)));
+        last.collect()
+    }
+
+    /// The counters that are not their account's last line.
+    pub fn drifted(&self) -> Vec<&Counter> {
+        let last = self.last_entries();
+        let is_right = |counter: &&Counter| {
+            last.get(&counter.account).is_some_and(|entry| {
+                counter.number == entry.number.to_string() && counter.line == entry.line
+            })
+        };
+        let counters = self.counters.iter();
+        counters.filter(|counter| !is_right(counter)).collect()
+    }
+
+    /// The entries of a kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.kind == kind)
+    }
+}
+
+/// A ledger's database, and its words.
+struct Sql<'a> {
+    url: &'a str,
+    is_sqlite: bool,
+}
+
+impl<'a> Sql<'a> {
+    fn of(url: &'a str) -> Self {
+        Self {
+            url,
+            is_sqlite: url.starts_with("sqlite:"),
+        }
+    }
+
+    /// An id as a text.
+    fn id(&self, column: &str) -> String {
+        match self.is_sqlite {
+            true => format!("lower(hex({column}))"),
+            false => format!("CAST({column} AS text)"),
+        }
+    }
+
+    /// An instant as a text: microseconds since 1970.
+    fn at(&self, column: &str) -> String {
+        match self.is_sqlite {
+            true => format!("CAST({column} AS text)"),
+            false => {
+                format!("CAST(CAST(EXTRACT(epoch FROM {column}) * 1000000 AS bigint) AS text)")
+            }
+        }
+    }
+
+    /// The rows of a query whose columns are texts.
+    async fn rows(&self, query: &str) -> Result<Vec<Row>, sqlx::Error> {
+        macro_rules! read {
+            ($connection:ty) => {{
+                let mut connection = <$connection>::connect(self.url).await?;
+                let query = sqlx::query(AssertSqlSafe(query));
+                let rows = query.fetch_all(&mut connection).await?;
+                connection.close().await?;
+                let columns = rows.iter().map(|row| {
+                    let columns = (0..row.len()).map(|column| row.get(column));
+                    Row(columns.collect::<Vec<Option<String>>>().into_iter())
+                });
+                Ok(columns.collect())
+            }};
+        }
+        match self.is_sqlite {
+            true => read!(SqliteConnection),
+            false => read!(PgConnection),
+        }
+    }
+}
+
+/// The columns of a row that are still to be read.
+struct Row(std::vec::IntoIter<Option<String>>);
+
+impl Row {
+    fn text(&mut self) -> Option<String> {
+        self.0.next().expect("a column")
+    }
+
+    fn number(&mut self) -> i64 {
+        self.text().expect("a number").parse().expect("a number")
+    }
+
+    /// SQLite shows NULL as no digits at all.
+    fn id(&mut self) -> Option<Uuid> {
+        let text = self.text().filter(|text| !text.is_empty())?;
+        Some(text.parse().expect("an id"))
+    }
+
+    fn at(&mut self) -> Option<DateTime<Utc>> {
+        let micros = self.text()?.parse().expect("an instant");
+        DateTime::from_timestamp_micros(micros)
+    }
+
+    fn json(&mut self) -> Value {
+        let text = self.text();
+        text.map_or(Value::Null, |text| {
+            serde_json::from_str(&text).expect("JSON")
+        })
+    }
+}
+
+impl Entry {
+    /// From a row of the columns that [`Stores::read`] names.
+    fn of(mut row: Row) -> Self {
+        let account = row.id().expect("an account");
+        let (policy, subject) = (row.text(), row.text());
+        let (number, id) = (row.number(), row.id().expect("an id"));
+        let at = row.at().expect("an instant");
+        let kind = Kind::of(row.number());
+        let (of, held_until) = (row.id(), row.at());
+        // 1: Redis alone decided it; 2: it went over a limit; 4: it would have been denied.
+        let flags = row.number();
+        let provisional = match flags & 3 {
+            0 => None,
+            1 => Some(Provisional::Within),
+            _ => Some(Provisional::Over),
+        };
+        let counted_at = match kind {
+            Kind::Grant if provisional.is_none() => at,
+            _ => EntryId(of.unwrap_or(id)).at(),
+        };
+        let (units, version) = (row.number(), row.number());
+        let wish = row.json()["wish"].as_u64().map(|wish| wish as usize);
+        let lapses_at = row.at();
+        let totals = row.text().expect("totals");
+        let lapse = lapses_at.map_or("-".to_owned(), |at| at.timestamp_micros().to_string());
+        Self {
+            account,
+            policy: policy.unwrap_or_default(),
+            subject: subject.unwrap_or_default(),
+            number,
+            id,
+            at,
+            counted_at,
+            kind,
+            of,
+            held_until,
+            provisional,
+            would_deny: flags & 4 != 0,
+            units: units.cast_unsigned(),
+            policy_version: i32::try_from(version).expect("a version"),
+            wish,
+            lapses_at,
+            line: format!("{} {version} {lapse} {totals}", at.timestamp_micros()),
+            totals: Total::parse(&totals),
+        }
+    }
+
+    /// What it adds to the units used.
+    pub fn added(&self) -> i128 {
+        let units = i128::from(self.units);
+        match self.kind {
+            Kind::Grant | Kind::AdjustmentUp => units,
+            Kind::Confirmation => 0,
+            Kind::Reversal | Kind::Lapse | Kind::AdjustmentDown => -units,
+        }
+    }
+}
+
+impl Kind {
+    fn of(number: i64) -> Self {
+        match number {
+            1 => Self::Grant,
+            2 => Self::Confirmation,
+            3 => Self::Reversal,
+            4 => Self::Lapse,
+            5 => Self::AdjustmentUp,
+            6 => Self::AdjustmentDown,
+            other => panic!("no kind has the number {other}"),
+        }
+    }
+}
+
+impl Total {
+    /// From the texts of limits, each a letter, `max,used,start+length`, between semicolons.
+    pub fn parse(text: &str) -> Vec<Self> {
+        let one = |text: &str| {
+            let per = ["minute", "hour", "day", "week", "month", "year"];
+            let letter = "ihdwmy".find(&text[..1]).expect("a letter");
+            let (head, length) = text[1..].split_once('+').expect("a length");
+            let parts: Vec<&str> = head.split(',').collect();
+            let [max, used, start] = parts[..] else {
+                panic!("{text} has max, used and start")
+            };
+            let number = |text: &str| text.parse::<i64>().expect("a number");
+            Self {
+                per: per[letter].to_owned(),
+                max: number(max).cast_unsigned(),
+                used: number(used).cast_unsigned(),
+                start: number(start),
+                end: number(start) + number(length),
+            }
+        };
+        text.split(';').map(one).collect()
+    }
+
+    pub fn contains(&self, at: DateTime<Utc>) -> bool {
+        let at = at.timestamp_micros();
+        self.start * 1_000_000 <= at && at < self.end * 1_000_000
+    }
+}
+
+impl Rule {
+    /// A policy's name, a version, and its rule.
+    fn of(mut row: Row) -> ((String, i32), Self) {
+        let policy = row.text().expect("a name");
+        let version = i32::try_from(row.number()).expect("a version");
+        let rule = row.json();
+        let text = |name: &str| {
+            rule[name]
+                .as_str()
+                .unwrap_or_else(|| panic!("{name}: {rule}"))
+        };
+        let start = format!("{}:00", text("day_starts_at"));
+        let rule = Self {
+            calendar: Calendar {
+                zone: Zone::parse(text("time_zone")),
+                day_starts_at: start.parse().expect("a time"),
+                week_starts_on: text("week_starts_on").parse().expect("a weekday"),
+            },
+            limits: limits(&rule["limits"]),
+            observes: rule["mode"] == "observe",
+        };
+        ((policy, version), rule)
+    }
+}
+
+/// The limits of a rule, or of an override.
+fn limits(limits: &Value) -> Limits {
+    let limit = |limit: &Value| {
+        let per = limit["per"].as_str().expect("a window").to_owned();
+        (per, limit["max"].as_u64().expect("a number"))
+    };
+    limits
+        .as_array()
+        .expect("limits")
+        .iter()
+        .map(limit)
+        .collect()
+}

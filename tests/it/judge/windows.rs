@@ -1,0 +1,71 @@
+//! Windows by their definition: the instants that have one name in local time. The rules of zones
+//! are chrono-tz's.
+
+use chrono::{DateTime, Datelike, FixedOffset, NaiveDateTime, NaiveTime, TimeDelta, Utc, Weekday};
+use chrono_tz::Tz;
+
+/// Where a policy's windows begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calendar {
+    pub zone: Zone,
+    pub day_starts_at: NaiveTime,
+    pub week_starts_on: Weekday,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Zone {
+    Fixed(FixedOffset),
+    Named(Tz),
+}
+
+impl Zone {
+    /// A zone by its name, such as `+08:00`, `GMT+8`, `UTC` and `Asia/Kolkata`.
+    pub fn parse(name: &str) -> Self {
+        if let Ok(zone) = name.parse() {
+            return Self::Named(zone);
+        }
+        let offset = name.trim_start_matches("GMT").trim_start_matches("UTC");
+        let (hours, minutes) = offset.split_once(':').unwrap_or((offset, "0"));
+        let number = |text: &str| text.parse::<i32>().expect("a zone");
+        let sign = if hours.starts_with('-') { -1 } else { 1 };
+        let seconds = number(hours) * 3600 + sign * number(minutes) * 60;
+        Self::Fixed(FixedOffset::east_opt(seconds).expect("an offset"))
+    }
+
+    fn local(&self, at: DateTime<Utc>) -> NaiveDateTime {
+        match self {
+            Self::Fixed(offset) => at.with_timezone(offset).naive_local(),
+            Self::Named(zone) => at.with_timezone(zone).naive_local(),
+        }
+    }
+}
+
+impl Calendar {
+    /// What instants of one window have in common, and no other instant has.
+    pub fn name(&self, per: &str, at: DateTime<Utc>) -> i64 {
+        let local = self.zone.local(at);
+        let seconds = local.and_utc().timestamp();
+        let date = (local - (self.day_starts_at - NaiveTime::MIN)).date();
+        let days = i64::from(date.num_days_from_ce());
+        match per {
+            "minute" => seconds.div_euclid(60),
+            "hour" => seconds.div_euclid(3600),
+            "day" => days,
+            // Day 1 of the common era was a Monday.
+            "week" => {
+                (days - 1 - i64::from(self.week_starts_on.num_days_from_monday())).div_euclid(7)
+            }
+            "month" => i64::from(date.year()) * 12 + i64::from(date.month0()),
+            "year" => i64::from(date.year()),
+            other => panic!("no window is called {other}"),
+        }
+    }
+
+    /// Whether a span of instants is one window: all of it, and nothing beside it.
+    pub fn has_window(&self, per: &str, start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
+        let name = |at| self.name(per, at);
+        let moment = TimeDelta::microseconds(1);
+        let own = name(start);
+        name(end - moment) == own && name(start - moment) != own && name(end) != own
+    }
+}
