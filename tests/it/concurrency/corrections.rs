@@ -14,9 +14,7 @@ on_every_stack!(
     what_is_reversed_can_be_claimed_again,
 );
 on_every_way!(
-    one_grant_is_reversed_once,
     holds_that_end_together_lapse_once,
-    a_confirmation_and_a_reversal_at_once,
     an_adjustment_is_entered_once,
     a_retry_after_its_reversal_gets_its_grant,
     usage_where_a_change_is_not_known_yet,
@@ -69,25 +67,6 @@ fn made_once(answers: &[Answer]) {
     for answer in answers {
         assert_eq!(answer.json(), answers[0].json());
     }
-}
-
-async fn one_grant_is_reversed_once(stack: Stack) {
-    let fleet = Fleet::with_max(stack, 5).await;
-    for round in 0..4 {
-        let seconds = [None, Some(60)][round % 2];
-        let body = json!({ "subject": SUBJECT, "units": 3, "hold_seconds": seconds });
-        let grant = granted(&fleet.app(round), body).await;
-        let answers = all_at_once(16, |client| {
-            let (app, grant) = (fleet.app(client), grant.clone());
-            async move { app.reverse(&grant, &format!("client {client}")).await }
-        })
-        .await;
-        made_once(&answers);
-        assert_eq!(answers[0].json()["grant"]["state"], "reversed");
-        assert_eq!(answers[0].json()["limits"][0]["used"], 0);
-    }
-    assert_eq!(claim_the_rest(&fleet).await, 5);
-    assert_eq!(fleet.finds_nothing().await.entries.len(), 4 + 4 + 5);
 }
 
 /// The clock passes each hold's end while two clients confirm it and others claim what it may
@@ -214,39 +193,6 @@ async fn what_is_reversed_can_be_claimed_again(stack: Stack) {
         assert_eq!(used(app).await, MAX as u64);
     }
     assert_eq!(fleet.finds_nothing().await.entries.len(), 3 * MAX);
-}
-
-/// A reversal ends it either way, and tells of a confirmation that came before.
-async fn a_confirmation_and_a_reversal_at_once(stack: Stack) {
-    let fleet = Fleet::with_max(stack, 2).await;
-    for round in 0..8 {
-        let grant = hold(&fleet.app(round), 60).await;
-        let mut answers = all_at_once(8, |client| {
-            let (app, grant) = (fleet.app(client / 2), grant.clone());
-            async move {
-                let answer = match client % 2 {
-                    0 => app.reverse(&grant, "x").await,
-                    _ => app.confirm(&grant).await,
-                };
-                (client % 2, answer)
-            }
-        })
-        .await;
-        answers.sort_by_key(|(what, _)| *what);
-        let confirmations: Vec<Answer> = answers.drain(4..).map(|(_, answer)| answer).collect();
-        let reversals: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
-        made_once(&reversals);
-        let confirmed = count(&confirmations, StatusCode::CREATED);
-        let late = count(&confirmations, StatusCode::CONFLICT);
-        assert!(confirmed <= 1, "{confirmations:?}");
-        assert_eq!(confirmed + late + count(&confirmations, StatusCode::OK), 4);
-        let reversed = &reversals[0].json()["grant"];
-        assert_eq!(reversed["state"], "reversed");
-        assert_eq!(reversed.get("confirmation").is_some(), confirmed == 1);
-        assert_eq!(used(&fleet.app(round)).await, 0);
-        fleet.clock.advance(TimeDelta::hours(25));
-    }
-    fleet.finds_nothing().await;
 }
 
 async fn an_adjustment_is_entered_once(stack: Stack) {

@@ -37,10 +37,12 @@ impl Client<'_> {
         format!("member-{}", self.dice.below(SUBJECTS))
     }
 
-    /// A grant that somebody was told of, the newest ones more often.
+    /// A grant that somebody was told of: mostly one of the newest, which several clients correct at
+    /// once.
     fn choose(&mut self) -> Option<Uuid> {
         let granted = self.fleet.granted();
-        let place = self.dice.below(granted.len().clamp(1, 30));
+        let most = if self.dice.percent(60) { 4 } else { 30 };
+        let place = self.dice.below(granted.len().clamp(1, most));
         granted.iter().rev().nth(place).copied()
     }
 

@@ -1,6 +1,6 @@
-//! The script that counts, against plain sums. `sim/scripts.rs` compares it with the simulator's Redis.
+//! The script that counts, case by case. `sim/scripts.rs` compares it with the simulator's Redis, whose
+//! counts the simulator compares with plain sums.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -14,8 +14,6 @@ use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::key::KeyNumber;
 use perdiem::domain::policy::PolicyId;
 use perdiem::domain::window::{Per, Window};
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;
 
 use crate::support::app::{NOON, instant};
@@ -237,131 +235,7 @@ async fn keys_of_before_the_connection_are_not_all() {
     }
 }
 
-#[derive(Debug, Clone)]
-enum Step {
-    /// Minutes pass.
-    Wait(i64),
-    /// A claim of so many units, told what the ledger says.
-    Claim(u64, bool),
-    /// The ledger takes so many of the queued grants.
-    Drain(usize),
-    /// The counter is lost.
-    Forget,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        2 => (1i64..40).prop_map(Step::Wait),
-        8 => (1u64..4, any::<bool>()).prop_map(|(units, asks)| Step::Claim(units, asks)),
-        2 => (1usize..4).prop_map(Step::Drain),
-        1 => Just(Step::Forget),
-    ]
-}
-
 const MAX: [u64; 2] = [5, 12];
-
-/// The same random history through the script and through a list of grants that is summed anew
-/// for each decision.
-#[test]
-fn it_decides_as_the_sums_do() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let mut runner = TestRunner::new(Config {
-        cases: 60,
-        failure_persistence: None,
-        ..Config::default()
-    });
-    let steps = proptest::collection::vec(step(), 1..40);
-    let result = runner.run(&steps, |steps| runtime.block_on(follow(steps)));
-    result.expect("the script decides as the model does");
-}
-
-async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let bench = Bench::new().await;
-    let mut now = instant(NOON);
-    // Instants and units, in the order of the queue; the first of them stand in the ledger.
-    let mut grants: Vec<(DateTime<Utc>, u64)> = Vec::new();
-    let mut ids: Vec<EntryId> = Vec::new();
-    let mut recorded = 0;
-    let mut lost = true;
-    for (number, step) in (1u64..).zip(steps) {
-        let sum = |grants: &[(DateTime<Utc>, u64)], window: Window| -> u64 {
-            let inside = grants.iter().filter(|(at, _)| window.contains(*at));
-            inside.map(|(_, units)| units).sum()
-        };
-        match step {
-            Step::Wait(minutes) => now += TimeDelta::minutes(minutes),
-            Step::Claim(units, asks) => {
-                let used = [sum(&grants, hour(now)), sum(&grants, day(now))];
-                let by_ledger = &grants[..recorded];
-                let by_ledger = [sum(by_ledger, hour(now)), sum(by_ledger, day(now))];
-                let word = LedgerWord::Line(recorded as u64);
-                let (word, told) = match asks {
-                    true => (word, by_ledger),
-                    false => (LedgerWord::NotAsked, [0, 0]),
-                };
-                let limits = totals(now, MAX, told);
-                if asks {
-                    let looked = bench.look(&limits, word).await;
-                    let waiting = grants[recorded..].iter().zip(&ids[recorded..]);
-                    let waiting: HashSet<EntryId> = waiting.map(|(_, id)| *id).collect();
-                    prop_assert_eq!(looked.number, recorded as u64);
-                    prop_assert_eq!(looked.waiting.into_iter().collect::<HashSet<_>>(), waiting);
-                    let expected = (0..2).map(|index| {
-                        let told = by_ledger[index];
-                        (told, used[index] - told)
-                    });
-                    prop_assert_eq!(looked.units, expected.collect::<Vec<_>>());
-                }
-                let grant = bench.grant(number, None, units, now);
-                let id = grant.entry;
-                let answer = bench.count(Some(grant), &limits, word).await;
-                let fits = (0..2).all(|index| used[index] + units <= MAX[index]);
-                let may_fit = (0..2).all(|index| by_ledger[index] + units <= MAX[index]);
-                match answer {
-                    Counted::Granted(after) => {
-                        prop_assert!(fits, "{after:?}");
-                        prop_assert_eq!(after, used.map(|used| used + units).to_vec());
-                        grants.push((now, units));
-                        ids.push(id);
-                    }
-                    Counted::Denied(before, _) => {
-                        prop_assert!(!may_fit, "{before:?}");
-                        prop_assert_eq!(before, used.to_vec());
-                    }
-                    Counted::Waits(before, _) => {
-                        prop_assert!(!fits && may_fit, "{before:?}");
-                        prop_assert_eq!(before, used.to_vec());
-                    }
-                    // Without a counter only the ledger can tell, as long as it has something.
-                    Counted::AskLedger(_) => {
-                        prop_assert!(!asks && lost && (recorded > 0 || grants.is_empty()));
-                    }
-                    Counted::Queued(_) => panic!("nothing is repeated"),
-                    Counted::Looked(_) => panic!("it was no look"),
-                }
-            }
-            Step::Drain(count) => {
-                let queued = bench.queued().await;
-                let taken: Vec<_> = queued.into_iter().take(count).collect();
-                recorded += taken.len();
-                let Some(last) = recorded.checked_sub(1).map(|index| grants[index].0) else {
-                    continue;
-                };
-                let used = &grants[..recorded];
-                let used = [sum(used, hour(last)), sum(used, day(last))];
-                let line = line(recorded as u64, last, totals(last, MAX, used));
-                bench.record(&taken, line).await;
-                lost = false;
-            }
-            Step::Forget => {
-                bench.hand.forget(bench.account).await;
-                lost = true;
-            }
-        }
-    }
-    prop_assert_eq!(bench.queued().await.len(), grants.len() - recorded);
-    Ok(())
-}
 
 #[tokio::test]
 async fn a_claim_that_is_sent_twice_is_counted_once() {

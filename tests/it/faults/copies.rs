@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::trial::{Setup, Trial, by_the_minute, roomy};
+use super::setup::{Setup, by_the_minute, roomy};
+use super::trial::Trial;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis};
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::redis::tamper;
-use super::trial::{Setup, Trial, by_the_minute, daily};
+use super::setup::{Setup, by_the_minute, daily};
+use super::trial::Trial;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Postgres, Redis, postgres};
 

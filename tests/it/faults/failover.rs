@@ -1,6 +1,7 @@
 //! Redis under Sentinel and as a Cluster: primaries fail over, lag, are two, and slots move.
 
-use super::trial::{Setup, Trial};
+use super::setup::Setup;
+use super::trial::Trial;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_groups::{Cluster, Watched};
 use crate::support::servers::{Redis, postgres};

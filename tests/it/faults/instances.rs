@@ -5,7 +5,8 @@ use std::thread;
 use tokio::runtime;
 
 use super::load::Habits;
-use super::trial::{Setup, Trial};
+use super::setup::Setup;
+use super::trial::Trial;
 use crate::support::app::{Ground, Stack};
 use crate::support::servers::{Redis, postgres};
 

@@ -1,6 +1,7 @@
 //! The network between an instance and its stores breaks. The other instance has its own way.
 
-use super::trial::{Setup, Trial};
+use super::setup::Setup;
+use super::trial::Trial;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{Redis, postgres};
 

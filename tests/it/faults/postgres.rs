@@ -1,6 +1,7 @@
 //! PostgreSQL dies, is locked, fills up and fails over. Meanwhile nothing is decided.
 
-use super::trial::{Setup, Trial};
+use super::setup::Setup;
+use super::trial::Trial;
 use crate::support::disk::Disk;
 use crate::support::proxy::Proxy;
 use crate::support::servers::{Postgres, Redis, postgres};

@@ -3,7 +3,8 @@
 use perdiem::domain::totals::{decode_totals, encode_totals};
 use uuid::Uuid;
 
-use super::trial::{Setup, Trial};
+use super::setup::Setup;
+use super::trial::Trial;
 use crate::support::dice::Dice;
 use crate::support::disk::Disk;
 use crate::support::servers::{Redis, postgres};

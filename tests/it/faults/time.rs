@@ -11,7 +11,8 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::trial::{Setup, Trial, daily};
+use super::setup::{Setup, daily};
+use super::trial::Trial;
 use crate::support::app::{Ground, Stack, instant};
 use crate::support::servers::Redis;
 

@@ -1,0 +1,41 @@
+//! What chance begins with, and how to begin with it again.
+
+use std::io::Write;
+
+/// Says how to repeat a trial that failed.
+pub struct Seed {
+    pub name: &'static str,
+    pub number: u64,
+    /// The command that repeats it.
+    pub again: String,
+}
+
+impl Seed {
+    /// The one that `PERDIEM_FAULTS_SEED` names, or a new one.
+    pub fn choose(name: &'static str) -> Self {
+        let named = std::env::var("PERDIEM_FAULTS_SEED");
+        let number = named.map_or_else(
+            |_| getrandom::u64().expect("the system has randomness") % 1_000_000_000,
+            |text| text.parse().expect("PERDIEM_FAULTS_SEED is a number"),
+        );
+        let filter = name.split(' ').next().unwrap_or_default();
+        Self {
+            name,
+            number,
+            again: format!("PERDIEM_FAULTS_SEED={number} scripts/test {filter}"),
+        }
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "to run {} again: {}",
+                self.name,
+                self.again
+            );
+        }
+    }
+}

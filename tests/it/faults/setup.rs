@@ -1,0 +1,158 @@
+//! What a trial stands on: stores, instances, policies and habits.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::load::Habits;
+use crate::support::app::{Answer, KEY, client};
+use crate::support::process::Process;
+use crate::support::servers::free_port;
+
+/// How long something may take that must come about, on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Where an instance finds its stores.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub database_url: String,
+    pub redis_url: Option<String>,
+}
+
+/// What a trial stands on.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// One for each instance.
+    pub places: Vec<Place>,
+    /// The ledger, past every proxy.
+    pub database_url: String,
+    /// The Redis servers whose counters count in the end, past every proxy.
+    pub redis_urls: Vec<String>,
+    pub settings: Vec<(String, String)>,
+    pub habits: Habits,
+    /// The policies that are claimed under.
+    pub policies: Vec<(&'static str, Value)>,
+}
+
+impl Setup {
+    /// Two instances in one place.
+    pub fn plain(database_url: String, redis_url: String) -> Self {
+        Self::of(2, database_url, Some(redis_url))
+    }
+
+    /// So many instances in one place.
+    pub fn of(instances: usize, database_url: String, redis_url: Option<String>) -> Self {
+        let place = Place {
+            database_url: database_url.clone(),
+            redis_url: redis_url.clone(),
+        };
+        Self {
+            places: vec![place; instances],
+            database_url,
+            redis_urls: redis_url.into_iter().collect(),
+            settings: Vec::new(),
+            habits: Habits::default(),
+            policies: vec![("benefit", daily()), ("sms", by_the_minute())],
+        }
+    }
+
+    /// Sets a variable in the instances' environment.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.settings.push((name.to_owned(), value.to_owned()));
+    }
+}
+
+/// A rule of five a day.
+pub fn daily() -> Value {
+    let limits = json!([{ "max": 5, "per": "day" }, { "max": 8, "per": "month" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// A rule that denies nobody.
+pub fn roomy() -> Value {
+    let limits = json!([{ "max": 1_000_000, "per": "day" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// A rule of three a minute.
+pub fn by_the_minute() -> Value {
+    let limits = json!([{ "max": 3, "per": "minute" }, { "max": 7, "per": "hour" }]);
+    json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// An instance that keeps its address when it starts again.
+pub struct Instance {
+    pub process: Process,
+    port: u16,
+    place: Place,
+    settings: Vec<(String, String)>,
+    log: PathBuf,
+}
+
+impl Instance {
+    pub fn start(place: &Place, settings: &[(String, String)], log: PathBuf) -> Self {
+        let port = free_port();
+        let process = launch(place, port, settings, &log);
+        Self {
+            process,
+            port,
+            place: place.clone(),
+            settings: settings.to_vec(),
+            log,
+        }
+    }
+
+    /// What it has logged.
+    pub fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Starts it again, after it has ended. `settings` hold for this start only.
+    pub fn start_again(&mut self, settings: &[(&str, &str)]) {
+        let settings = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let settings: Vec<_> = self.settings.iter().cloned().chain(settings).collect();
+        self.process = launch(&self.place, self.port, &settings, &self.log);
+    }
+}
+
+/// Starts an instance, as often as it takes: for a moment another program's connection may
+/// have its port.
+fn launch(place: &Place, port: u16, settings: &[(String, String)], log: &Path) -> Process {
+    let bind = format!("127.0.0.1:{port}");
+    let mut all = vec![("PERDIEM_BIND", bind.as_str())];
+    if let Some(url) = &place.redis_url {
+        all.push(("REDIS_URL", url));
+    }
+    let settings = settings.iter();
+    all.extend(settings.map(|(name, value)| (name.as_str(), value.as_str())));
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let file = OpenOptions::new().create(true).append(true).open(log);
+        let file = file.expect("a log");
+        if let Some(process) = Process::try_start_logging(&place.database_url, &all, file) {
+            return process;
+        }
+        let text = || fs::read_to_string(log).unwrap_or_default();
+        assert!(Instant::now() < deadline, "it does not start: {}", text());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+pub async fn put_policies(url: &str, setup: &Setup) {
+    for (policy, body) in &setup.policies {
+        put_policy(url, policy, body.clone()).await;
+    }
+}
+
+pub async fn put_policy(url: &str, policy: &str, mut body: Value) {
+    body["reason"] = "a trial".into();
+    let request = client()
+        .put(format!("{url}/v1/policies/{policy}"))
+        .bearer_auth(KEY);
+    let answer = Answer::of(request.json(&body)).await;
+    assert!(answer.status.is_success(), "{answer:?}");
+}
