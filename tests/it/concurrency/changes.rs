@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::judge::Wish;
 use crate::support::app::{NOON, Stack, eventually, instant, on_every_stack, on_every_way};
 use crate::support::crowd::Fleet;
+use crate::support::dice::Dice;
 
 on_every_stack!(
     zones_that_change_hand_out_nothing_twice,
@@ -24,8 +25,6 @@ on_every_way!(
 );
 
 const SUBJECT: &str = "member-42";
-/// The first subject of a load.
-const LOADED: &str = "member-0";
 
 /// How many units fit now, by the plain rule: each limit's `max` less the sum of the grants in its
 /// window.
@@ -165,6 +164,11 @@ async fn a_change_holds_for_the_very_next_claim(stack: Stack) {
     }
 }
 
+/// A claim of the load.
+fn claim(dice: &mut Dice) -> Wish {
+    Wish::of(SUBJECT).units(dice.between(1, 2))
+}
+
 /// Each grant fits under the `max` of the version that it was decided under, versions never
 /// go back, and in the end there is exactly as much as the last `max` says.
 async fn a_max_that_falls_and_rises_under_load(stack: Stack) {
@@ -180,8 +184,8 @@ async fn a_max_that_falls_and_rises_under_load(stack: Stack) {
         }
         stop.store(true, Ordering::SeqCst);
     };
-    tokio::join!(fleet.load(16, 1, &stop), changes);
-    fleet.drain(12, LOADED).await;
+    tokio::join!(fleet.load(16, &stop, claim), changes);
+    fleet.drain(12, SUBJECT).await;
     let stores = fleet.finds_nothing().await;
     let last = stores.entries.last().expect("a grant");
     assert_eq!(last.totals[0].used, 80);
@@ -199,9 +203,9 @@ async fn zones_that_change_under_load(stack: Stack) {
         }
         stop.store(true, Ordering::SeqCst);
     };
-    tokio::join!(fleet.load(16, 1, &stop), changes);
+    tokio::join!(fleet.load(16, &stop, claim), changes);
     let room = room(&fleet).await;
-    assert_eq!(fleet.drain(12, LOADED).await, room);
+    assert_eq!(fleet.drain(12, SUBJECT).await, room);
     fleet.finds_nothing().await;
 }
 

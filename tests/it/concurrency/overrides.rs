@@ -8,7 +8,7 @@ use chrono::{SecondsFormat, TimeDelta};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::judge::{Entry, Provisional};
+use crate::judge::{Entry, Provisional, Wish};
 use crate::support::app::{
     Answer, App, NOON, Stack, eventually, instant, on_every_stack, on_every_way,
 };
@@ -289,7 +289,11 @@ async fn overrides_that_change_under_load(stack: Stack) {
             }
             stop.store(true, Ordering::SeqCst);
         };
-        tokio::join!(fleet.load(12, SUBJECTS, &stop), changes);
+        let claim = |dice: &mut Dice| {
+            let claim = Wish::of(&format!("member-{}", dice.below(SUBJECTS)));
+            claim.units(dice.between(1, 3))
+        };
+        tokio::join!(fleet.load(12, &stop, claim), changes);
 
         let stores = fleet.finds_nothing().await;
         let is_over = |entry: &Entry| entry.provisional == Some(Provisional::Over);

@@ -1,17 +1,25 @@
 //! Policies whose grants are counted: decided by Redis, recorded in the ledger steadily.
 
-use std::collections::HashSet;
-
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::app::{Answer, App, Ground, Stack, eventually};
+use crate::judge::{Provisional, Wish};
+use crate::support::app::{
+    Answer, App, Ground, NOON, Stack, eventually, instant, on_every_store_with_redis,
+};
 use crate::support::books::Books;
+use crate::support::crowd::Fleet;
 #[cfg(feature = "faults")]
 use crate::support::{hand::Hand, process::Process};
 
-const STACKS: [Stack; 2] = [Stack::RedisAndSqlite, Stack::RedisAndPostgres];
+on_every_store_with_redis!(
+    as_many_as_fit_and_all_of_them_are_recorded,
+    a_retry_gets_the_same_grant_before_and_after_it_is_recorded,
+    a_retry_after_the_policy_stopped_counting_gets_its_grant,
+    what_the_ledger_holds_counts,
+    a_hold_lapses_before_what_was_counted_without_it,
+);
 
 fn counted(max: u64) -> Value {
     json!({
@@ -31,179 +39,132 @@ async fn list(app: &App, filter: &str) -> Vec<Value> {
 
 /// Many claims at once, at two instances: as many are granted as fit, and all of those come
 /// into the ledger as they were answered.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_as_fit_and_all_of_them_are_recorded() {
-    for stack in STACKS {
-        let ground = Ground::new(stack);
-        let one = App::start(&ground).await;
-        let other = match stack {
-            Stack::RedisAndPostgres => Some(App::start(&ground).await),
-            _ => None,
-        };
-        assert_eq!(
-            one.put_policy("benefit", counted(7)).await.status,
-            StatusCode::CREATED
-        );
-        let other = other.as_ref().unwrap_or(&one);
-        eventually("the other instance knows the policy", || async {
-            let usage = other.get("/v1/policies/benefit/subjects/nobody").await;
-            usage.status == StatusCode::OK
-        })
-        .await;
-        let claims = (0..60).map(|number| {
-            let app = if number % 2 == 0 { &one } else { other };
-            let subject = format!("member-{}", number % 3);
-            async move { app.claim(&subject, None).await }
-        });
-        let answers = join_all(claims).await;
-        let granted: Vec<&Answer> = answers
-            .iter()
-            .filter(|answer| answer.status == StatusCode::CREATED)
-            .collect();
-        assert_eq!(granted.len(), 21, "{answers:?}");
-        let denied = |answer: &&Answer| answer.status == StatusCode::TOO_MANY_REQUESTS;
-        assert_eq!(answers.iter().filter(denied).count(), 39, "{answers:?}");
-        let mut ids = HashSet::new();
-        for answer in granted {
-            let body = answer.json();
-            assert_eq!(body["provisional"], true, "{body}");
-            assert_eq!(body["grant"]["provisional"], true, "{body}");
-            ids.insert(body["grant"]["id"].as_str().expect("an id").to_owned());
-        }
-        assert_eq!(ids.len(), 21);
-        eventually("every grant is recorded", || async {
-            list(&one, "provisional=true").await.len() == 21
-        })
-        .await;
-        for grant in list(&one, "policy=benefit").await {
-            assert!(ids.remove(grant["id"].as_str().expect("an id")), "{grant}");
-            assert!(grant.get("over").is_none(), "{grant}");
-        }
-        assert!(ids.is_empty());
-        assert!(list(&one, "over=true").await.is_empty());
-        let books = Books::open(&ground).await;
-        assert_eq!(books.audit().await.len(), 3);
-        books.counters_follow().await;
-        let usage = one
-            .get("/v1/policies/benefit/subjects/member-1")
-            .await
-            .json();
-        assert_eq!(usage["limits"][0]["used"], 7);
-        assert_eq!(usage["limits"][1]["remaining"], 7);
+async fn as_many_as_fit_and_all_of_them_are_recorded(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    let version = fleet.put_body(counted(7)).await;
+    fleet.everybody_knows(version).await;
+    let claims = |client| vec![Wish::of(&format!("member-{}", client % 3))];
+    assert_eq!(fleet.claim_all(60, claims).await, [21, 0, 39]);
+    for attempt in &fleet.history().attempts {
+        let mut told = attempt.outcome.told().into_iter();
+        assert!(told.all(|told| told.provisional), "{attempt:?}");
     }
+    for entry in fleet.finds_nothing().await.entries {
+        assert_eq!(entry.provisional, Some(Provisional::Within), "{entry:?}");
+    }
+    let app = &fleet.apps[0];
+    assert_eq!(list(app, "provisional=true").await.len(), 21);
+    assert!(list(app, "over=true").await.is_empty());
+    let usage = app.get("/v1/policies/benefit/subjects/member-1").await;
+    let limits = usage.json()["limits"].clone();
+    assert_eq!(
+        (&limits[0]["used"], &limits[1]["remaining"]),
+        (&json!(7), &json!(7))
+    );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded() {
-    for stack in STACKS {
-        let app = App::on(stack).await;
-        app.put_policy("benefit", counted(2)).await;
-        let body = json!({ "subject": "member-42", "metadata": { "order": "A-17" } });
-        let first = app.claim_body(body.clone(), Some("order-17")).await;
-        assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
-        let first = first.json();
-        let again = async || {
-            let again = app.claim_body(body.clone(), Some("order-17")).await;
-            assert_eq!(again.status, StatusCode::OK, "{again:?}");
-            assert_eq!(again.header("Idempotent-Replayed"), Some("true"));
-            let again = again.json();
-            assert_eq!(again, first);
-            let other = app.claim("member-42", Some("order-17")).await;
-            assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
-            assert!(other.text.contains("idempotency-key-reused"), "{other:?}");
-        };
-        again().await;
-        let id = first["grant"]["id"].as_str().expect("an id");
-        let path = format!("/v1/grants/{id}");
-        eventually("it is recorded", || async {
-            app.get(&path).await.status == StatusCode::OK
-        })
-        .await;
-        assert_eq!(app.get(&path).await.json(), first["grant"]);
-        again().await;
-        // One of two is left, and a denial is not remembered.
-        assert_eq!(
-            app.claim("member-42", Some("b")).await.status,
-            StatusCode::CREATED
-        );
-        for _ in 0..2 {
-            let denied = app.claim("member-42", Some("c")).await;
-            assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
-            assert_eq!(denied.json()["limits"][0]["used"], 2);
-        }
-        app.put_policy("benefit", counted(3)).await;
-        let raised = app.claim("member-42", Some("c")).await;
-        assert_eq!(raised.status, StatusCode::CREATED, "{raised:?}");
+async fn a_retry_gets_the_same_grant_before_and_after_it_is_recorded(stack: Stack) {
+    let app = App::on(stack).await;
+    app.put_policy("benefit", counted(2)).await;
+    let body = json!({ "subject": "member-42", "metadata": { "order": "A-17" } });
+    let first = app.claim_body(body.clone(), Some("order-17")).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
+    let first = first.json();
+    let again = async || {
+        let again = app.claim_body(body.clone(), Some("order-17")).await;
+        assert_eq!(again.status, StatusCode::OK, "{again:?}");
+        assert_eq!(again.header("Idempotent-Replayed"), Some("true"));
+        let again = again.json();
+        assert_eq!(again, first);
+        let other = app.claim("member-42", Some("order-17")).await;
+        assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(other.text.contains("idempotency-key-reused"), "{other:?}");
+    };
+    again().await;
+    let id = first["grant"]["id"].as_str().expect("an id");
+    let path = format!("/v1/grants/{id}");
+    eventually("it is recorded", || async {
+        app.get(&path).await.status == StatusCode::OK
+    })
+    .await;
+    assert_eq!(app.get(&path).await.json(), first["grant"]);
+    again().await;
+    // One of two is left, and a denial is not remembered.
+    assert_eq!(
+        app.claim("member-42", Some("b")).await.status,
+        StatusCode::CREATED
+    );
+    for _ in 0..2 {
+        let denied = app.claim("member-42", Some("c")).await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+        assert_eq!(denied.json()["limits"][0]["used"], 2);
     }
+    app.put_policy("benefit", counted(3)).await;
+    let raised = app.claim("member-42", Some("c")).await;
+    assert_eq!(raised.status, StatusCode::CREATED, "{raised:?}");
 }
 
 /// A grant that Redis counted may still wait for the ledger when its policy stops counting.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_after_the_policy_stopped_counting_gets_its_grant() {
-    for stack in STACKS {
-        let app = App::on(stack).await;
-        let mut recorded = counted(1000);
-        recorded["durability"] = json!("recorded");
-        for round in 0..20 {
-            app.put_policy("benefit", counted(1000)).await;
-            let keys = (0..8).map(|claim| format!("order-{round}-{claim}"));
-            let keys: Vec<String> = keys.collect();
-            let claim = |key| app.claim("member-42", Some(key));
-            let granted = join_all(keys.iter().map(|key| claim(key))).await;
-            app.put_policy("benefit", recorded.clone()).await;
-            let again = join_all(keys.iter().map(|key| claim(key))).await;
-            for (granted, again) in granted.iter().zip(&again) {
-                assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
-                assert_eq!(again.status, StatusCode::OK, "{round}: {again:?}");
-                assert_eq!(again.grant_id(), granted.grant_id());
-            }
+async fn a_retry_after_the_policy_stopped_counting_gets_its_grant(stack: Stack) {
+    let app = App::on(stack).await;
+    let mut recorded = counted(1000);
+    recorded["durability"] = json!("recorded");
+    for round in 0..20 {
+        app.put_policy("benefit", counted(1000)).await;
+        let keys = (0..8).map(|claim| format!("order-{round}-{claim}"));
+        let keys: Vec<String> = keys.collect();
+        let claim = |key| app.claim("member-42", Some(key));
+        let granted = join_all(keys.iter().map(|key| claim(key))).await;
+        app.put_policy("benefit", recorded.clone()).await;
+        let again = join_all(keys.iter().map(|key| claim(key))).await;
+        for (granted, again) in granted.iter().zip(&again) {
+            assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+            assert_eq!(again.status, StatusCode::OK, "{round}: {again:?}");
+            assert_eq!(again.grant_id(), granted.grant_id());
         }
     }
 }
 
 /// A policy that was recorded and becomes counted goes on from the ledger's totals, and back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_ledger_holds_counts() {
-    for stack in STACKS {
-        let ground = Ground::new(stack);
-        let app = App::start(&ground).await;
-        app.benefit(5, "UTC").await;
-        for _ in 0..2 {
-            assert_eq!(
-                app.claim("member-42", None).await.status,
-                StatusCode::CREATED
-            );
-        }
-        app.put_policy("benefit", counted(4)).await;
-        let dry = json!({ "subject": "member-42", "units": 2, "dry_run": true });
-        let answer = app.claim_body(dry.clone(), None).await;
-        assert_eq!(answer.json()["outcome"], "granted", "{answer:?}");
-        let third = app.claim("member-42", None).await.json();
-        assert_eq!(third["limits"][0]["used"], 3, "{third}");
-        let answer = app.claim_body(dry.clone(), None).await.json();
-        assert_eq!(answer["outcome"], "denied", "{answer}");
-        assert_eq!(answer["limits"][0]["used"], 3, "{answer}");
+async fn what_the_ledger_holds_counts(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.benefit(5, "UTC").await;
+    for _ in 0..2 {
         assert_eq!(
             app.claim("member-42", None).await.status,
             StatusCode::CREATED
         );
-        let fifth = app.claim("member-42", None).await;
-        assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS, "{fifth:?}");
-        eventually("all are recorded", || async {
-            list(&app, "policy=benefit").await.len() == 4
-        })
-        .await;
-        let mut recorded = counted(5);
-        recorded["durability"] = json!("recorded");
-        app.put_policy("benefit", recorded).await;
-        let fifth = app.claim("member-42", None).await.json();
-        assert_eq!(fifth["limits"][0]["used"], 5, "{fifth}");
-        assert!(fifth["grant"].get("provisional").is_none());
-        assert!(fifth.get("provisional").is_none());
-        let sixth = app.claim("member-42", None).await;
-        assert_eq!(sixth.status, StatusCode::TOO_MANY_REQUESTS);
-        Books::open(&ground).await.audit().await;
     }
+    app.put_policy("benefit", counted(4)).await;
+    let dry = json!({ "subject": "member-42", "units": 2, "dry_run": true });
+    let answer = app.claim_body(dry.clone(), None).await;
+    assert_eq!(answer.json()["outcome"], "granted", "{answer:?}");
+    let third = app.claim("member-42", None).await.json();
+    assert_eq!(third["limits"][0]["used"], 3, "{third}");
+    let answer = app.claim_body(dry.clone(), None).await.json();
+    assert_eq!(answer["outcome"], "denied", "{answer}");
+    assert_eq!(answer["limits"][0]["used"], 3, "{answer}");
+    assert_eq!(
+        app.claim("member-42", None).await.status,
+        StatusCode::CREATED
+    );
+    let fifth = app.claim("member-42", None).await;
+    assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS, "{fifth:?}");
+    eventually("all are recorded", || async {
+        list(&app, "policy=benefit").await.len() == 4
+    })
+    .await;
+    let mut recorded = counted(5);
+    recorded["durability"] = json!("recorded");
+    app.put_policy("benefit", recorded).await;
+    let fifth = app.claim("member-42", None).await.json();
+    assert_eq!(fifth["limits"][0]["used"], 5, "{fifth}");
+    assert!(fifth["grant"].get("provisional").is_none());
+    assert!(fifth.get("provisional").is_none());
+    let sixth = app.claim("member-42", None).await;
+    assert_eq!(sixth.status, StatusCode::TOO_MANY_REQUESTS);
+    Books::open(&ground).await.audit().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,36 +220,33 @@ async fn bad_input_is_told() {
 
 /// A hold that lapsed leaves its units: what is counted then goes over nothing, and its lapse comes
 /// into the ledger before it, so that the counter can tell by itself again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_lapses_before_what_was_counted_without_it() {
-    for stack in STACKS {
-        let (app, clock) = App::with_clock(stack).await;
-        app.put_policy("benefit", counted(3)).await;
-        let body = json!({ "subject": "member-42", "units": 3, "hold_seconds": 60 });
-        let hold = app.claim_body(body, None).await;
-        assert_eq!(hold.status, StatusCode::CREATED, "{hold:?}");
-        let denied = app.claim("member-42", None).await;
-        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
-        clock.advance(chrono::TimeDelta::seconds(60));
-        for used in 1..=3 {
-            let answer = app.claim("member-42", None).await;
-            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-            assert_eq!(answer.json()["limits"][0]["used"], used, "{answer:?}");
-            // Between its append and its record a grant may be counted twice.
-            eventually("it is recorded", || async {
-                list(&app, "provisional=true").await.len() == used
-            })
-            .await;
-        }
-        let denied = app.claim("member-42", None).await;
-        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
-        assert!(list(&app, "over=true").await.is_empty());
-        let path = "/v1/policies/benefit/subjects/member-42/entries";
-        let entries = app.get(path).await.json()["items"].clone();
-        let entries = entries.as_array().expect("items").iter();
-        let kinds: Vec<&str> = entries.filter_map(|entry| entry["kind"].as_str()).collect();
-        assert_eq!(kinds, ["grant", "grant", "grant", "lapse", "grant"]);
+async fn a_hold_lapses_before_what_was_counted_without_it(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.put_policy("benefit", counted(3)).await;
+    let body = json!({ "subject": "member-42", "units": 3, "hold_seconds": 60 });
+    let hold = app.claim_body(body, None).await;
+    assert_eq!(hold.status, StatusCode::CREATED, "{hold:?}");
+    let denied = app.claim("member-42", None).await;
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+    clock.advance(chrono::TimeDelta::seconds(60));
+    for used in 1..=3 {
+        let answer = app.claim("member-42", None).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        assert_eq!(answer.json()["limits"][0]["used"], used, "{answer:?}");
+        // Between its append and its record a grant may be counted twice.
+        eventually("it is recorded", || async {
+            list(&app, "provisional=true").await.len() == used
+        })
+        .await;
     }
+    let denied = app.claim("member-42", None).await;
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{denied:?}");
+    assert!(list(&app, "over=true").await.is_empty());
+    let path = "/v1/policies/benefit/subjects/member-42/entries";
+    let entries = app.get(path).await.json()["items"].clone();
+    let entries = entries.as_array().expect("items").iter();
+    let kinds: Vec<&str> = entries.filter_map(|entry| entry["kind"].as_str()).collect();
+    assert_eq!(kinds, ["grant", "grant", "grant", "lapse", "grant"]);
 }
 
 /// Between the append and the record of a drain a grant stands in the ledger and in the queue:

@@ -7,11 +7,14 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::app::{App, Ground, Stack, eventually, on_every_stack};
-use crate::support::books::Books;
+use crate::support::app::{
+    App, Ground, NOON, Stack, eventually, instant, on_every_stack, on_every_store_with_redis,
+};
+use crate::support::crowd::Fleet;
 use crate::support::servers::{Postgres, Redis};
 
 on_every_stack!(an_unknown_id_is_not_found);
+on_every_store_with_redis!(a_grant_is_found_right_after_its_answer);
 
 fn counted() -> Value {
     json!({
@@ -21,46 +24,33 @@ fn counted() -> Value {
     })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_found_right_after_its_answer() {
-    for stack in [Stack::RedisAndSqlite, Stack::RedisAndPostgres] {
-        let ground = Ground::new(stack);
-        let one = App::start(&ground).await;
-        one.put_policy("benefit", counted()).await;
-        let other = match stack {
-            Stack::RedisAndPostgres => Some(App::start(&ground).await),
-            _ => None,
-        };
-        let other = other.as_ref().unwrap_or(&one);
-        for number in 0..40 {
-            let granted = one.claim(&format!("member-{}", number % 7), None).await;
-            assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
-            let id = granted.grant_id();
-            match number % 3 {
-                0 => {
-                    let found = other.get(&format!("/v1/grants/{id}")).await;
-                    assert_eq!(found.status, StatusCode::OK, "{number}: {found:?}");
-                    assert_eq!(found.json(), granted.json()["grant"]);
-                }
-                1 => {
-                    let reversed = other.reverse(&id, "a test").await;
-                    assert_eq!(
-                        reversed.status,
-                        StatusCode::CREATED,
-                        "{number}: {reversed:?}"
-                    );
-                }
-                _ => {
-                    let confirmed = other.confirm(&id).await;
-                    assert_eq!(confirmed.status, StatusCode::CONFLICT, "{confirmed:?}");
-                    assert!(confirmed.text.contains("not-a-hold"), "{confirmed:?}");
-                }
+async fn a_grant_is_found_right_after_its_answer(stack: Stack) {
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    let version = fleet.put_body(counted()).await;
+    fleet.everybody_knows(version).await;
+    let (one, other) = (fleet.app(0), fleet.app(1));
+    for number in 0..40 {
+        let granted = one.claim(&format!("member-{}", number % 7), None).await;
+        assert_eq!(granted.status, StatusCode::CREATED, "{granted:?}");
+        let id = granted.grant_id();
+        match number % 3 {
+            0 => {
+                let found = other.get(&format!("/v1/grants/{id}")).await;
+                assert_eq!(found.status, StatusCode::OK, "{number}: {found:?}");
+                assert_eq!(found.json(), granted.json()["grant"]);
+            }
+            1 => {
+                let reversed = other.reverse(&id, "a test").await;
+                assert_eq!(reversed.status, StatusCode::CREATED, "{reversed:?}");
+            }
+            _ => {
+                let confirmed = other.confirm(&id).await;
+                assert_eq!(confirmed.status, StatusCode::CONFLICT, "{confirmed:?}");
+                assert!(confirmed.text.contains("not-a-hold"), "{confirmed:?}");
             }
         }
-        let books = Books::open(&ground).await;
-        books.audit().await;
-        books.counters_follow().await;
     }
+    fleet.finds_nothing().await;
 }
 
 /// Many at once wait for the same round.

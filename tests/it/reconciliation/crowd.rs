@@ -1,150 +1,94 @@
 //! While claims keep coming: no false alarm, and nothing that healing breaks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use reqwest::StatusCode;
+use chrono::TimeDelta;
+use futures_util::future::join_all;
 use serde_json::json;
-use tokio::task::JoinSet;
 
-use super::{Scene, nothing_differs, reconcile};
-use crate::support::app::{App, Stack, eventually, on_every_stack};
-use crate::support::books::Books;
+use super::{nothing_differs, reconcile};
+use crate::judge::Wish;
+use crate::support::app::{Stack, on_every_way};
+use crate::support::crowd::Fleet;
+use crate::support::dice::Dice;
+use crate::support::hand::Hand;
 
 const CLIENTS: usize = 16;
-const SUBJECTS: usize = 6;
+const POLICIES: [&str; 3] = ["benefit", "plenty", "counted"];
 
-on_every_stack!(no_false_alarm_while_claims_keep_coming);
+on_every_way!(no_false_alarm_while_claims_keep_coming);
 
-/// Clients that claim on a few subjects, with keys and without, until they are told to stop.
-struct Crowd {
-    stop: Arc<AtomicBool>,
-    clients: JoinSet<usize>,
+/// A fleet with three policies, two of which deny nothing. Redis decides the claims of the third
+/// where that is said, and they are appended afterwards.
+async fn fleet(stack: Stack, max: usize, durability: &str) -> Fleet {
+    let fleet = Fleet::with_max(stack, max).await;
+    for (policy, pers, durability) in [
+        ("plenty", ["minute", "month"], "recorded"),
+        ("counted", ["hour", "week"], durability),
+    ] {
+        let limits = pers.map(|per| json!({ "max": 1_000_000, "per": per }));
+        let body = json!({ "time_zone": "UTC", "limits": limits, "durability": durability });
+        let answer = fleet.apps[0].put_policy(policy, body).await;
+        assert!(answer.status.is_success(), "{answer:?}");
+    }
+    fleet.everybody_knows_all().await;
+    fleet
 }
 
-impl Crowd {
-    fn start(apps: &[Arc<App>]) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut clients = JoinSet::new();
-        for client in 0..CLIENTS {
-            let app = apps[client % apps.len()].clone();
-            let stop = stop.clone();
-            clients.spawn(async move {
-                let mut granted = 0;
-                for claim in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let policy = ["benefit", "plenty", "counted"][claim % 3];
-                    let body =
-                        json!({ "subject": format!("member-{}", (client + claim) % SUBJECTS) });
-                    let key = format!("{client}-{claim}");
-                    let key = (claim % 2 == 0).then_some(key.as_str());
-                    let answer = app.claim_under(policy, body, key).await;
-                    match answer.status {
-                        StatusCode::CREATED => granted += 1,
-                        StatusCode::TOO_MANY_REQUESTS => {}
-                        _ => panic!("{answer:?}"),
-                    }
-                }
-                granted
-            });
-        }
-        Self { stop, clients }
-    }
-
-    async fn end(self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        self.clients.join_all().await.into_iter().sum()
+fn claim(dice: &mut Dice) -> Wish {
+    Wish {
+        policy: POLICIES[dice.below(3)].to_owned(),
+        ..Wish::of(&format!("member-{}", dice.below(6)))
     }
 }
 
 async fn no_false_alarm_while_claims_keep_coming(stack: Stack) {
-    let scene = Scene::live(stack).await;
-    let plenty = json!({
-        "time_zone": "UTC",
-        "limits": [{ "max": 1_000_000, "per": "minute" }, { "max": 1_000_000, "per": "month" }],
-    });
-    scene.app.put_policy("plenty", plenty).await;
-    counted(&scene.app, scene.ground.redis_url.is_some()).await;
-    let second = match stack {
-        Stack::Sqlite | Stack::RedisAndSqlite => None,
-        Stack::Postgres | Stack::RedisAndPostgres => Some(App::start(&scene.ground).await),
+    let durability = match stack {
+        Stack::Sqlite | Stack::Postgres => "recorded",
+        Stack::RedisAndSqlite | Stack::RedisAndPostgres => "counted",
     };
-    let ground = scene.ground.clone();
-    let mut apps = vec![Arc::new(scene.app)];
-    apps.extend(second.map(Arc::new));
-    let crowd = Crowd::start(&apps);
-    for round in 0..8 {
-        let reports = apps.iter().map(|app| nothing_differs(app, round % 2 == 0));
-        futures_util::future::join_all(reports).await;
-    }
-    let granted = crowd.end().await;
-    assert!(granted > 0);
-    let books = Books::open(&ground).await;
-    all_are_recorded(&books, granted).await;
-    books.counters_follow().await;
-    let report = nothing_differs(&apps[0], false).await;
-    assert_eq!(report["entry_count"], granted);
-}
-
-/// A policy that Redis decides, where there is one: its grants are appended afterwards.
-async fn counted(app: &App, by_redis: bool) {
-    let body = json!({
-        "time_zone": "GMT+8",
-        "limits": [{ "max": 1_000_000, "per": "hour" }, { "max": 1_000_000, "per": "week" }],
-        "durability": if by_redis { "counted" } else { "recorded" },
-    });
-    let answer = app.put_policy("counted", body).await;
-    assert!(answer.status.is_success(), "{answer:?}");
-}
-
-async fn all_are_recorded(books: &Books, granted: usize) {
-    eventually("every grant stands in the ledger", || async {
-        let accounts = books.audit().await;
-        accounts.values().map(Vec::len).sum::<usize>() == granted
-    })
-    .await;
+    let fleet = fleet(stack, 5, durability).await;
+    let stop = AtomicBool::new(false);
+    let reconciliations = async {
+        for round in 0..8 {
+            let reports = fleet.apps.iter();
+            join_all(reports.map(|app| nothing_differs(app, round % 2 == 0))).await;
+            fleet.clock.advance(TimeDelta::seconds(20));
+        }
+        stop.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(fleet.load(CLIENTS, &stop, claim), reconciliations);
+    let stores = fleet.finds_nothing().await;
+    let report = nothing_differs(&fleet.apps[0], false).await;
+    assert_eq!(report["entry_count"], stores.entries.len());
+    assert_eq!(fleet.granted().len(), stores.entries.len());
 }
 
 /// Whatever is planted while claims and healing go on, nobody gets more than there is, and in
 /// the end every counter is right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn healing_beside_claims_leaves_everything_right() {
-    let scene = Scene::live(Stack::RedisAndPostgres).await;
-    scene.app.benefit(100_000, "GMT+8").await;
-    scene
-        .app
-        .put_policy(
-            "plenty",
-            json!({
-                "time_zone": "UTC", "limits": [{ "max": 1_000_000, "per": "day" }],
-            }),
-        )
-        .await;
-    counted(&scene.app, false).await;
-    let Scene {
-        app, books, hand, ..
-    } = scene;
-    let hand = hand.expect("Redis");
-    let apps = vec![Arc::new(app)];
-    let crowd = Crowd::start(&apps);
-    for round in 0..6 {
-        for (index, name) in hand.names().await.iter().enumerate() {
-            let words: &[&str] = match (index + round) % 4 {
-                0 => &["HSET", name, "number", "99999"],
-                1 => &["HSET", name, "number", "1"],
-                2 => &["SET", name, "junk"],
-                _ => &["DEL", name],
-            };
-            hand.run::<redis::Value>(words).await;
+    let fleet = fleet(Stack::RedisAndPostgres, 100_000, "recorded").await;
+    let hand = Hand::of(&fleet.ground).await;
+    let stop = AtomicBool::new(false);
+    let healing = async {
+        for round in 0..6 {
+            for (index, name) in hand.names().await.iter().enumerate() {
+                let words: &[&str] = match (index + round) % 4 {
+                    0 => &["HSET", name, "number", "99999"],
+                    1 => &["HSET", name, "number", "1"],
+                    2 => &["SET", name, "junk"],
+                    _ => &["DEL", name],
+                };
+                hand.run::<redis::Value>(words).await;
+            }
+            let report = reconcile(&fleet.apps[0], true).await;
+            assert_eq!(report["alarm_count"], 0, "{report}");
+            assert_eq!(report["counters"], "compared");
         }
-        let report = reconcile(&apps[0], true).await;
-        assert_eq!(report["alarm_count"], 0, "{report}");
-        assert_eq!(report["counters"], "compared");
-    }
-    let granted = crowd.end().await;
-    all_are_recorded(&books, granted).await;
-    reconcile(&apps[0], true).await;
-    nothing_differs(&apps[0], false).await;
+        stop.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(fleet.load(CLIENTS, &stop, claim), healing);
+    reconcile(&fleet.apps[0], true).await;
+    fleet.finds_nothing().await;
 }

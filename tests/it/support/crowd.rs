@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use perdiem::clock::{Clock, ManualClock};
+use perdiem::engine::EngineOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -40,11 +41,21 @@ impl Fleet {
 
     /// An instance on each of some ways to one ground, the first of which is straight.
     pub async fn on(grounds: &[&Ground], now: DateTime<Utc>) -> Self {
+        Self::on_with(grounds, now, |_| {}).await
+    }
+
+    /// As [`Fleet::on`], with some options changed.
+    pub async fn on_with(
+        grounds: &[&Ground],
+        now: DateTime<Utc>,
+        change: impl Fn(&mut EngineOptions),
+    ) -> Self {
         let clock = ManualClock::at(now);
         let mut apps = Vec::new();
         for ground in grounds {
             let app = App::start_with(ground, |options| {
                 options.clock = Clock::Manual(clock.clone());
+                change(options);
             });
             apps.push(Arc::new(app.await));
         }
@@ -84,6 +95,11 @@ impl Fleet {
     /// Puts a policy `benefit`. Returns its version.
     pub async fn put_quietly(&self, time_zone: &str, limits: Value) -> u64 {
         let body = json!({ "time_zone": time_zone, "limits": limits, "reason": "a test" });
+        self.put_body(body).await
+    }
+
+    /// As [`Fleet::put_quietly`], the whole body.
+    pub async fn put_body(&self, body: Value) -> u64 {
         let answer = self.apps[0].put_policy("benefit", body).await;
         assert!(answer.status.is_success(), "{answer:?}");
         answer.json()["version"].as_u64().expect("a version")
@@ -237,15 +253,15 @@ impl Fleet {
         }
     }
 
-    /// Clients claim 1 or 2 units for so many subjects, half of the claims with keys, some of which
-    /// are sent again at another instance, until the clients are told to stop.
-    pub async fn load(&self, clients: usize, subjects: usize, stop: &AtomicBool) {
+    /// Clients send claims, half of them with keys, some of which are sent again at another
+    /// instance, until the clients are told to stop.
+    pub async fn load(&self, clients: usize, stop: &AtomicBool, claim: impl Fn(&mut Dice) -> Wish) {
+        let claim = &claim;
         all_at_once(clients, |client| async move {
             let mut dice = Dice::of(1, client);
             while !stop.load(Ordering::SeqCst) {
-                let subject = format!("member-{}", dice.below(subjects));
-                let claim = Wish::of(&subject).units(dice.between(1, 2));
                 let has_key = dice.percent(50);
+                let claim = claim(&mut dice);
                 let wish = self.wishes([Wish { has_key, ..claim }])[0];
                 self.send(client, wish).await;
                 if has_key && dice.percent(50) {
