@@ -7,13 +7,13 @@ mod request;
 mod server;
 mod v1;
 
+pub use docs::specification::{specification, specification_yaml};
+pub use server::{Application, ServeError, ServeOptions};
+
 // A claim's way through HTTP, part by part: `benches/hot_paths.rs` counts its instructions.
 pub use answer::{Asked, ClaimAnswer, Denial, insert_fields};
-pub use docs::specification::{specification, specification_yaml};
 pub use request::{KeyHeader, parse_json};
 pub use v1::claims::ClaimBody;
-
-pub use server::{Application, ServeError, ServeOptions};
 
 use docs::pages;
 use docs::specification::{known_parameters, openapi_yaml};

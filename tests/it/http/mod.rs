@@ -1,4 +1,4 @@
-//! The HTTP face, as clients meet it. One file a file of `src/http`, more or less.
+//! The HTTP face, as clients meet it. One file a file of `src/http/v1`, more or less.
 
 mod backtests;
 mod batches;
