@@ -2,8 +2,9 @@
 //! take those that another needs. Transactions are opened and closed here.
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Database, PgPool, Postgres, Sqlite, Transaction};
+use sqlx::{Database, PgConnection, PgPool, Postgres, Sqlite, Transaction};
 
+use super::connections::Connections;
 use super::query::{Held, Session, query};
 use super::{Ledger, LedgerError, postgres};
 
@@ -56,14 +57,7 @@ impl Ledger {
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        match self {
-            Self::Postgres(store) => {
-                let lent =
-                    async |connection: &mut _| statements(Session::Postgres(connection)).await;
-                store.claims.run(lent).await
-            }
-            Self::Sqlite(_) => statements(self.own().await?.lend()).await,
-        }
+        self.lent(|store| &store.claims, statements).await
     }
 
     /// For what the instance looks for changes with.
@@ -71,11 +65,25 @@ impl Ledger {
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
+        self.lent(|store| &store.polls, statements).await
+    }
+
+    /// On SQLite both are the instance's own work.
+    async fn lent<T>(
+        &self,
+        connections: impl FnOnce(&postgres::Store) -> &Connections<PgConnection>,
+        statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
         match self {
             Self::Postgres(store) => {
-                let lent =
-                    async |connection: &mut _| statements(Session::Postgres(connection)).await;
-                store.polls.run(lent).await
+                let run = async |connection: &mut PgConnection| {
+                    match statements(Session::Postgres(connection)).await {
+                        // The connection is as good as before.
+                        Err(error @ LedgerError::Corrupt(_)) => Ok(Err(error)),
+                        ended => ended.map(Ok),
+                    }
+                };
+                connections(store).run(run).await?
             }
             Self::Sqlite(_) => statements(self.own().await?.lend()).await,
         }

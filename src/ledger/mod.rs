@@ -230,13 +230,6 @@ impl Ledger {
     }
 }
 
-/// A random id and a random secret for a new ledger.
-fn new_identity() -> (Uuid, [u8; 32]) {
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).expect("the system has randomness");
-    (Uuid::new_v4(), secret)
-}
-
 /// 16 random bytes for each new account, for seals that survive the erasure of its subject. One call
 /// to the system for all of them.
 fn new_blinds(count: usize) -> Vec<Uuid> {
@@ -244,8 +237,4 @@ fn new_blinds(count: usize) -> Vec<Uuid> {
     getrandom::fill(&mut random).expect("the system has randomness");
     let (blinds, _) = random.as_chunks();
     blinds.iter().copied().map(Uuid::from_bytes).collect()
-}
-
-fn stored_identity(id: Uuid, secret: &[u8]) -> Result<Identity, LedgerError> {
-    Ok(Identity::new(id, record::decode_hash(secret)?))
 }

@@ -1,13 +1,19 @@
-//! The migrations, and whether a database is perdiem's to use, told from those that it has seen.
+//! The migrations, whether a database is perdiem's to use, told from those that it has seen, and
+//! who the ledger in it is.
 
 use std::pin::pin;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use tokio::time::{Instant, interval_at};
+use uuid::Uuid;
 
-use super::OpenError;
+use super::query::{Session, query};
+use super::row::StoredRow;
+use super::{LedgerError, OpenError};
+use crate::domain::identity::Identity;
 
 /// How often a log line says that migrations still run.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
@@ -83,6 +89,29 @@ pub fn check(
         }),
         _ => Ok(()),
     }
+}
+
+/// Reads who the ledger is; a new one gets a random id and a random secret first.
+pub async fn identify(
+    mut session: Session<'_>,
+    now: DateTime<Utc>,
+) -> Result<Identity, LedgerError> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).expect("the system has randomness");
+    // SQLite gives a row's number itself where the insert does not, whatever its default.
+    let insert = query(
+        "INSERT INTO ledger (singleton, id, secret, created_at) VALUES (true, $1, $2, $3)
+         ON CONFLICT DO NOTHING",
+    );
+    let insert = insert
+        .bind(Uuid::new_v4())
+        .bind(secret.as_slice())
+        .bind(now);
+    session.execute(insert).await?;
+    let identity = |row: &StoredRow<'_>| Ok(Identity::new(row.get("id")?, row.get("secret")?));
+    let stored = query("SELECT id, secret FROM ledger");
+    let stored = session.first(stored, identity).await?;
+    Ok(stored.ok_or(sqlx::Error::RowNotFound)?)
 }
 
 /// Logs the progress of migrations that bring an older ledger up to date.

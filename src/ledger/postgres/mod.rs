@@ -12,9 +12,9 @@ use sqlx::Connection;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use super::connections::{Connections, LIFETIME};
+use super::query::Session;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
@@ -93,7 +93,10 @@ impl Store {
             let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
             migrated.map_err(failed)?;
         }
-        let identity = identify(&own, now).await.map_err(failed)?;
+        let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
+        let identity = schema::identify(Session::Postgres(&mut first), now);
+        let identity = identity.await.map_err(failed)?;
+        drop(first);
         let shows_fence = shows_fence(&own)
             .await
             .map_err(|error| failed(error.into()))?;
@@ -238,21 +241,4 @@ async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     };
     let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
     Ok((applied, has_tables))
-}
-
-/// Reads who the ledger is; a new one becomes somebody first.
-async fn identify(pool: &PgPool, now: DateTime<Utc>) -> Result<Identity, LedgerError> {
-    let (id, secret) = super::new_identity();
-    sqlx::query(
-        "INSERT INTO ledger (id, secret, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-    )
-    .bind(id)
-    .bind(secret.as_slice())
-    .bind(now)
-    .execute(pool)
-    .await?;
-    let (id, secret): (Uuid, Vec<u8>) = sqlx::query_as("SELECT id, secret FROM ledger")
-        .fetch_one(pool)
-        .await?;
-    super::stored_identity(id, &secret)
 }

@@ -13,11 +13,11 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{Connection, Sqlite, SqliteConnection, Transaction};
-use uuid::Uuid;
 
 use super::connections::Connections;
 use super::fence::{Fence, LedgerPlace};
 use super::file::LedgerFile;
+use super::query::Session;
 use super::schema::{self, Applied};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
@@ -86,7 +86,8 @@ impl Store {
         let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
         let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
         migrated.map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
-        let identity = identify(&mut transaction, now).await.map_err(failed)?;
+        let identity = schema::identify(Session::Sqlite(&mut transaction), now);
+        let identity = identity.await.map_err(failed)?;
         transaction
             .commit()
             .await
@@ -216,28 +217,6 @@ async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool
     };
     let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
     Ok((applied, has_tables))
-}
-
-/// Reads who the ledger is; a new one becomes somebody first.
-async fn identify(
-    connection: &mut SqliteConnection,
-    now: DateTime<Utc>,
-) -> Result<Identity, LedgerError> {
-    let (id, secret) = super::new_identity();
-    // SQLite gives a row's number itself where the insert does not, whatever its default.
-    sqlx::query(
-        "INSERT INTO ledger (singleton, id, secret, created_at) VALUES (1, $1, $2, $3)
-         ON CONFLICT DO NOTHING",
-    )
-    .bind(id)
-    .bind(secret.as_slice())
-    .bind(now.timestamp_micros())
-    .execute(&mut *connection)
-    .await?;
-    let (id, secret): (Uuid, Vec<u8>) = sqlx::query_as("SELECT id, secret FROM ledger")
-        .fetch_one(connection)
-        .await?;
-    super::stored_identity(id, &secret)
 }
 
 #[cfg(test)]
