@@ -47,8 +47,9 @@ pub fn check(history: &History, stores: &Stores) -> Vec<Breach> {
         if denials.any(|attempt| denied(attempt.began)) {
             breaches.push(Breach::Forgotten { wish: number });
         }
-        let has_key = history.wishes[number].has_key;
-        if has_key && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
+        // A wish that nobody sent yet is no claim.
+        let is_claim = history.wishes[number].has_key && !attempts.is_empty();
+        if is_claim && !attempts.iter().any(|attempt| attempt.outcome.is_known()) {
             breaches.push(Breach::Undecided { wish: number });
         }
         for attempt in attempts {

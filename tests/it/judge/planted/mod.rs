@@ -443,6 +443,8 @@ fn a_claim_that_is_never_decided() {
         history.attempts[5].outcome = Outcome::Unknown(Why::Undecided);
     });
     assert_eq!(keyless, []);
+    let unsent = plant(|history, _| history.wishes.push(wish()));
+    assert_eq!(unsent, []);
 }
 
 #[test]
