@@ -31,8 +31,8 @@ async fn every_retry_gets_its_first_id() {
     let keys = fleet.wishes(keys);
     // Claims with so many keys, every other eight of them at the other instance.
     let claim = async |from: usize, to: usize| {
-        for number in from..to {
-            fleet.send(number / 8, keys[number]).await;
+        for (place, key) in keys[from..to].iter().enumerate() {
+            fleet.send(place / 8, *key).await;
         }
         assert_eq!(fleet.granted().len(), to);
         fleet.finds_nothing().await;
