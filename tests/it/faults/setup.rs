@@ -1,4 +1,4 @@
-//! What a trial stands on: stores, instances, policies and habits.
+//! What a trial needs: stores, instances, policies and habits.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Place {
     pub redis_url: Option<String>,
 }
 
-/// What a trial stands on.
+/// What a trial needs.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// One for each instance.

@@ -23,7 +23,7 @@ const REPEATS_MOST: usize = 250;
 /// How many breaches are shown.
 const SHOWN_MOST: usize = 12;
 
-/// What is left when a trial has ended: who was told what, and what stands.
+/// What is left when a trial has ended: what clients were told, and where the stores are.
 pub struct Ended {
     pub seed: Seed,
     pub instances: Vec<Instance>,

@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::stores::Kind;
 
-/// A claim, told from others by its place in [`History::wishes`]. Its metadata has that place, so that its entry can be told too.
+/// A claim, told from others by its place in [`History::wishes`]. Its metadata has that place, so
+/// that its entry can be told too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub policy: String,

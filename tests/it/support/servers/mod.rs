@@ -52,7 +52,7 @@ pub fn redis() -> &'static Redis {
 /// A port of 127.0.0.1 on which nobody listens, and that this process has not had before.
 ///
 /// It lies below 55,536, so that `port + 10000`, the bus of a Redis Cluster, is a port too.
-/// Another process may take it at any time: whoever starts a server on it tries again.
+/// Another process may take it at any time: a test that starts a server on it tries again.
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
