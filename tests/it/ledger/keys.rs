@@ -164,6 +164,8 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     });
     endless.await.expect("an edit");
     assert_eq!(edit(admin.id, |_, stays| Err(stays)).await, Err(true));
+    let below = ledger.keys(other.id, 9).await.expect("keys");
+    assert_eq!(below, [admin]);
 }
 
 async fn one_first_key_wins(stack: Stack) {

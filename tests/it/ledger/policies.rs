@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chrono::TimeDelta;
 use perdiem::domain::policy::{Policy, PolicyName};
-use perdiem::ledger::{Change, PolicyTerms};
+use perdiem::ledger::{Change, PolicyTerms, Standing};
 use tokio::task::JoinSet;
 
 use crate::support::app::{NOON, Stack, instant};
@@ -13,6 +14,7 @@ use crate::support::desk::{Desk, another_ledger, on_every_store, put, rule};
 on_every_store!(
     a_change_makes_a_version,
     what_is_kept_or_refused_changes_nothing,
+    a_version_is_in_force_from_its_instant_on,
     many_editors_at_once,
     policies_are_listed_by_name,
 );
@@ -84,6 +86,36 @@ async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
     put(&desk.ledger, "benefit", rule("UTC", &[(1, "day")])).await;
     let after = desk.ledger.revision().await.expect("a revision");
     assert_eq!(after, revision + 1);
+}
+
+async fn a_version_is_in_force_from_its_instant_on(stack: Stack) {
+    let desk = Desk::open(stack).await;
+    let name = &desk.policy.name;
+    let starts = ["2100-01-01T00:00:00Z", "2100-01-02T00:00:00Z"].map(instant);
+    for effective_at in starts {
+        let later = |current: Option<&Standing>| {
+            let terms = PolicyTerms {
+                rule: current.expect("it exists").newest.rule.clone(),
+                archived: false,
+                effective_at,
+            };
+            let reason = None;
+            Ok::<_, ()>(Change::Version { terms, reason })
+        };
+        let edited = desk
+            .ledger
+            .edit_policy(name, "a test", instant(NOON), false, later)
+            .await;
+        edited.expect("an edit").expect("nobody refuses");
+    }
+    let in_force = async |at| {
+        let standing = desk.ledger.policy(name, at).await.expect("an answer");
+        standing.expect("a policy").in_force.version
+    };
+    let [second, third] = starts;
+    assert_eq!(in_force(second - TimeDelta::microseconds(1)).await, 1);
+    assert_eq!(in_force(second).await, 2);
+    assert_eq!(in_force(third).await, 3);
 }
 
 /// Eight editors of two policies over two handles, and a reader that goes from revision to
