@@ -8,8 +8,9 @@ use tempfile::TempDir;
 
 use crate::cli::start_fault;
 use crate::support::app::{Answer, Ground, Stack, eventually};
+use crate::support::guardian::path_text;
 use crate::support::process::Process;
-use crate::support::servers::{Redis, free_port, path_text};
+use crate::support::servers::{Redis, free_port};
 
 const PASSWORD: &str = "the-primarys-own";
 const SENTINEL_PASSWORD: &str = "the-sentinels-own";

@@ -4,13 +4,14 @@
 //! - `instance` runs that code. It stands for the dispatch and the lanes, without async.
 //! - `ledger` and `redis` are the stores, by their contracts; `calls` are what instances ask of them.
 //! - `clients` send claims and corrections. `time` has the clocks.
-//! - `events` tells what can happen next, and `world` lets it happen.
+//! - `events` are what can happen next; `world` lets one happen that `choices` picked.
 //! - `promises` judges; `telling` tells a history in which a promise is broken.
 //!
 //! A history is a list of numbers: the first one chooses the kinds of events, and each other one an
 //! event. `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::` goes through more of them.
 
 mod calls;
+mod choices;
 mod clients;
 mod events;
 mod instance;
@@ -30,7 +31,7 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 
-use events::Kinds;
+use choices::Kinds;
 use promises::Broken;
 use telling::tell;
 use world::World;

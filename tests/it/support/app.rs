@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::counter::RedisAccess;
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::servers;
+pub use super::waiting::eventually;
 use crate::judge::Stores;
 
 /// The key that every test application accepts.
@@ -434,13 +435,4 @@ impl Answer {
 /// An instant from its text.
 pub fn instant(text: &str) -> chrono::DateTime<chrono::Utc> {
     text.parse().expect("an instant")
-}
-
-/// Waits until something is so, with a deadline.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "not so in time: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use super::servers::path_text;
-
 /// The shell that owns a server and its folder. It takes commands, a line each, and answers
 /// each with a line when it is done; at the end of its input it cleans up.
 ///
@@ -159,4 +157,8 @@ impl Drop for Guardian {
         // This closes the guardian's input first. There is nobody to tell of a failure.
         let _ = shell.process.wait();
     }
+}
+
+pub fn path_text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -13,3 +13,4 @@ pub mod proxy;
 pub mod redis_groups;
 pub mod servers;
 pub mod terminal;
+pub mod waiting;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub use postgres::Postgres;
 pub use redis::{Redis, redis_at};
 
-use super::guardian::Guardian;
+use super::guardian::{Guardian, path_text};
 
 /// How long a server may take until it answers.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -167,8 +167,4 @@ pub fn find_in_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|candidate| candidate.is_file())
-}
-
-pub fn path_text(path: &Path) -> String {
-    path.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Server, find_in_path, path_text};
-use crate::support::app::eventually;
 use crate::support::guardian::Guardian;
+use crate::support::waiting::eventually;
 
 /// How `initdb` makes a cluster.
 const NEW_DATA: &str =

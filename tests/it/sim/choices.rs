@@ -1,0 +1,262 @@
+//! How a choice picks one of the events that can happen next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdiem::domain::grant::{Entry, EntryKind};
+use perdiem::engine::claim::way::Lane;
+
+use super::calls::{Call, Request, Waiting};
+use super::clients::Wish;
+use super::events::Event;
+use super::world::{SUBJECTS, World};
+use super::{Counting, VERSIONS};
+
+const KEYS: u8 = 3;
+/// How many calls there are at most before clients wait.
+const CALLS_MOST: usize = 10;
+const MOMENT: Duration = Duration::from_millis(10);
+const SPANS: [Duration; 3] = [
+    Duration::from_millis(700),
+    Duration::from_millis(1200),
+    Duration::from_secs(5),
+];
+
+/// A kind of event. Most of them can be left out of a history: few kinds at a time reach further
+/// than all at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Progress,
+    Late,
+    Claim,
+    KeyedClaim,
+    Correction,
+    Lose,
+    Break,
+    Crash,
+    Redis,
+    Restore,
+    Moment,
+    Span,
+    Change,
+    BadData,
+    Silence,
+}
+
+/// How many of 256 choices are of each kind.
+const SHARES: [(u16, Kind); 15] = [
+    (96, Kind::Progress),
+    (12, Kind::Late),
+    (26, Kind::Claim),
+    (22, Kind::KeyedClaim),
+    (18, Kind::Correction),
+    (16, Kind::Lose),
+    (5, Kind::Break),
+    (5, Kind::Crash),
+    (8, Kind::Redis),
+    (14, Kind::Restore),
+    (6, Kind::Moment),
+    (12, Kind::Span),
+    (6, Kind::Change),
+    (6, Kind::BadData),
+    (4, Kind::Silence),
+];
+
+/// Redis decides alone in such a history.
+const LEAVES_REDIS_ALONE: u16 = 1 << 15;
+
+/// Which kinds of events a history has.
+#[derive(Debug, Clone, Copy)]
+pub struct Kinds(pub u16);
+
+impl Kinds {
+    fn has(self, kind: Kind) -> bool {
+        matches!(kind, Kind::Progress | Kind::Late | Kind::Claim) || self.0 & 1 << kind as u16 != 0
+    }
+
+    /// The event that a choice picks, if one of its kind is possible: the low byte tells the kind,
+    /// so that a history is shortened without changing what the others pick.
+    pub fn pick(self, choice: u16, world: &World) -> Option<Event> {
+        let mut place = choice & 0xff;
+        let (_, kind) = SHARES.iter().find(|(share, _)| {
+            let is_it = place < *share;
+            place = place.saturating_sub(*share);
+            is_it
+        })?;
+        let mut possible = match self.has(*kind) {
+            true => world.possible(*kind),
+            false => Vec::new(),
+        };
+        if self.0 & LEAVES_REDIS_ALONE != 0 && world.scene.counting != Counting::Never {
+            possible.retain(|event| !world.mixes(event));
+        }
+        let index = usize::from(choice >> 8).checked_rem(possible.len())?;
+        Some(possible.swap_remove(index))
+    }
+}
+
+impl World {
+    fn possible(&self, kind: Kind) -> Vec<Event> {
+        match kind {
+            Kind::Progress => self.progress(),
+            Kind::Late => self.calls_where(Event::Effect, |call| call.waiting.is_none()),
+            Kind::Claim => self.claims(&[None], false),
+            Kind::KeyedClaim => self.claims(&(0..KEYS).map(Some).collect::<Vec<_>>(), false),
+            Kind::Correction => self.corrections(),
+            Kind::Lose => self.calls_where(Event::Lose, |call| call.waiting.is_some()),
+            Kind::Break => self.breaks(),
+            Kind::Crash => self.crashes(),
+            Kind::Redis => self.redis_faults(),
+            Kind::Restore => self.restores(),
+            Kind::Moment => vec![Event::Pass(MOMENT, None)],
+            Kind::Span => self.spans(),
+            Kind::Change => match self.ledger.policies.len() < VERSIONS.len() {
+                true => vec![Event::Change],
+                false => Vec::new(),
+            },
+            Kind::Silence => match self.scene.counting {
+                Counting::Never => Vec::new(),
+                _ => (0..self.instances.len()).map(Event::Silence).collect(),
+            },
+            Kind::BadData => {
+                let is_look = |call: &Call| {
+                    let is_of_lane = matches!(call.waiting, Some(Waiting::Look(..)));
+                    is_of_lane && call.request.is_some()
+                };
+                let garbled = self.calls_where(Event::Garble, is_look);
+                // What the ledger refuses of a queue is set aside for people.
+                let refused = match self.scene.counting {
+                    Counting::Never => self.claims(&[None], true),
+                    _ => Vec::new(),
+                };
+                [garbled, refused].concat()
+            }
+        }
+    }
+
+    fn calls_where(&self, event: fn(usize) -> Event, is_it: impl Fn(&Call) -> bool) -> Vec<Event> {
+        let calls = self.calls.iter().enumerate();
+        let found = calls.filter(|(_, call)| is_it(call));
+        found.map(|(index, _)| event(index)).collect()
+    }
+
+    /// What is under way goes on.
+    fn progress(&self) -> Vec<Event> {
+        let heard = self.calls_where(Event::Hear, |call| call.response.is_some());
+        let mut possible = self.calls_where(Event::Effect, |call| {
+            call.waiting.is_some() && call.response.is_none()
+        });
+        possible.extend(heard);
+        for (index, instance) in self.instances.iter().enumerate() {
+            let lanes = [Lane::Look, Lane::Contend, Lane::Append];
+            let waiting = lanes.into_iter().filter(|lane| instance.waits_for(*lane));
+            possible.extend(waiting.map(|lane| Event::Begin(index, lane)));
+            possible.extend(self.may_drain(index).then_some(Event::Drain(index)));
+        }
+        // A drain takes many steps: these have twice the weight, so that drains race each other.
+        possible.extend(self.calls_where(Event::Effect, |call| {
+            call.drains() && call.response.is_none()
+        }));
+        possible
+            .extend(self.calls_where(Event::Hear, |call| call.drains() && call.response.is_some()));
+        possible
+    }
+
+    fn claims(&self, keys: &[Option<u8>], is_refused: bool) -> Vec<Event> {
+        let mut possible = Vec::new();
+        if self.calls.len() >= CALLS_MOST {
+            return possible;
+        }
+        for instance in 0..self.instances.len() {
+            for subject in 0..SUBJECTS {
+                possible.extend(keys.iter().map(|key| {
+                    let wish = Wish::Claim {
+                        subject,
+                        key: *key,
+                        is_hold: false,
+                        is_refused,
+                    };
+                    Event::Send(instance, wish)
+                }));
+            }
+        }
+        possible
+    }
+
+    /// Holds, and what can become of the newest grants.
+    fn corrections(&self) -> Vec<Event> {
+        let mut possible = Vec::new();
+        let is_grant = |entry: &&Entry| matches!(entry.kind, EntryKind::Grant { .. });
+        let grants = self.ledger.entries.iter().rev().filter(is_grant).take(2);
+        for instance in 0..self.instances.len() {
+            for (subject, key) in [(0, None), (1, None), (0, Some(0))] {
+                let hold = Wish::Claim {
+                    subject,
+                    key,
+                    is_hold: true,
+                    is_refused: false,
+                };
+                possible.push(Event::Send(instance, hold));
+            }
+            for grant in grants.clone() {
+                let grant = Arc::new(grant.clone());
+                if grant.held_until().is_some() {
+                    let confirmation = Wish::Confirmation(grant.clone());
+                    possible.push(Event::Send(instance, confirmation));
+                }
+                possible.push(Event::Send(instance, Wish::Reversal(grant)));
+            }
+        }
+        possible
+    }
+
+    fn breaks(&self) -> Vec<Event> {
+        let is_awaited = |call: &Call| call.waiting.is_some() && call.request.is_some();
+        let broken = self.calls_where(Event::Break, is_awaited);
+        let repeated = self.calls_where(Event::Repeat, |call| {
+            let is_script = matches!(
+                call.request,
+                Some(Request::Settle(_) | Request::Count(..) | Request::Record(_))
+            );
+            is_awaited(call) && is_script
+        });
+        [broken, repeated].concat()
+    }
+
+    fn crashes(&self) -> Vec<Event> {
+        let is_of_lane =
+            |call: &Call| matches!(call.waiting, Some(Waiting::Look(..) | Waiting::Append(..)));
+        let mut possible = self.calls_where(Event::Panic, is_of_lane);
+        possible.extend((0..self.instances.len()).map(Event::Crash));
+        possible
+    }
+
+    fn redis_faults(&self) -> Vec<Event> {
+        if !self.scene.has_counters {
+            return Vec::new();
+        }
+        let mut possible = vec![Event::CopyRedis, Event::FlushRedis];
+        if self.redis_copy.is_some() {
+            possible.extend([Event::RollBackRedis, Event::RollBackRedis]);
+        }
+        possible.extend((0..self.instances.len()).map(Event::Breaker));
+        possible
+    }
+
+    fn restores(&self) -> Vec<Event> {
+        match self.ledger_copy {
+            Some(_) => vec![
+                Event::CopyLedger,
+                Event::RestoreLedger(true),
+                Event::RestoreLedger(false),
+            ],
+            None => vec![Event::CopyLedger],
+        }
+    }
+
+    fn spans(&self) -> Vec<Event> {
+        let paused = (0..self.instances.len()).map(Some).chain([None]);
+        let spans = paused.flat_map(|paused| SPANS.map(|span| Event::Pass(span, paused)));
+        spans.collect()
+    }
+}

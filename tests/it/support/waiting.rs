@@ -1,0 +1,12 @@
+//! Waiting for what must come about.
+
+use std::time::{Duration, Instant};
+
+/// Waits until something is so, with a deadline.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
