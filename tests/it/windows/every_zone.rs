@@ -1,0 +1,224 @@
+//! Every zone of the tz database, in all years, against the definition and against chrono-tz.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Datelike, NaiveDateTime, Offset as _, TimeDelta};
+use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
+use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::zone::Zone;
+use perdiem::domain::zones::Zones;
+
+use super::{BUNDLED, MIDNIGHT, assert_is_a_window, time, year};
+
+const DAY_STARTS: [&str; 5] = ["00:00", "00:30", "02:30", "06:00", "23:45"];
+
+/// A calendar of the zone, with another start of the day and week for every `turn`.
+fn calendar_by_turns(zone: &Zone, turn: usize) -> Calendar {
+    Calendar {
+        zone: zone.clone(),
+        day_starts_at: time(DAY_STARTS[turn % DAY_STARTS.len()]),
+        week_starts_on: Weekday::try_from((turn % 7) as u8).unwrap(),
+    }
+}
+
+/// The instants in `(from, to]` at which an offset, in seconds, changes; two changes within a
+/// week that cancel each other go unseen.
+fn changes(
+    offset: impl Fn(DateTime<Utc>) -> i32,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+) -> Vec<DateTime<Utc>> {
+    let mut found = Vec::new();
+    let mut here = (from, offset(from));
+    while here.0 < to {
+        let then = to.min(here.0 + TimeDelta::days(7));
+        let next = (then, offset(then));
+        if next.1 != here.1 {
+            let (mut before, mut after) = (here.0, next.0);
+            while after - before > TimeDelta::seconds(1) {
+                let middle = before + TimeDelta::seconds((after - before).num_seconds() / 2);
+                if offset(middle) == here.1 {
+                    before = middle;
+                } else {
+                    after = middle;
+                }
+            }
+            found.push(after);
+        }
+        here = next;
+    }
+    found
+}
+
+fn seconds_ahead(zone: &Zone, instant: DateTime<Utc>) -> i32 {
+    zone.offset(instant).local_minus_utc()
+}
+
+/// Windows that touch `[from, to)`: in order, gapless, each its instants' own, with dates that
+/// only grow.
+fn assert_windows_tile(calendar: &Calendar, per: Per, from: DateTime<Utc>, to: DateTime<Utc>) {
+    let mut last: Option<Window> = None;
+    for window in calendar.windows(per, from, to) {
+        assert_is_a_window(calendar, per, window);
+        match last {
+            None => assert!(window.contains(from)),
+            Some(last) => {
+                assert_eq!(last.end, window.start);
+                let (before, after) = (
+                    calendar.local_date(per, last),
+                    calendar.local_date(per, window),
+                );
+                assert!(before < after || (per < Per::Day && before == after));
+            }
+        }
+        last = Some(window);
+    }
+    assert!(last.is_some_and(|last| last.start < to && to <= last.end));
+}
+
+/// `first_instant(local)` is what it says, as far as some instants of the days before it tell.
+fn assert_is_first_instant(zone: &Zone, local: NaiveDateTime) {
+    let first = zone.first_instant(local);
+    assert!(zone.local(first) >= local, "{zone:?} {local}");
+    let before = std::iter::once(1).chain((3600..26 * 3600).step_by(3600));
+    for seconds in before {
+        let earlier = first - TimeDelta::seconds(seconds);
+        assert!(zone.local(earlier) < local, "{zone:?} {local} {earlier}");
+    }
+}
+
+/// Every zone of the bundled tz database, and of the system's as far as it has other rules: all
+/// years of two centuries, and the shorter windows around each change of the clocks.
+#[test]
+fn windows_of_every_zone_tile_time() {
+    let (from, to) = (year(1900), year(2100));
+    let mut seen = HashSet::new();
+    let system = Zones::system();
+    let zones = BUNDLED.names().map(|name| BUNDLED.get(name));
+    let system_zones = system.names().map(|name| system.get(name));
+    let mut walked = 0;
+    for (turn, zone) in zones.chain(system_zones).enumerate() {
+        let zone = zone.unwrap();
+        let changes = changes(|instant| seconds_ahead(&zone, instant), from, to);
+        let offsets: Vec<i32> = std::iter::once(&from)
+            .chain(&changes)
+            .map(|instant| seconds_ahead(&zone, *instant))
+            .collect();
+        if !seen.insert((changes.clone(), offsets)) {
+            continue;
+        }
+        walked += 1;
+        let calendar = calendar_by_turns(&zone, turn);
+        assert_windows_tile(&calendar, Per::Year, from, to);
+        for (turn, change) in changes.into_iter().enumerate() {
+            // Rules without an end repeat themselves.
+            if change.year() > 2030 && turn % 20 > 1 {
+                continue;
+            }
+            let near = |span: TimeDelta| (change - span, change + span);
+            for (per, span) in [
+                (Per::Minute, TimeDelta::minutes(1)),
+                (Per::Hour, TimeDelta::hours(1)),
+                (Per::Day, TimeDelta::days(1)),
+                (Per::Week, TimeDelta::days(1)),
+                (Per::Month, TimeDelta::days(1)),
+            ] {
+                let (from, to) = near(span);
+                assert_windows_tile(&calendar_by_turns(&zone, turn), per, from, to);
+            }
+            let (before, after) = near(TimeDelta::seconds(1));
+            for instant in [before, change, after] {
+                assert_is_first_instant(&zone, zone.local(instant));
+            }
+        }
+    }
+    assert!(walked > 300);
+}
+
+/// chrono-tz's changes of a year, if the zone has the same offset each week, and near each
+/// change; and if they are all in whole minutes.
+fn changes_in_both(theirs: chrono_tz::Tz, ours: &Zone, of_year: i32) -> Option<Vec<DateTime<Utc>>> {
+    let (from, to) = (year(of_year), year(of_year + 1));
+    let their_offset = |instant: DateTime<Utc>| {
+        let offset = theirs.offset_from_utc_datetime(&instant.naive_utc());
+        offset.fix().local_minus_utc()
+    };
+    let changes = changes(their_offset, from, to);
+    let weeks = (0..53).map(|week| from + TimeDelta::weeks(week));
+    let near_changes = changes.iter().flat_map(|change| {
+        [-259_200, -1, 0, 259_200].map(|seconds| *change + TimeDelta::seconds(seconds))
+    });
+    let same = weeks.chain(near_changes).all(|instant| {
+        let offset = their_offset(instant);
+        offset == seconds_ahead(ours, instant) && offset % 60 == 0
+    });
+    let in_minutes = changes.iter().all(|change| change.timestamp() % 60 == 0);
+    (same && in_minutes).then_some(changes)
+}
+
+/// Where windows begin by their definition: at the instants that show a later minute, hour or
+/// day than all instants before. `shown` are instants with what their clocks show.
+fn starts<K: PartialOrd>(
+    shown: &[(DateTime<Utc>, NaiveDateTime)],
+    window_of: impl Fn(NaiveDateTime) -> K,
+) -> Vec<DateTime<Utc>> {
+    let mut latest = window_of(shown[0].1);
+    let mut starts = Vec::new();
+    for (instant, local) in shown {
+        let window = window_of(*local);
+        if window > latest {
+            latest = window;
+            starts.push(*instant);
+        }
+    }
+    starts
+}
+
+/// chrono-tz is a second opinion where its data, which is older, is the same. Of each zone ten
+/// years are looked at, minute by minute around each change.
+#[test]
+fn windows_begin_where_chrono_tz_shows_them_first() {
+    let mut compared = 0;
+    for (turn, theirs) in chrono_tz::TZ_VARIANTS.into_iter().enumerate() {
+        let Ok(ours) = BUNDLED.get(theirs.name()) else {
+            continue;
+        };
+        let calendar = calendar_by_turns(&ours, turn);
+        let into_day = calendar.day_starts_at - MIDNIGHT;
+        let years = (1900 + turn as i32 % 20..2100).step_by(20);
+        for change in years
+            .filter_map(|year| changes_in_both(theirs, &ours, year))
+            .flatten()
+        {
+            compared += 1;
+            let (from, to) = (change - TimeDelta::days(1), change + TimeDelta::days(1));
+            // A day more, for what clocks showed before.
+            let shown: Vec<_> = (-2 * 1440..1440)
+                .map(|minute| change + TimeDelta::minutes(minute))
+                .map(|instant| (instant, instant.with_timezone(&theirs).naive_local()))
+                .collect();
+            for (per, expected) in [
+                (
+                    Per::Hour,
+                    starts(&shown, |local| (local.date(), local.hour())),
+                ),
+                (Per::Day, starts(&shown, |local| (local - into_day).date())),
+            ] {
+                let expected = expected.into_iter().filter(|start| from < *start);
+                let found = calendar.windows(per, from, to).map(|window| window.start);
+                let found = found.filter(|start| from < *start);
+                assert!(expected.eq(found), "{calendar:?} {per} {change}");
+            }
+            let minutes = starts(&shown, |local| local);
+            for start in minutes
+                .into_iter()
+                .filter(|start| from < *start)
+                .step_by(60)
+            {
+                let window = calendar.window(Per::Minute, start);
+                assert_eq!(window.start, start, "{calendar:?} {change}");
+            }
+        }
+    }
+    assert!(compared > 2500, "{compared}");
+}
