@@ -1,0 +1,110 @@
+//! A Redis that forgets, hangs, dies, comes late, or is a replica.
+
+use std::time::Duration;
+
+use perdiem::counter::{Ask, Unavailable};
+use uuid::Uuid;
+
+use super::{ACCOUNT, Bench, TIMEOUT, all, open};
+use crate::support::app::eventually;
+use crate::support::servers::Redis;
+
+#[tokio::test]
+async fn scripts_may_be_forgotten_at_any_time() {
+    let redis = Redis::start();
+    let mut bench = Bench::on(&redis.url(), Uuid::new_v4()).await;
+    for number in 1..=3 {
+        let _: () = bench.run(&["SCRIPT", "FLUSH"]).await;
+        bench.settle(all(number, [1])).await;
+        assert_eq!(bench.number().await, Some(number));
+    }
+    let _: () = bench.run(&["FLUSHALL"]).await;
+    assert_eq!(bench.ask().await, None);
+}
+
+/// A Redis that hangs is known within the timeout, and found again by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_redis_is_unavailable_and_comes_back() {
+    let redis = Redis::start();
+    let timeout = Duration::from_millis(50);
+    let counters = open(&redis.url(), Uuid::new_v4(), timeout).await;
+    let asks = [Ask {
+        account: ACCOUNT,
+        looks_at_queue: false,
+    }];
+    assert!(counters.is_available());
+    redis.pause();
+    let asked = counters.ask(&asks).await;
+    assert!(matches!(asked, Err(Unavailable)), "{asked:?}");
+    assert!(!counters.is_available());
+    let settled = counters.settle(&[all(1, [])]).await;
+    assert!(matches!(settled, Err(Unavailable)));
+    redis.resume();
+    eventually("Redis is found again", || async { counters.is_available() }).await;
+    counters.settle(&[all(1, [])]).await.expect("settled");
+    let asked = counters.ask(&asks).await.expect("an answer");
+    assert_eq!(
+        asked[0].counter.as_ref().map(|counter| counter.line.number),
+        Some(1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_redis_is_unavailable_and_comes_back_empty() {
+    let mut redis = Redis::start();
+    let bench = Bench::on(&redis.url(), Uuid::new_v4()).await;
+    bench.settle(all(1, [])).await;
+    redis.kill();
+    eventually("it is noticed", || async {
+        let ask = Ask {
+            account: ACCOUNT,
+            looks_at_queue: false,
+        };
+        bench.counters.ask(&[ask]).await.is_err()
+    })
+    .await;
+    assert!(!bench.counters.is_available());
+    redis.restart();
+    eventually("Redis is found again", || async {
+        bench.counters.is_available()
+    })
+    .await;
+    assert_eq!(bench.ask().await, None);
+    bench.settle(all(1, [])).await;
+    assert_eq!(bench.number().await, Some(1));
+}
+
+/// A Redis that is not there yet is no error, and is found once it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_may_come_later() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let counters = open(&redis.url(), Uuid::new_v4(), TIMEOUT).await;
+    assert!(!counters.is_available());
+    redis.restart();
+    eventually("Redis is found", || async { counters.is_available() }).await;
+}
+
+/// Neither found at the start nor one that its primary became: nothing can be settled there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_unavailable_until_it_is_promoted() {
+    let primary = Redis::start();
+    let redis = Redis::start();
+    let mut bench = Bench::on(&redis.url(), Uuid::new_v4()).await;
+    bench.settle(all(1, [])).await;
+    let port = primary.port().to_string();
+    let _: () = bench.run(&["REPLICAOF", "127.0.0.1", &port]).await;
+    // READONLY to the first settlement.
+    let settled = bench.counters.settle(&[all(2, [])]).await;
+    assert!(matches!(settled, Err(Unavailable)));
+    assert!(!bench.counters.is_available());
+    let late = open(&redis.url(), Uuid::new_v4(), TIMEOUT).await;
+    assert!(!late.is_available());
+    let _: () = bench.run(&["REPLICAOF", "NO", "ONE"]).await;
+    eventually("the primary is found", || async {
+        late.is_available() && bench.counters.is_available()
+    })
+    .await;
+    bench.settle(all(2, [])).await;
+    assert_eq!(bench.number().await, Some(2));
+}
