@@ -13,10 +13,8 @@ use crate::support::desk::{Desk, another_ledger, on_every_store, put, rule};
 
 on_every_store!(
     a_change_makes_a_version,
-    what_is_kept_or_refused_changes_nothing,
     a_version_is_in_force_from_its_instant_on,
     many_editors_at_once,
-    policies_are_listed_by_name,
 );
 
 async fn a_change_makes_a_version(stack: Stack) {
@@ -48,44 +46,6 @@ async fn a_change_makes_a_version(stack: Stack) {
     assert_eq!(between(start, start + 2).await, all[..2]);
     assert_eq!(between(start + 1, start + 3).await, all[1..]);
     assert!(between(start + 3, start + 3).await.is_empty());
-
-    let versions = async |before, limit| {
-        let versions = ledger.versions(&name, before, limit).await;
-        versions.expect("versions")
-    };
-    assert_eq!(versions(3, 10).await, [second.clone(), first.clone()]);
-    assert_eq!(versions(3, 1).await, [second]);
-    assert_eq!(versions(2, 10).await, [first]);
-    assert!(versions(1, 10).await.is_empty());
-}
-
-async fn what_is_kept_or_refused_changes_nothing(stack: Stack) {
-    let desk = Desk::open(stack).await;
-    let name = &desk.policy.name;
-    let revision = desk.ledger.revision().await.expect("a revision");
-    let kept = desk
-        .ledger
-        .edit_policy(name, "a test", instant(NOON), false, |_| {
-            Ok::<_, ()>(Change::Keep)
-        })
-        .await
-        .expect("an answer")
-        .expect("nobody refuses");
-    assert_eq!(kept.before, Some(kept.after.clone()));
-    assert_eq!(kept.after.newest, desk.policy);
-    let refused = desk
-        .ledger
-        .edit_policy(name, "a test", instant(NOON), false, |current| {
-            Err::<Change<PolicyTerms>, u32>(current.map_or(0, |current| current.newest.version))
-        })
-        .await
-        .expect("an answer");
-    assert_eq!(refused.expect_err("a refusal"), 1);
-    let after = desk.ledger.revision().await.expect("a revision");
-    assert_eq!(after, revision);
-    put(&desk.ledger, "benefit", rule("UTC", &[(1, "day")])).await;
-    let after = desk.ledger.revision().await.expect("a revision");
-    assert_eq!(after, revision + 1);
 }
 
 async fn a_version_is_in_force_from_its_instant_on(stack: Stack) {
@@ -176,69 +136,4 @@ async fn many_editors_at_once(stack: Stack) {
     let mut learned = learned;
     learned.sort_by_key(order);
     assert_eq!(made, learned);
-}
-
-/// By their bytes: `-` before digits before letters, whatever the database's collation.
-async fn policies_are_listed_by_name(stack: Stack) {
-    let desk = Desk::open(stack).await;
-    let sorted = [
-        "a", "a-", "a-b", "a0", "aa", "ab", "b", "ba", "benefit", "z",
-    ];
-    for name in ["ba", "a0", "z", "ab", "a-b", "a", "aa", "a-", "b"] {
-        put(&desk.ledger, name, rule("UTC", &[(1, "day")])).await;
-        put(&desk.ledger, name, rule("UTC", &[(2, "day")])).await;
-    }
-    let list = async |after: &str, limit| {
-        let policies = desk
-            .ledger
-            .policies(None, after, limit)
-            .await
-            .expect("policies");
-        assert!(policies.iter().all(|policy| {
-            let newest = if policy.name.as_str() == "benefit" {
-                1
-            } else {
-                2
-            };
-            policy.version == newest
-        }));
-        let names = policies.iter().map(|policy| policy.name.to_string());
-        names.collect::<Vec<String>>()
-    };
-    assert_eq!(list("", 100).await, sorted);
-    assert_eq!(list("", 3).await, sorted[..3]);
-    assert_eq!(list("a-", 3).await, sorted[2..5]);
-    assert_eq!(list("a-a", 1).await, ["a-b"]);
-    let only = ["z", "nothing", "a0"].map(|name| PolicyName::new(name).expect("a name"));
-    let of_these = async |names: &[PolicyName], limit| {
-        let policies = desk.ledger.policies(Some(names), "", limit).await;
-        let names = policies.expect("policies").into_iter();
-        names
-            .map(|policy| policy.name.to_string())
-            .collect::<Vec<String>>()
-    };
-    assert_eq!(of_these(&only, 9).await, ["a0", "z"]);
-    assert_eq!(of_these(&only, 1).await, ["a0"]);
-    assert!(of_these(&[], 9).await.is_empty());
-    // An archived one is left out, and back once it is revived.
-    let name = PolicyName::new("aa").expect("a name");
-    let archive = |archived| {
-        desk.ledger
-            .edit_policy(&name, "a test", instant(NOON), false, move |current| {
-                Ok::<_, ()>(Change::Version {
-                    terms: PolicyTerms {
-                        rule: current.expect("it exists").newest.rule.clone(),
-                        archived,
-                        effective_at: instant(NOON),
-                    },
-                    reason: None,
-                })
-            })
-    };
-    archive(true).await.expect("an edit").expect("an edit");
-    let names = list("a0", 2).await;
-    assert_eq!(names, ["ab", "b"]);
-    let revived = archive(false).await.expect("an edit").expect("an edit");
-    let revived = revived.after.newest;
-    assert_eq!((revived.version, revived.archived), (4, false));
 }

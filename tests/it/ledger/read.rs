@@ -1,20 +1,18 @@
-//! Reading: looks, sums, keys, lists and snapshots.
+//! Reading: looks, sums and keys.
 
 use chrono::TimeDelta;
 use perdiem::domain::identity::EntryId;
 use perdiem::domain::window::Window;
-use perdiem::ledger::{GrantFilter, GrantScope, Look};
+use perdiem::ledger::Look;
 use uuid::Uuid;
 
 use crate::support::app::Stack;
-use crate::support::desk::{Desk, on_every_store, put, rule};
+use crate::support::desk::{Desk, on_every_store};
 
 on_every_store!(
     a_look_sees_lines_keys_and_ids,
     sums_have_their_start_and_not_their_end,
     keys_of_an_account_are_newest_first,
-    grants_are_listed_by_scope_and_span,
-    a_snapshot_stands_still,
 );
 
 async fn a_look_sees_lines_keys_and_ids(stack: Stack) {
@@ -116,104 +114,4 @@ async fn keys_of_an_account_are_newest_first(stack: Stack) {
     assert_eq!(keys(first_at, 2).await, all[..2]);
     let later = first_at + TimeDelta::microseconds(1);
     assert_eq!(keys(later, 10).await, all[..1]);
-}
-
-async fn grants_are_listed_by_scope_and_span(stack: Stack) {
-    let mut desk = Desk::open(stack).await;
-    let start = desk.now;
-    let mut grants = Vec::new();
-    let mut lasts = std::collections::BTreeMap::new();
-    for (number, subject) in ["a", "b", "a", "c", "b", "a"].into_iter().enumerate() {
-        let key = format!("order-{number}");
-        let after = lasts.get(subject);
-        let draft = desk.draft_of(subject, after, &[(1, Some(&key))]);
-        grants.push((subject, draft.entries[0].id));
-        lasts.insert(subject, desk.append(draft).await);
-        desk.advance(TimeDelta::milliseconds(1));
-    }
-    let benefit = desk.policy.clone();
-    desk.policy = put(&desk.ledger, "sms", rule("UTC", &[(9, "day")])).await;
-    let draft = desk.draft("a", None, 1);
-    grants.push(("sms", draft.entries[0].id));
-    desk.append(draft).await;
-    let sms = std::mem::replace(&mut desk.policy, benefit);
-
-    let list = async |scope, from: Option<usize>, to: Option<usize>, limit| {
-        let mut filter = GrantFilter::of(scope, desk.now);
-        if let Some(number) = from {
-            filter.from = grants[number].1;
-        }
-        if let Some(number) = to {
-            filter.to = grants[number].1;
-        }
-        let found = desk.ledger.grants(&filter, limit).await.expect("grants");
-        let number = |id| grants.iter().position(|(_, known)| *known == id);
-        let numbers = found.iter().map(|grant| {
-            let number = number(grant.entry.id).expect("a known grant");
-            let (policy, subject) = match grants[number].0 {
-                "sms" => ("sms", "a"),
-                subject => ("benefit", subject),
-            };
-            assert_eq!(grant.policy.as_str(), policy);
-            assert_eq!(grant.subject.as_deref(), Some(subject));
-            number
-        });
-        numbers.collect::<Vec<usize>>()
-    };
-    let all = || GrantScope::All;
-    assert_eq!(list(all(), None, None, 100).await, [6, 5, 4, 3, 2, 1, 0]);
-    assert_eq!(list(all(), None, None, 2).await, [6, 5]);
-    // The lower end counts, the upper one does not.
-    assert_eq!(list(all(), Some(2), Some(5), 100).await, [4, 3, 2]);
-    assert_eq!(list(all(), Some(2), Some(2), 100).await, [0; 0]);
-    let policy = || GrantScope::Policy(desk.policy.id);
-    assert_eq!(list(policy(), None, None, 100).await, [5, 4, 3, 2, 1, 0]);
-    assert_eq!(list(policy(), Some(1), None, 3).await, [5, 4, 3]);
-    let of_sms = GrantScope::Policy(sms.id);
-    assert_eq!(list(of_sms, None, None, 100).await, [6]);
-    let accounts = |subjects: &[&str]| {
-        GrantScope::Accounts(subjects.iter().map(|text| desk.account(text)).collect())
-    };
-    assert_eq!(list(accounts(&["a"]), None, None, 100).await, [5, 2, 0]);
-    let both = accounts(&["b", "c", "nobody"]);
-    assert_eq!(list(both, Some(1), Some(4), 100).await, [3, 1]);
-    assert_eq!(list(accounts(&[]), None, None, 100).await, [0; 0]);
-    let keys = |keys: &[&str]| GrantScope::Keys(keys.iter().map(|text| desk.key(text)).collect());
-    assert_eq!(list(keys(&["order-3"]), None, None, 100).await, [3]);
-    let several = keys(&["order-1", "order-4", "order-9"]);
-    assert_eq!(list(several, None, None, 100).await, [4, 1]);
-    // A span of time is a span of ids.
-    let filter = GrantFilter {
-        from: EntryId::first_at(start + TimeDelta::milliseconds(1)),
-        to: EntryId::first_at(start + TimeDelta::milliseconds(3)),
-        ..GrantFilter::of(all(), desk.now)
-    };
-    let found = desk.ledger.grants(&filter, 100).await.expect("grants");
-    let ids: Vec<EntryId> = found.iter().map(|grant| grant.entry.id).collect();
-    assert_eq!(ids, [grants[2].1, grants[1].1]);
-
-    let one = desk.ledger.grant(grants[3].1).await.expect("an answer");
-    assert_eq!(one.expect("a grant").subject.as_deref(), Some("c"));
-    let none = desk.ledger.grant(EntryId(Uuid::from_u128(7))).await;
-    assert_eq!(none.expect("an answer"), None);
-}
-
-/// What is appended after it began is not in it, however long it is read.
-async fn a_snapshot_stands_still(stack: Stack) {
-    let mut desk = Desk::open(stack).await;
-    let mut last = desk.append(desk.draft("a", None, 5)).await;
-    let mut snapshot = desk.ledger.snapshot().await.expect("a snapshot");
-    for round in 0..5 {
-        // Also entries whose ids lie among the older ones.
-        desk.append(desk.draft(&format!("b-{round}"), None, 2))
-            .await;
-        desk.advance(TimeDelta::seconds(1));
-        last = desk.append(desk.draft("a", Some(&last), 1)).await;
-        let filter = GrantFilter::of(GrantScope::All, desk.now);
-        let frozen = snapshot.grants(&filter, 100).await.expect("grants");
-        assert_eq!(frozen.len(), 5);
-        let live = desk.ledger.grants(&filter, 100).await.expect("grants");
-        assert_eq!(live.len(), 5 + 3 * (round + 1));
-    }
-    drop(snapshot);
 }
