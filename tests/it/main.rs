@@ -7,12 +7,6 @@
 )]
 
 mod cli;
-mod cli_apply;
-mod cli_changes;
-mod cli_corrections;
-mod cli_overrides;
-mod cli_secrets;
-mod cli_sqlite;
 mod concurrency;
 mod counter;
 mod counting;

@@ -212,24 +212,14 @@ fn what_the_url_makes_no_use_of_is_told() {
     let encrypted = ("REDIS_URL", "rediss://127.0.0.1:1");
     let password = ("REDIS_SENTINEL_PASSWORD", SENTINEL_PASSWORD);
     let user = ("REDIS_SENTINEL_USER", SENTINEL_USER);
-    for (settings, words) in [
-        (
-            [plain, ("REDIS_CA_FILE", ca.as_str())],
-            ["REDIS_CA_FILE", "rediss"],
-        ),
-        (
-            [encrypted, ("REDIS_CA_FILE", &key)],
-            ["REDIS_CA_FILE", "no certificate"],
-        ),
-        (
-            [encrypted, password],
-            ["REDIS_SENTINEL_PASSWORD", "redis+sentinel"],
-        ),
-        (
-            [plain, user],
-            ["REDIS_SENTINEL_USER", "REDIS_SENTINEL_PASSWORD"],
-        ),
-    ] {
+    #[rustfmt::skip]
+    let rows = [
+        ([plain, ("REDIS_CA_FILE", ca.as_str())], ["REDIS_CA_FILE", "rediss"]),
+        ([encrypted, ("REDIS_CA_FILE", &key)], ["REDIS_CA_FILE", "no certificate"]),
+        ([encrypted, password], ["REDIS_SENTINEL_PASSWORD", "redis+sentinel"]),
+        ([plain, user], ["REDIS_SENTINEL_USER", "REDIS_SENTINEL_PASSWORD"]),
+    ];
+    for (settings, words) in rows {
         start_fault(&settings, &words);
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod books;
+pub mod command_line;
 pub mod crowd;
 pub mod desk;
 pub mod dice;

@@ -5,12 +5,12 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::support::app::{Answer, App, Stack};
-use crate::support::terminal::Said;
+use crate::support::command_line::command;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_changed_can_be_read() {
     let (app, clock) = App::with_clock(Stack::Sqlite).await;
-    assert_eq!(Said::by(&app, &["changes"]).await.well(0), "");
+    assert_eq!(command(&app, "changes").await.well(0), "");
     let tick = || clock.advance(TimeDelta::minutes(1));
     app.benefit(3, "GMT+8").await;
     tick();
@@ -28,7 +28,7 @@ async fn what_was_changed_can_be_read() {
     let made = Answer::of(app.request(Method::POST, "/v1/keys").json(&body)).await;
     let id = made.json()["id"].as_str().expect("an id").to_owned();
 
-    let text = Said::by(&app, &["changes"]).await.well(0);
+    let text = command(&app, "changes").await.well(0);
     let expected = format!(
         "\
 2026-11-21T03:08:05.678901Z  key {id}, by PERDIEM_ADMIN_KEY
@@ -54,23 +54,18 @@ async fn what_was_changed_can_be_read() {
     );
     assert_eq!(text, expected);
 
-    let said = Said::by(&app, &["changes", "--policy", "benefit", "--limit", "1"]).await;
-    let text = said.well(0);
+    let text = command(&app, "changes --policy benefit --limit 1")
+        .await
+        .well(0);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].contains("override benefit member-42"), "{text}");
     assert!(lines[2].contains("--limit") && lines.len() == 3, "{text}");
-    let span = [
-        "--from",
-        "2026-11-21T03:05:00Z",
-        "--to",
-        "2026-11-21T03:06:00Z",
-    ];
-    let said = Said::by(&app, &[&["changes", "--json"], &span[..]].concat()).await;
-    let items = said.json(0);
+    let span = "--from 2026-11-21T03:05:00Z --to 2026-11-21T03:06:00Z";
+    let items = command(&app, &format!("changes --json {span}"))
+        .await
+        .json(0);
     assert_eq!(items.as_array().map(Vec::len), Some(1));
     assert_eq!(items[0]["after"]["version"], 2);
-    let fault = Said::by(&app, &["changes", "--policy", "nothing"])
-        .await
-        .fault();
+    let fault = command(&app, "changes --policy nothing").await.fault();
     assert!(fault.contains("no policy nothing"), "{fault}");
 }

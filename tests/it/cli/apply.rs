@@ -9,6 +9,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::app::{Answer, App, Stack};
+use crate::support::command_line::command;
 use crate::support::desk::on_every_store;
 use crate::support::terminal::Said;
 
@@ -33,13 +34,17 @@ impl Scene {
     }
 
     /// Applies a text.
-    async fn apply(&self, text: &str, options: &[&str]) -> Said {
+    async fn apply(&self, text: &str, options: &str) -> Said {
         let path = self.write(text);
-        let args = [&["policy", "apply", "-f", &path], options].concat();
-        Said::by(&self.app, &args).await
+        command(&self.app, &format!("policy apply -f {path} {options}")).await
     }
 
-    /// The members of a policy that stands.
+    async fn has_no_policies(&self) {
+        let listed = self.app.get("/v1/policies").await.json();
+        assert_eq!(listed["items"], json!([]));
+    }
+
+    /// The members of a policy that exists.
     async fn policy(&self, name: &str) -> Value {
         let answer = self.app.get(&format!("/v1/policies/{name}")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -94,14 +99,10 @@ async fn a_file_is_brought_into_force(stack: Stack) {
 ";
     // A dry run shows it, and changes nothing.
     for _ in 0..2 {
-        let said = scene.apply(POLICIES, &["--dry-run"]).await;
-        assert_eq!(said.well(5), created);
+        assert_eq!(scene.apply(POLICIES, "--dry-run").await.well(5), created);
     }
-    assert_eq!(
-        scene.app.get("/v1/policies").await.json()["items"],
-        json!([])
-    );
-    let said = scene.apply(POLICIES, &["--reason", "the first"]).await;
+    scene.has_no_policies().await;
+    let said = scene.apply(POLICIES, "--reason 'the first'").await;
     assert_eq!(said.well(0), format!("{created}applied\n"));
     let benefit = scene.policy("benefit").await;
     assert_eq!(benefit["reason"], "the first");
@@ -117,10 +118,10 @@ async fn a_file_is_brought_into_force(stack: Stack) {
         "06:00\n    paused: false\n    active_from: null\n    durability: recorded\n",
     );
     for text in [POLICIES, &same] {
-        let said = scene.apply(text, &["--dry-run"]).await;
-        assert_eq!(said.well(0), "= benefit\n= sms\n2 unchanged\n");
-        let said = scene.apply(text, &[]).await;
-        assert_eq!(said.well(0), "= benefit\n= sms\n2 unchanged\n");
+        for options in ["--dry-run", ""] {
+            let said = scene.apply(text, options).await;
+            assert_eq!(said.well(0), "= benefit\n= sms\n2 unchanged\n");
+        }
     }
     assert_eq!(scene.versions(&["benefit", "sms"]).await, 2);
 
@@ -138,24 +139,19 @@ async fn a_file_is_brought_into_force(stack: Stack) {
 ~ sms: week_starts_on: sunday → monday
 2 changed
 ";
-    let said = scene.apply(&changed, &["--dry-run"]).await;
-    assert_eq!(said.well(5), shown);
+    assert_eq!(scene.apply(&changed, "--dry-run").await.well(5), shown);
     // It wants to know why: nothing is half done.
-    let said = scene.apply(&changed, &[]).await;
+    let said = scene.apply(&changed, "").await;
     assert_eq!(said.stdout, shown);
     let fault = said.fault();
-    assert!(
-        fault.contains("--reason") && fault.contains(": benefit;"),
-        "{fault}"
-    );
+    assert!(fault.contains("--reason"), "{fault}");
+    assert!(fault.contains(": benefit;"), "{fault}");
     assert_eq!(scene.versions(&["benefit", "sms"]).await, 2);
-    let said = scene.apply(&changed, &["--reason", "more"]).await;
+    let said = scene.apply(&changed, "--reason more").await;
     assert_eq!(said.well(0), format!("{shown}applied\n"));
     let benefit = scene.policy("benefit").await;
-    assert_eq!(
-        (&benefit["version"], &benefit["reason"]),
-        (&json!(2), &json!("more"))
-    );
+    assert_eq!(benefit["version"], 2);
+    assert_eq!(benefit["reason"], "more");
     assert_eq!(scene.policy("sms").await["reason"], "campaign 7");
 }
 
@@ -163,39 +159,33 @@ on_every_store!(what_the_file_no_longer_names_is_told_and_archived_on_demand);
 
 async fn what_the_file_no_longer_names_is_told_and_archived_on_demand(stack: Stack) {
     let scene = Scene::on(stack).await;
-    scene.apply(POLICIES, &[]).await.well(0);
+    scene.apply(POLICIES, "").await.well(0);
     let (head, _) = POLICIES.split_once("  sms:").expect("two policies");
-    let said = scene.apply(head, &[]).await;
     let left =
         "= benefit\n! sms: not in the file; --prune archives it\n1 unchanged, 1 not in the file\n";
-    assert_eq!(said.well(0), left);
-    assert_eq!(scene.apply(head, &["--dry-run"]).await.well(0), left);
+    for options in ["", "--dry-run"] {
+        assert_eq!(scene.apply(head, options).await.well(0), left);
+    }
 
     let pruned =
         "= benefit\n- sms: archived, since the file does not name it\n1 archived, 1 unchanged\n";
-    assert_eq!(
-        scene.apply(head, &["--prune", "--dry-run"]).await.well(5),
-        pruned
-    );
-    for reason in [&[][..], &["--reason", " "]] {
-        let said = scene.apply(head, &[&["--prune"], reason].concat()).await;
-        assert!(said.fault().contains("say why"));
+    let dry = scene.apply(head, "--prune --dry-run").await;
+    assert_eq!(dry.well(5), pruned);
+    for options in ["--prune", "--prune --reason ' '"] {
+        let fault = scene.apply(head, options).await.fault();
+        assert!(fault.contains("say why"), "{fault}");
     }
     scene.policy("sms").await;
-    let said = scene
-        .apply(head, &["--prune", "--reason", "it is over"])
-        .await;
+    let said = scene.apply(head, "--prune --reason 'it is over'").await;
     assert_eq!(said.well(0), format!("{pruned}applied\n"));
     assert_eq!(scene.app.get("/v1/policies/sms").await.status, 404);
     let versions = scene.app.get("/v1/policies/sms/versions").await.json();
     assert_eq!(versions["items"][0]["reason"], "it is over");
     assert_eq!(versions["items"][0]["archived"], true);
-    assert_eq!(
-        scene.apply(head, &["--prune"]).await.well(0),
-        "= benefit\n1 unchanged\n"
-    );
+    let again = scene.apply(head, "--prune").await.well(0);
+    assert_eq!(again, "= benefit\n1 unchanged\n");
     // Named again it is revived.
-    let said = scene.apply(POLICIES, &[]).await.well(0);
+    let said = scene.apply(POLICIES, "").await.well(0);
     assert!(said.contains("+ sms: limits: 5 per hour\n"), "{said}");
     assert_eq!(scene.policy("sms").await["version"], 3);
 }
@@ -210,28 +200,24 @@ async fn a_change_may_wait_for_the_next_window(stack: Stack) {
              \x20   effective: {effective}\n    reason: a test\n"
         )
     };
-    let fault = scene.apply(&file(3, "next_window"), &[]).await.fault();
-    assert!(
-        fault.contains("benefit: ") && fault.contains("#/effective: "),
-        "{fault}"
-    );
-    scene.apply(&file(3, "now"), &[]).await.well(0);
+    let fault = scene.apply(&file(3, "next_window"), "").await.fault();
+    assert!(fault.contains("benefit: "), "{fault}");
+    assert!(fault.contains("#/effective: "), "{fault}");
+    scene.apply(&file(3, "now"), "").await.well(0);
     let later = file(5, "next_window");
     let shown = "\
 ~ benefit: limits: 3 per day → 5 per day
 ~ benefit: effective: now → 2026-11-21T16:00:00Z
 1 changed
 ";
-    assert_eq!(scene.apply(&later, &["--dry-run"]).await.well(5), shown);
-    let said = scene.apply(&later, &[]).await;
+    assert_eq!(scene.apply(&later, "--dry-run").await.well(5), shown);
+    let said = scene.apply(&later, "").await;
     assert_eq!(said.well(0), format!("{shown}applied\n"));
     assert_eq!(scene.policy("benefit").await["in_force_version"], 1);
     // It waits already: there is nothing to do, unless it is brought forward.
-    assert_eq!(
-        scene.apply(&later, &[]).await.well(0),
-        "= benefit\n1 unchanged\n"
-    );
-    let said = scene.apply(&file(5, "now"), &[]).await.well(0);
+    let again = scene.apply(&later, "").await.well(0);
+    assert_eq!(again, "= benefit\n1 unchanged\n");
+    let said = scene.apply(&file(5, "now"), "").await.well(0);
     let forward = "~ benefit: effective: 2026-11-21T16:00:00Z → now\n1 changed\napplied\n";
     assert_eq!(said, forward);
     assert_eq!(scene.policy("benefit").await["in_force_version"], 3);
@@ -245,27 +231,19 @@ async fn a_file_that_is_wrong_changes_nothing() {
         assert!(POLICIES.contains(from), "{from}");
         POLICIES.replace(from, to)
     };
-    for (text, words) in [
+    let zone = "    time_zone: GMT+8\n";
+    let faults = [
         (with("max: 5", "max: 0"), "sms: "),
         (with("max: 5", "max: 0"), "#/limits/0/max: "),
         (with("europe/berlin", "Europe/Berlim"), "Europe/Berlin"),
         (with("day_starts_at", "day_start_at"), "day_start_at"),
-        (with("    time_zone: GMT+8\n", ""), "time_zone"),
-        (
-            with("    time_zone: GMT+8", "   time_zone: GMT+8"),
-            "line 5",
-        ),
+        (with(zone, ""), "time_zone"),
+        (with(zone, &zone[1..]), "line 5"),
         (with("  sms:", "  benefit:"), "benefit"),
         (with("  sms:", "  Sms:"), "Sms"),
         (with("policies:", "policy:"), "policies:"),
         (with("  sms:\n", "  sms: {}\n  mms:\n"), "time_zone"),
-        (
-            with(
-                "    time_zone: GMT+8\n",
-                "    time_zone: GMT+8\n    time_zone: UTC\n",
-            ),
-            "time_zone",
-        ),
+        (with(zone, &zone.repeat(2)), "time_zone"),
         (
             with("day_starts_at: 06:00", "durability: counted"),
             "#/durability",
@@ -276,52 +254,47 @@ async fn a_file_that_is_wrong_changes_nothing() {
         (String::new(), "policies:"),
         ("- benefit".to_owned(), "policies:"),
         (format!("{POLICIES}---\n{POLICIES}"), "document"),
-    ] {
-        for options in [&["--dry-run"][..], &["--prune", "--reason", "a test"]] {
-            let said = scene.apply(&text, options).await;
-            assert_eq!(said.stdout, "", "{text}");
-            let fault = said.fault();
-            assert!(fault.contains(words), "{words}: {fault}");
-        }
+        (
+            with("max: 5", "max: 0").replace("max: 3,", "max: 0,"),
+            "benefit: ",
+        ),
+        (
+            with("max: 5", "max: 0").replace("max: 3,", "max: 0,"),
+            "sms: ",
+        ),
+    ];
+    let options = ["--dry-run", "--prune --reason 'a test'"];
+    for ((text, words), options) in faults.into_iter().zip(options.into_iter().cycle()) {
+        let said = scene.apply(&text, options).await;
+        assert_eq!(said.stdout, "", "{text}");
+        let fault = said.fault();
+        assert!(fault.contains(words), "{words}: {fault}");
     }
-    let both = with("max: 5", "max: 0").replace("max: 3,", "max: 0,");
-    let fault = scene.apply(&both, &[]).await.fault();
-    assert!(
-        fault.contains("benefit: ") && fault.contains("sms: "),
-        "{fault}"
-    );
-    let nowhere = scene.folder.path().join("nowhere.yaml");
-    let nowhere = nowhere.to_str().expect("a text");
-    let said = Said::by(&scene.app, &["policy", "apply", "-f", nowhere]).await;
-    assert!(said.fault().contains("nowhere.yaml"));
-    assert_eq!(
-        scene.app.get("/v1/policies").await.json()["items"],
-        json!([])
-    );
+    let fault = command(&scene.app, "policy apply -f nowhere.yaml")
+        .await
+        .fault();
+    assert!(fault.contains("nowhere.yaml"), "{fault}");
+    scene.has_no_policies().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn json_is_read_and_written() {
     let scene = Scene::on(Stack::Sqlite).await;
     let text = json!({ "policies": { "7": { "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] } } });
-    let steps = scene.apply(&text.to_string(), &["--json"]).await.json(0);
+    let steps = scene.apply(&text.to_string(), "--json").await.json(0);
     assert_eq!(steps[0]["action"], "create");
     assert_eq!(steps[0]["before"], Value::Null);
     assert_eq!(steps[0]["after"], scene.policy("7").await);
     scene.app.benefit(3, "GMT+8").await;
     let yaml = "policies:\n  7: &seven\n    time_zone: UTC\n    limits: [{ max: 2, per: day }]\n  8: *seven\n";
-    let steps = scene.apply(yaml, &["--json", "--dry-run"]).await.json(5);
+    let steps = scene.apply(yaml, "--json --dry-run").await.json(5);
     let actions = steps.as_array().expect("steps").iter();
     let actions: Vec<String> = actions
         .map(|step| format!("{} {}", step["policy"], step["action"]))
         .collect();
     assert_eq!(
-        actions,
-        [
-            "\"7\" \"replace\"",
-            "\"8\" \"create\"",
-            "\"benefit\" \"leave\""
-        ]
+        actions.join(" "),
+        r#""7" "replace" "8" "create" "benefit" "leave""#
     );
     assert_eq!(steps[0]["after"]["version"], 2);
     assert_eq!(steps[0]["before"], scene.policy("7").await);
@@ -361,15 +334,16 @@ async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
     let scene = Scene::on(stack).await;
     let text = format!("{POLICIES}  tea: {{ time_zone: UTC, limits: [{{ max: 1, per: day }}] }}\n");
     let path = scene.write(&text);
-    let args = ["policy", "apply", "-f", &path, "--reason", "mine"];
+    let line = format!("policy apply -f {path} --reason mine");
     // Both where it was new and where it was there.
     for (max, version, changed, not_changed) in
         [(5, 1, "benefit", "sms, tea"), (7, 3, "nothing", "sms")]
     {
         scene.write(&text.replace("max: 5", &format!("max: {max}")));
         let url = with_a_rival(&scene.app).await;
-        let said = Said::by(&scene.app, &[&args[..], &["--url", &url]].concat()).await;
-        let fault = said.fault();
+        let fault = command(&scene.app, &format!("{line} --url {url}"))
+            .await
+            .fault();
         for words in [
             "stopped at sms; ",
             &format!("changed: {changed}; not changed: {not_changed}: "),
@@ -378,20 +352,14 @@ async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
             assert!(fault.contains(words), "{words}: {fault}");
         }
         let sms = scene.policy("sms").await;
-        assert_eq!(
-            (&sms["version"], &sms["reason"]),
-            (&json!(version), &json!("a rival"))
-        );
+        assert_eq!(sms["version"], version);
+        assert_eq!(sms["reason"], "a rival");
         // A second run sees it.
-        let said = Said::by(&scene.app, &args).await.well(0);
-        assert!(
-            said.contains(&format!("~ sms: limits: 99 per day → {max} per hour\n")),
-            "{said}"
-        );
-        assert_eq!(
-            Said::by(&scene.app, &args).await.well(0).lines().last(),
-            Some("3 unchanged")
-        );
+        let said = command(&scene.app, &line).await.well(0);
+        let change = format!("~ sms: limits: 99 per day → {max} per hour\n");
+        assert!(said.contains(&change), "{said}");
+        let again = command(&scene.app, &line).await.well(0);
+        assert_eq!(again.lines().last(), Some("3 unchanged"));
     }
 }
 
@@ -448,9 +416,8 @@ async fn a_backtest_is_a_table() {
         assert_eq!(scene.app.claim(subject, None).await.status, 201);
     }
     let draft = scene.write("time_zone: GMT+8\nlimits: [{ max: 1, per: day }]\n");
-    let days = ["--from", "2026-11-20", "--to", "2026-11-22"];
-    let args = [&["policy", "backtest", "benefit", "-f", &draft], &days[..]].concat();
-    let table = Said::by(&scene.app, &args).await.well(0);
+    let line = format!("policy backtest benefit --from 2026-11-20 --to 2026-11-22 -f {draft}");
+    let table = command(&scene.app, &line).await.well(0);
     let lines: Vec<String> = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -467,11 +434,10 @@ async fn a_backtest_is_a_table() {
             "2026-11-21T03:04:05.678901Z a 2 denied",
         ]
     );
-    let said = Said::by(&scene.app, &[&args[..], &["--json"]].concat()).await;
-    assert_eq!(said.json(0)["total"]["denied_subjects"], 1);
+    let told = command(&scene.app, &format!("{line} --json")).await.json(0);
+    assert_eq!(told["total"]["denied_subjects"], 1);
 
-    let wrong = scene.write("time_zone: GMT+8\nlimits: [{ max: 0, per: day }]\n");
-    let args = [&["policy", "backtest", "benefit", "-f", &wrong], &days[..]].concat();
-    let fault = Said::by(&scene.app, &args).await.fault();
+    scene.write("time_zone: GMT+8\nlimits: [{ max: 0, per: day }]\n");
+    let fault = command(&scene.app, &line).await.fault();
     assert!(fault.contains("#/policy/limits/0/max: "), "{fault}");
 }

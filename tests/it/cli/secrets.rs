@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use reqwest::StatusCode;
-
-use crate::cli::{Process, folder, run, sqlite_url};
-use crate::support::app::{Answer, App, KEY, Stack, client};
+use super::{Process, SECRET, folder, get, run, sqlite_url};
+use crate::support::app::{App, KEY, Stack};
 use crate::support::servers;
 
 /// Each setting that holds a secret, and the command that takes it.
@@ -37,9 +35,8 @@ async fn a_server_takes_its_secrets_from_files() {
         ("REDIS_URL_FILE", &redis),
     ];
     let (_server, url) = Process::serve(folder.path(), &settings);
-    let list = client().get(format!("{url}/v1/policies")).bearer_auth(KEY);
-    assert_eq!(Answer::of(list).await.status, StatusCode::OK);
-    let ready = Answer::of(client().get(format!("{url}/readyz"))).await;
+    assert_eq!(get(&url, "/v1/policies", KEY).await.status, 200);
+    let ready = get(&url, "/readyz", KEY).await;
     assert_eq!(ready.json()["counters"], true, "{ready:?}");
     assert!(ledger.is_file());
 }
@@ -53,11 +50,8 @@ async fn a_command_takes_its_key_from_a_file() {
         ("PERDIEM_URL", app.url.as_str()),
         ("PERDIEM_KEY_FILE", &key),
     ];
-    let ended = run(&["policy", "list"], &settings);
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    let flag = ["policy", "list", "--key-file", &key];
-    let ended = run(&flag, &settings[..1]);
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    run(&["policy", "list"], &settings).well(0);
+    run(&["policy", "list", "--key-file", &key], &settings[..1]).well(0);
 }
 
 #[test]
@@ -76,7 +70,7 @@ fn a_file_that_tells_no_secret_is_told() {
             ("", "--"),
         ] {
             let ended = run(command, &[(&file, path)]);
-            assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+            assert_eq!(ended.code, 2, "{ended:?}");
             for word in [words, path] {
                 assert!(ended.stderr.contains(word), "{word}: {ended:?}");
             }
@@ -86,13 +80,12 @@ fn a_file_that_tells_no_secret_is_told() {
 
 #[test]
 fn a_secret_that_is_given_twice_is_told() {
-    const SECRET: &str = "hunter2-is-secret";
     let folder = folder();
     let path = write(folder.path(), "secret", SECRET);
     for (name, command) in SECRETS {
         let file = format!("{name}_FILE");
         let ended = run(command, &[(&file, &path), (name, SECRET)]);
-        assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+        assert_eq!(ended.code, 2, "{ended:?}");
         let flag = name.strip_prefix("PERDIEM_").unwrap_or(name);
         let flag = format!("--{}", flag.to_lowercase().replace('_', "-"));
         for word in [format!("{flag}-file"), "cannot be used with".to_owned()] {

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::cli::{Process, fault, folder, migrate, sqlite_url};
+use super::{Process, fault, folder, migrate, sqlite_url};
 
 const FILES: [&str; 3] = ["perdiem.db", "perdiem.db-wal", "perdiem.db-shm"];
 
@@ -43,8 +43,7 @@ fn the_mode_of_a_file_that_exists_is_left_and_told() {
         for name in FILES {
             assert_eq!(mode(&folder.path().join(name)), chosen, "{name}");
         }
-        server.terminate();
-        let ended = server.ended();
+        let ended = server.end();
         assert_eq!(ended.stderr.contains("chmod 600"), is_told, "{ended:?}");
     }
 }

@@ -1,0 +1,188 @@
+//! The binary, as somebody at a terminal or a supervisor meets it.
+
+mod apply;
+mod changes;
+mod commands;
+mod corrections;
+mod files;
+mod overrides;
+mod secrets;
+mod serving;
+mod settings;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use tempfile::TempDir;
+
+use crate::support::app::{Answer, KEY, client};
+use crate::support::terminal::Said;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What must not be shown, in the URLs and keys of these tests.
+const SECRET: &str = "hunter2-is-secret";
+
+/// A process of the binary. It is killed when this is dropped.
+struct Process {
+    child: Child,
+    output: TempDir,
+}
+
+impl Process {
+    /// Starts the binary in a folder, with no settings but these.
+    fn start(folder: &Path, args: &[&str], settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perdiem"));
+        for (name, _) in std::env::vars() {
+            let is_setting = ["PERDIEM_", "DATABASE_URL", "REDIS_"]
+                .iter()
+                .any(|beginning| name.starts_with(beginning));
+            if is_setting || name.contains("_proxy") {
+                command.env_remove(name);
+            }
+        }
+        let output = self::folder();
+        let file = |name| File::create(output.path().join(name)).expect("a file");
+        let child = command
+            .args(args)
+            .envs(settings.iter().copied())
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn();
+        Self {
+            child: child.expect("the binary starts"),
+            output,
+        }
+    }
+
+    /// A server on a free port, and its URL once it listens.
+    fn serve(folder: &Path, settings: &[(&str, &str)]) -> (Self, String) {
+        let process = Self::start(folder, &["serve", "--bind", "127.0.0.1:0"], settings);
+        let line = process.wait_for("stdout", |line| line.starts_with("perdiem listens on "));
+        let url = line.split(' ').find(|word| word.starts_with("http://"));
+        (process, url.expect("a URL").to_owned())
+    }
+
+    /// What it wrote to `stdout` or `stderr` until now.
+    fn output(&self, stream: &str) -> String {
+        fs::read_to_string(self.output.path().join(stream)).expect("UTF-8")
+    }
+
+    /// Waits for a line of its output.
+    #[track_caller]
+    fn wait_for(&self, stream: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let output = self.output(stream);
+            let mut whole = output
+                .split_inclusive('\n')
+                .filter_map(|line| line.strip_suffix('\n'));
+            if let Some(line) = whole.find(|line| is_wanted(line)) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < deadline, "not in time: {output}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks it to end, as a supervisor does.
+    fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    fn ended(mut self) -> Said {
+        let deadline = Instant::now() + DEADLINE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            let stderr = self.output("stderr");
+            assert!(Instant::now() < deadline, "it goes on: {stderr}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        Said {
+            code: status.code().expect("an exit code"),
+            stdout: self.output("stdout"),
+            stderr: self.output("stderr"),
+        }
+    }
+
+    /// As [`Process::ended`], after it was asked to. It ends well.
+    #[track_caller]
+    fn end(self) -> Said {
+        self.terminate();
+        let ended = self.ended();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn run(args: &[&str], settings: &[(&str, &str)]) -> Said {
+    let folder = folder();
+    Process::start(folder.path(), args, settings).ended()
+}
+
+/// The one line that a command says before it fails.
+#[track_caller]
+fn fault(args: &[&str], settings: &[(&str, &str)]) -> String {
+    let said = run(args, settings);
+    assert_eq!(said.stdout, "", "{said:?}");
+    let line = said.fault();
+    assert!(!line.contains("hunter2"), "{line}");
+    // Nothing is said twice.
+    let mut parts: Vec<&str> = line.split([':', ';']).map(str::trim).collect();
+    let count = parts.len();
+    parts.sort_unstable();
+    parts.dedup();
+    assert_eq!(parts.len(), count, "{line}");
+    line
+}
+
+/// What a server says that cannot start with these settings.
+#[track_caller]
+pub fn start_fault(settings: &[(&str, &str)], words: &[&str]) {
+    let mut all = vec![("PERDIEM_BIND", "127.0.0.1:0"), ("PERDIEM_ADMIN_KEY", KEY)];
+    all.extend_from_slice(settings);
+    let line = fault(&["serve"], &all);
+    for word in words {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+}
+
+fn sqlite_url(path: &Path) -> String {
+    format!("sqlite:{}", path.display())
+}
+
+fn migrate(url: &str) {
+    run(&["migrate"], &[("DATABASE_URL", url)]).well(0);
+}
+
+/// A `GET` with a key.
+async fn get(url: &str, path: &str, key: &str) -> Answer {
+    Answer::of(
+        client()
+            .request(Method::GET, format!("{url}{path}"))
+            .bearer_auth(key),
+    )
+    .await
+}

@@ -1,0 +1,188 @@
+//! A server's process: its first start, its end, its log.
+
+use std::process::Command;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+
+use super::{Process, SECRET, folder, get};
+use crate::support::app::{Answer, KEY, client, eventually};
+use crate::support::servers::{self, Postgres};
+
+const POLICY: &str = "/v1/policies/benefit";
+const CLAIMS: &str = "/v1/policies/benefit/claims";
+
+fn rule() -> Value {
+    json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_start_shows_a_key_once_and_a_line_that_works() {
+    let folder = folder();
+    let (first, url) = Process::serve(folder.path(), &[]);
+    let curl = first.wait_for("stdout", |line| line.trim().starts_with("curl "));
+    let stdout = first.output("stdout");
+    let mut words = stdout.split_whitespace();
+    let secret = words
+        .find(|word| word.starts_with("perdiem_"))
+        .expect("a key");
+    // The secret is no word of a command: those stay in a shell's history.
+    assert!(!curl.contains(secret), "{curl}");
+    assert_eq!(stdout.matches(secret).count(), 1, "{stdout}");
+    assert!(stdout.contains("read -rs PERDIEM_KEY"), "{stdout}");
+    let pasted = Command::new("sh")
+        .args(["-c", &format!("{curl} --silent --show-error")])
+        .env("PERDIEM_KEY", secret)
+        .output()
+        .expect("a shell");
+    let answer: Value =
+        serde_json::from_slice(&pasted.stdout).unwrap_or_else(|_| panic!("{curl}: {pasted:?}"));
+    assert_eq!(answer["version"], 1, "{answer}");
+    assert_eq!(get(&url, POLICY, secret).await.status, 200);
+    let ended = first.end();
+    assert!(!ended.stderr.contains(secret), "{ended:?}");
+    let file = std::fs::read(folder.path().join("perdiem.db")).expect("the ledger");
+    let text = String::from_utf8_lossy(&file);
+    assert!(!text.contains(secret), "only a hash of it is stored");
+
+    let (second, url) = Process::serve(folder.path(), &[]);
+    assert_eq!(get(&url, POLICY, secret).await.status, 200);
+    assert_eq!(get(&url, POLICY, "perdiem_").await.status, 401);
+    // With a key in the settings none is made.
+    let other = super::folder();
+    let (third, url) = Process::serve(other.path(), &[("PERDIEM_ADMIN_KEY", KEY)]);
+    assert_eq!(get(&url, POLICY, KEY).await.status, 404);
+    for ended in [second.end(), third.end()] {
+        let shown = ended.stdout + &ended.stderr;
+        for words in ["admin key", "perdiem_", KEY] {
+            assert!(!shown.contains(words), "{shown}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_in_flight_is_finished_after_sigterm() {
+    let postgres = servers::postgres();
+    let database = postgres.create_database();
+    let name = database.rsplit('/').next().expect("a name");
+    let folder = folder();
+    let settings = [
+        ("DATABASE_URL", database.as_str()),
+        ("PERDIEM_ADMIN_KEY", KEY),
+        ("PERDIEM_CLAIM_DEADLINE_MS", "60000"),
+        ("PERDIEM_DRAIN_SECONDS", "60"),
+    ];
+    let (server, url) = Process::serve(folder.path(), &settings);
+    let policy = client().put(format!("{url}{POLICY}")).bearer_auth(KEY);
+    assert_eq!(Answer::of(policy.json(&rule())).await.status, 201);
+
+    let mut held = PgConnection::connect(&database)
+        .await
+        .expect("a connection");
+    for sql in ["BEGIN", "LOCK TABLE entries IN EXCLUSIVE MODE"] {
+        sqlx::query(sql).execute(&mut held).await.expect("the lock");
+    }
+    let claim = client().post(format!("{url}{CLAIMS}")).bearer_auth(KEY);
+    let claim = tokio::spawn(Answer::of(claim.json(&json!({ "subject": "member-42" }))));
+    eventually("the claim waits for the lock", async || {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted
+                       AND relation = 'entries'::regclass";
+        postgres.execute(name, waiting) != "0"
+    })
+    .await;
+    server.terminate();
+    server.wait_for("stderr", |line| {
+        line.contains("finishing what is in flight")
+    });
+    let released = sqlx::query("ROLLBACK").execute(&mut held).await;
+    released.expect("the end of the lock");
+    let answer = claim.await.expect("an answer");
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let ended = server.ended();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(postgres.execute(name, "SELECT count(*) FROM entries"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_json_with_request_ids_and_without_secrets() {
+    const SUBJECT: &str = "jane.roe@example.org";
+    const ORDER: &str = "order-of-jane-roe";
+    let mut postgres = Postgres::start();
+    let database = postgres.create_database();
+    let database = database.replace("postgres@", &format!("postgres:{SECRET}@"));
+    let folder = folder();
+    let settings = [
+        ("DATABASE_URL", database.as_str()),
+        ("PERDIEM_ADMIN_KEY", KEY),
+        ("PERDIEM_LOG", "info"),
+        ("PERDIEM_LOG_FORMAT", "json"),
+        ("PERDIEM_CLAIM_DEADLINE_MS", "300"),
+        ("PERDIEM_DRAIN_SECONDS", "5"),
+    ];
+    let (server, url) = Process::serve(folder.path(), &settings);
+    let send = async |method: &str, path: &str, id: &str, body: Value| {
+        let method: Method = method.parse().expect("a method");
+        let request = client().request(method, format!("{url}{path}"));
+        let request = request.bearer_auth(KEY).header("X-Request-Id", id);
+        let request = request.header("Idempotency-Key", ORDER).json(&body);
+        Answer::of(request).await.status.as_u16()
+    };
+    let usage = format!("{POLICY}/subjects/{SUBJECT}");
+    let claim = json!({ "subject": SUBJECT, "metadata": { "name": SUBJECT } });
+    #[rustfmt::skip]
+    let rows = [
+        ("PUT", POLICY, rule(), 201),
+        ("POST", CLAIMS, claim.clone(), 201),
+        ("POST", CLAIMS, claim.clone(), 200),
+        ("POST", CLAIMS, json!({ "subject": SUBJECT, "units": 2 }), 422),
+        ("POST", CLAIMS, json!({ "subject": format!("{SUBJECT}\n") }), 422),
+        ("POST", CLAIMS, json!({ SUBJECT: 1 }), 400),
+        ("GET", &usage, Value::Null, 200),
+        ("GET", &format!("{usage}%0A"), Value::Null, 422),
+        ("GET", &format!("/v1/grants?subject={SUBJECT}&state={SUBJECT}"), Value::Null, 422),
+        ("GET", &format!("/v1/nothing/{SUBJECT}"), Value::Null, 404),
+    ];
+    for (method, path, body, status) in rows {
+        assert_eq!(send(method, path, "id-1", body).await, status, "{path}");
+    }
+    assert_eq!(get(&url, &usage, SECRET).await.status, 401);
+    postgres.kill();
+    let batch = json!({ "claims": [{ "policy": "benefit", "subject": SUBJECT }] });
+    for (method, path, id, body, status) in [
+        ("POST", CLAIMS, "id-of-the-claim", claim, 503),
+        ("POST", "/v1/claims", "id-of-the-batch", batch, 200),
+        ("GET", &usage, "id-of-the-usage", Value::Null, 503),
+    ] {
+        assert_eq!(send(method, path, id, body).await, status, "{path}");
+    }
+    server.wait_for("stderr", |line| line.contains("id-of-the-usage"));
+    let stderr = server.end().stderr;
+    let line =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+    let lines: Vec<Value> = stderr.lines().map(line).collect();
+    let of_request = |id: &str, level: Option<&str>| {
+        let is_wanted = |line: &&Value| {
+            line["span"]["request_id"] == id && level.is_none_or(|level| line["level"] == level)
+        };
+        let found = lines.iter().find(is_wanted);
+        found.unwrap_or_else(|| panic!("{id}: {stderr}"))
+    };
+    for id in ["id-of-the-claim", "id-of-the-usage"] {
+        let failed = of_request(id, Some("ERROR"));
+        assert_eq!(failed["status"], 503, "{failed}");
+        let path = failed["path"].as_str().expect("a path");
+        assert!(path.contains("{policy}"), "{failed}");
+        assert_ne!(failed["cause"].as_str().expect("a cause"), "", "{failed}");
+    }
+    assert_eq!(of_request("id-of-the-batch", None)["claims"], 1);
+    for line in &lines {
+        assert!(
+            line["timestamp"].is_string() && line["level"].is_string(),
+            "{line}"
+        );
+        for secret in [KEY, SECRET, SUBJECT, ORDER, "jane"] {
+            assert!(!line.to_string().contains(secret), "{secret}: {line}");
+        }
+    }
+}
