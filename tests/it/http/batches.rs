@@ -9,12 +9,16 @@ use super::problem;
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
+use crate::support::desk::on_every_store;
 
 on_every_stack!(
-    each_item_is_what_the_claim_alone_would_get,
     all_are_granted_or_none_is,
-    an_atomic_batch_is_safe_to_retry,
     atomic_batches_race_for_the_last_units,
+);
+
+on_every_store!(
+    each_item_is_what_the_claim_alone_would_get,
+    an_atomic_batch_is_safe_to_retry,
 );
 
 async fn send(app: &App, claims: Value, atomic: bool) -> Answer {

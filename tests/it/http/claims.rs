@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{problem, replace};
-use crate::support::app::{App, Ground, Stack, eventually, on_every_stack};
+use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::servers::Postgres;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,13 +84,15 @@ async fn a_ledger_that_is_gone_decides_nothing() {
     );
 }
 
-on_every_stack!(claims_of_several_instances_make_one_account);
-
-async fn claims_of_several_instances_make_one_account(stack: Stack) {
-    if matches!(stack, Stack::Sqlite | Stack::RedisAndSqlite) {
-        // SQLite is for one process.
-        return;
+/// Instances share a ledger on PostgreSQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_several_instances_make_one_account() {
+    for stack in [Stack::Postgres, Stack::RedisAndPostgres] {
+        share_an_account(stack).await;
     }
+}
+
+async fn share_an_account(stack: Stack) {
     let ground = Ground::new(stack);
     let (one, other) = (App::start(&ground).await, App::start(&ground).await);
     replace(&one, json!({})).await;

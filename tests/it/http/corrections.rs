@@ -6,13 +6,17 @@ use serde_json::{Value, json};
 
 use super::{problem, replace};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
+use crate::support::desk::on_every_store;
 
 on_every_stack!(
     a_reversal_gives_back_once,
-    a_reversal_reaches_windows_that_have_ended,
     a_hold_lapses_by_itself,
-    a_confirmed_hold_stays,
     units_are_entered_by_hand,
+);
+
+on_every_store!(
+    a_reversal_reaches_windows_that_have_ended,
+    a_confirmed_hold_stays,
     grants_are_listed_by_state,
     more_holds_lapse_than_a_draft_takes,
 );

@@ -197,7 +197,7 @@ async fn a_revived_policy_goes_on_counting(stack: Stack) {
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
 }
 
-on_every_stack!(a_policy_that_is_not_active_grants_nothing);
+on_every_store!(a_policy_that_is_not_active_grants_nothing);
 
 async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;

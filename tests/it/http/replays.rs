@@ -188,7 +188,7 @@ async fn a_key_repeated_by_many_at_once_makes_one_grant(stack: Stack) {
     assert_eq!(history["items"].as_array().map(Vec::len), Some(5));
 }
 
-on_every_stack!(a_key_that_is_being_decided_is_told);
+on_every_store!(a_key_that_is_being_decided_is_told);
 
 async fn a_key_that_is_being_decided_is_told(stack: Stack) {
     let ground = Ground::new(stack);
@@ -215,7 +215,7 @@ async fn a_key_that_is_being_decided_is_told(stack: Stack) {
     problem(&answer, 422, "idempotency-key-reused");
 }
 
-on_every_stack!(a_claim_that_is_not_decided_in_time_says_so);
+on_every_store!(a_claim_that_is_not_decided_in_time_says_so);
 
 async fn a_claim_that_is_not_decided_in_time_says_so(stack: Stack) {
     let ground = Ground::new(stack);

@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::{encoded, replace};
-use crate::support::app::{App, Stack, on_every_stack};
+use crate::support::app::{App, Stack};
+use crate::support::desk::on_every_store;
 
-on_every_stack!(usage_is_what_the_ledger_tells);
+on_every_store!(usage_is_what_the_ledger_tells, subjects_are_any_text);
 
 async fn usage_is_what_the_ledger_tells(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
@@ -51,8 +52,6 @@ async fn usage_is_what_the_ledger_tells(stack: Stack) {
     assert_eq!(usage["limits"][0]["remaining"], 0);
     assert_eq!(usage["limits"][1]["remaining"], 5);
 }
-
-on_every_stack!(subjects_are_any_text);
 
 async fn subjects_are_any_text(stack: Stack) {
     let app = App::on(stack).await;

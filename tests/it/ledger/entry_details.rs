@@ -13,6 +13,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use super::older::older_ledger;
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
+use crate::support::counted_stores::on_every_counted_store;
 use crate::support::desk::{another_ledger, on_every_store};
 
 const MIGRATION: &str = "0008";
@@ -221,19 +222,7 @@ async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
     told
 }
 
-mod a_ledger_of_the_version_before_tells_the_same {
-    use crate::support::app::Stack;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn sqlite() {
-        super::a_ledger_of_the_version_before_tells_the_same(Stack::RedisAndSqlite).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn postgres() {
-        super::a_ledger_of_the_version_before_tells_the_same(Stack::RedisAndPostgres).await;
-    }
-}
+on_every_counted_store!(a_ledger_of_the_version_before_tells_the_same);
 
 async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
     let (ground, older) = (Ground::new(stack), Ground::new(stack));

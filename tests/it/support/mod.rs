@@ -3,6 +3,7 @@
 pub mod app;
 pub mod books;
 pub mod command_line;
+pub mod counted_stores;
 pub mod crowd;
 pub mod desk;
 pub mod dice;

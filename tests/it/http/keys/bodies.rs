@@ -5,12 +5,10 @@ use serde_json::{Value, json};
 
 use super::super::{all_items, archive, column, invalid_places, problem, send};
 use super::{end, make, make_role, revoke, with};
-use crate::support::app::{Answer, App, KEY, NOON, Stack, on_every_stack};
+use crate::support::app::{Answer, App, KEY, NOON, Stack};
+use crate::support::desk::on_every_store;
 
-on_every_stack!(
-    a_key_is_made_listed_ended_and_revoked,
-    what_is_wrong_makes_no_key,
-);
+on_every_store!(a_key_is_made_listed_ended_and_revoked);
 
 async fn a_key_is_made_listed_ended_and_revoked(stack: Stack) {
     let (app, _clock) = App::with_clock(stack).await;
@@ -82,8 +80,9 @@ async fn a_key_is_made_listed_ended_and_revoked(stack: Stack) {
     problem(&claim, 401, "unauthorized");
 }
 
-async fn what_is_wrong_makes_no_key(stack: Stack) {
-    let (app, _clock) = App::with_clock(stack).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_makes_no_key() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
     let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     app.put_policy("other", body).await;

@@ -5,19 +5,16 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{make_role, with};
-use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+use crate::support::app::{Answer, App, Ground, Stack};
 use crate::support::books::Books;
+use crate::support::counted_stores::on_every_counted_store;
 
-on_every_stack!(entries_tell_which_key_made_them);
+on_every_counted_store!(entries_tell_which_key_made_them);
 
 async fn entries_tell_which_key_made_them(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;
     let books = Books::open(&ground).await;
-    let durabilities = match ground.redis_url {
-        Some(_) => ["recorded", "counted"].as_slice(),
-        None => &["recorded"],
-    };
     make_role(&app, "audit", None).await;
     let shop = make_role(&app, "claim", None).await;
     let send = async |path: &str, body: Value| {
@@ -26,7 +23,7 @@ async fn entries_tell_which_key_made_them(stack: Stack) {
         assert!(answer.status.is_success(), "{answer:?}");
         answer
     };
-    for durability in durabilities {
+    for durability in ["recorded", "counted"] {
         let policy = json!({
             "time_zone": "GMT+8",
             "limits": [{ "max": 9, "per": "day" }],

@@ -11,16 +11,15 @@ use serde_json::json;
 
 use super::super::{all_items, problem};
 use super::{Made, end, make, make_role, revoke, status_at, status_of, with};
-use crate::support::app::{
-    Answer, App, Ground, KEY, NOON, Stack, eventually, instant, on_every_stack,
-};
+use crate::support::app::{Answer, App, Ground, KEY, NOON, Stack, eventually, instant};
+use crate::support::desk::on_every_store;
 use crate::support::process::Process;
 #[cfg(feature = "faults")]
 use crate::support::proxy::{Mode, Proxy};
 #[cfg(feature = "faults")]
 use crate::support::servers::postgres;
 
-on_every_stack!(
+on_every_store!(
     a_key_ends_by_the_clock,
     a_change_holds_for_the_very_next_request,
     the_last_admin_key_stays,

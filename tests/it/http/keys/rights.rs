@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::super::{column, problem};
 use super::{client_from, make, make_role, with};
-use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
+use crate::support::app::{Answer, App, KEY, Stack};
+use crate::support::desk::on_every_store;
 
-on_every_stack!(
-    each_route_takes_its_roles_and_no_others,
-    confined_keys_reach_their_policies_and_no_others,
+on_every_store!(
+    a_confined_key_sees_its_policies_and_grants_only,
     a_confined_key_claims_and_corrects_only_its_own,
 );
 
@@ -137,8 +137,9 @@ fn every_route_has_its_rights_and_tells_them() {
 
 /// Neither body nor query of these requests can be read: 401 and 403 come before that, and
 /// nothing is changed.
-async fn each_route_takes_its_roles_and_no_others(stack: Stack) {
-    let app = App::on(stack).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_route_takes_its_roles_and_no_others() {
+    let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
     let mut keys = vec![("no key", None), ("admin", Some(KEY.to_owned()))];
     for role in ANY {
@@ -170,8 +171,9 @@ async fn each_route_takes_its_roles_and_no_others(stack: Stack) {
     }
 }
 
-async fn confined_keys_reach_their_policies_and_no_others(stack: Stack) {
-    let app = App::on(stack).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn confined_keys_reach_their_policies_and_no_others() {
+    let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
     let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     for name in ["other", "third"] {
@@ -229,9 +231,8 @@ async fn confined_keys_reach_their_policies_and_no_others(stack: Stack) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confined_key_sees_its_policies_and_grants_only() {
-    let app = App::on(Stack::Sqlite).await;
+async fn a_confined_key_sees_its_policies_and_grants_only(stack: Stack) {
+    let app = App::on(stack).await;
     app.benefit(3, "GMT+8").await;
     let body = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
     for name in ["a", "b", "c"] {
