@@ -6,36 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// What takes no key.
-const OPEN: [&str; 5] = [
-    "/livez",
-    "/readyz",
-    "/openapi.yaml",
-    "/docs",
-    "/docs/problems",
-];
-
-fn specification() -> Value {
-    serde_json::to_value(perdiem::http::specification()).expect("JSON")
-}
-
-/// Every operation: its path, its method and what it says.
-fn operations(specification: &Value) -> Vec<(String, String, &Value)> {
-    let paths = specification["paths"].as_object().expect("paths");
-    let of_path = |(path, item): (&String, &'_ Value)| {
-        let path = path.clone();
-        let operations = item.as_object().expect("operations").clone();
-        operations
-            .into_iter()
-            .map(move |(method, _)| (path.clone(), method))
-    };
-    let all = paths.iter().flat_map(of_path);
-    let found = |(path, method): (String, String)| {
-        let operation = &specification["paths"][&path][&method];
-        (path, method, operation)
-    };
-    all.map(found).collect()
-}
+use crate::support::operations::{OPEN, Operation, operations, specification};
 
 /// Every object in a document, with its place.
 fn objects<'a>(value: &'a Value, place: String, found: &mut Vec<(String, &'a Value)>) {
@@ -90,9 +61,9 @@ fn every_route_is_specified() {
     }
     // What the page is made of is nobody's interface.
     assert!(routes.remove("/docs/{file}").is_some());
-    let specification = specification();
     let mut specified: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, method, _) in operations(&specification) {
+    for Operation { path, method, .. } in operations() {
+        let method = method.as_str().to_lowercase();
         specified.entry(path).or_default().insert(method);
     }
     assert_eq!(routes, specified);
@@ -104,11 +75,16 @@ fn every_operation_is_described() {
     let tags = specification["tags"].as_array().expect("tags");
     let tags: BTreeSet<&str> = tags.iter().filter_map(|tag| tag["name"].as_str()).collect();
     let mut ids = BTreeSet::new();
-    for (path, method, operation) in operations(&specification) {
+    for Operation {
+        method,
+        path,
+        said: operation,
+    } in operations()
+    {
         let place = format!("{method} {path}");
         let id = operation["operationId"].as_str().expect("an id");
         assert!(
-            ids.insert(id),
+            ids.insert(id.to_owned()),
             "{place}: the id {id} is another operation's too"
         );
         assert!(
@@ -156,10 +132,9 @@ fn every_operation_is_described() {
 
 #[test]
 fn every_link_leads_to_an_operation() {
-    let specification = specification();
-    let operations = operations(&specification);
-    let links = operations.iter().flat_map(|(_, _, operation)| {
-        let responses = operation["responses"].as_object().expect("responses");
+    let operations = operations();
+    let links = operations.iter().flat_map(|operation| {
+        let responses = operation.said["responses"].as_object().expect("responses");
         let links = responses
             .values()
             .filter_map(|one| one["links"].as_object());
@@ -167,11 +142,12 @@ fn every_link_leads_to_an_operation() {
     });
     let mut count = 0;
     for link in links {
+        let is_target = |one: &&Operation| one.said["operationId"] == link["operationId"];
         let target = operations
             .iter()
-            .find(|(_, _, operation)| operation["operationId"] == link["operationId"]);
-        let (_, _, target) = target.expect("the operation of a link");
-        let taken = target["parameters"].as_array().expect("parameters");
+            .find(is_target)
+            .expect("the operation of a link");
+        let taken = target.said["parameters"].as_array().expect("parameters");
         for name in link["parameters"].as_object().expect("parameters").keys() {
             assert!(
                 taken.iter().any(|parameter| parameter["name"] == **name),

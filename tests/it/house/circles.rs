@@ -155,20 +155,14 @@ fn circles_are_found() {
     assert_eq!(circle_with("engine", "claim/send.rs", ""), None);
     let by_folders = "claim (engine/claim/send.rs) -> counted (engine/counted/mod.rs) -> claim";
     let by_a_file = "claim (engine/claim/ask.rs) -> cursor (engine/cursor.rs) -> claim";
-    for (file, text, expected) in [
-        (
-            "claim/send.rs",
-            "use crate::engine::{Engine, counted::Signal};",
-            by_folders,
-        ),
-        (
-            "claim/send.rs",
-            "fn f() { super::super::counted::wake(); }",
-            by_folders,
-        ),
+    #[rustfmt::skip]
+    let rows = [
+        ("claim/send.rs", "use crate::engine::{Engine, counted::Signal};", by_folders),
+        ("claim/send.rs", "fn f() { super::super::counted::wake(); }", by_folders),
         // By a name that the parent hands on.
         ("cursor.rs", "use crate::engine::Outcome;", by_a_file),
-    ] {
+    ];
+    for (file, text, expected) in rows {
         let found = circle_with("engine", file, text);
         assert_eq!(found.as_deref(), Some(expected), "{text}");
     }

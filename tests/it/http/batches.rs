@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::problem;
+use super::{items, problem, used};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
@@ -26,11 +26,6 @@ async fn send(app: &App, claims: Value, atomic: bool) -> Answer {
     Answer::of(app.request(Method::POST, "/v1/claims").json(&body)).await
 }
 
-fn items(answer: &Answer) -> Vec<Value> {
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["items"].as_array().expect("items").clone()
-}
-
 fn statuses(answer: &Answer) -> Vec<u64> {
     items(answer)
         .iter()
@@ -46,12 +41,6 @@ async fn policies(app: &App) {
 
 fn claim(policy: &str, subject: &str, units: u64) -> Value {
     json!({ "policy": policy, "subject": subject, "units": units })
-}
-
-async fn used(app: &App, policy: &str, subject: &str) -> u64 {
-    let path = format!("/v1/policies/{policy}/subjects/{subject}");
-    let answer = app.get(&path).await;
-    answer.json()["limits"][0]["used"].as_u64().expect("units")
 }
 
 async fn each_item_is_what_the_claim_alone_would_get(stack: Stack) {
@@ -90,7 +79,7 @@ async fn each_item_is_what_the_claim_alone_would_get(stack: Stack) {
     assert_eq!(items[8]["errors"][0]["pointer"], "#/policy");
     assert_eq!(items[9]["grant"]["state"], "held");
     assert_eq!(items[9]["grant"]["metadata"]["order"], "A-17");
-    assert_eq!(used(&app, "benefit", "a").await, 3);
+    assert_eq!(used(&app, "benefit", "a").await, [3]);
 }
 
 async fn all_are_granted_or_none_is(stack: Stack) {
@@ -118,11 +107,7 @@ async fn all_are_granted_or_none_is(stack: Stack) {
     ]);
     let answer = send(&app, none, true).await;
     assert_eq!(statuses(&answer), [424, 424, 429, 424], "{answer:?}");
-    let kind = items(&answer)[0]["type"]
-        .as_str()
-        .expect("a type")
-        .to_owned();
-    assert!(kind.ends_with("#failed-dependency"), "{kind}");
+    assert!(answer.text.contains("#failed-dependency"), "{answer:?}");
     // So does one that is wrong, or unknown.
     for (wrong, status) in [
         (claim("unknown", "b", 1), 404),
@@ -133,11 +118,8 @@ async fn all_are_granted_or_none_is(stack: Stack) {
         assert_eq!(statuses(&answer), [424, status], "{answer:?}");
     }
     for (policy, subject, units) in [("benefit", "b", 0), ("sms", "a", 1), ("sms", "c", 0)] {
-        assert_eq!(
-            used(&app, policy, subject).await,
-            units,
-            "{policy} {subject}"
-        );
+        let found = used(&app, policy, subject).await;
+        assert_eq!(found, [units], "{policy} {subject}");
     }
     // A subject that has no room for all of its own claims.
     let twice = json!([claim("sms", "c", 1), claim("sms", "c", 2)]);
@@ -165,7 +147,7 @@ async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
     assert_eq!(statuses(&send(&app, more, true).await), [200, 201]);
     let reused = json!([keyed("d", "order-1"), keyed("d", "order-4")]);
     assert_eq!(statuses(&send(&app, reused, true).await), [422, 424]);
-    assert_eq!(used(&app, "sms", "d").await, 0);
+    assert_eq!(used(&app, "sms", "d").await, [0]);
     let twice = json!([keyed("d", "order-5"), keyed("d", "order-5")]);
     let answer = send(&app, twice, true).await;
     let told = problem(&answer, 422, "invalid");
@@ -212,10 +194,8 @@ async fn atomic_batches_race_for_the_last_units(stack: Stack) {
         singles[client % 3] += u64::from(single.status == 201);
     }
     for (subject, singles) in subjects.iter().zip(singles) {
-        assert_eq!(
-            used(&fleet.app(0), "benefit", subject).await,
-            granted + singles
-        );
+        let found = used(&fleet.app(0), "benefit", subject).await;
+        assert_eq!(found, [granted + singles]);
         assert!(granted + singles <= 10);
     }
     let books = Books::open(&fleet.ground).await;
@@ -240,7 +220,7 @@ async fn bad_batches_are_told() {
             problem(&send(&app, wrong, atomic).await, 400, "malformed");
         }
     }
-    assert_eq!(used(&app, "benefit", "a").await, 0);
+    assert_eq!(used(&app, "benefit", "a").await, [0]);
     // As many as may be, each with all that it may carry.
     let metadata = json!({ "a": "x".repeat(4000) });
     let claims: Vec<Value> = (0..1000)

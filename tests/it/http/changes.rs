@@ -133,16 +133,12 @@ async fn each_change_tells_what_it_was_and_became_by_whom_and_why(stack: Stack) 
         first["after"]["limits"],
         json!([{ "max": 10, "per": "day" }])
     );
-    assert_eq!(
-        (&deleted["before"], &deleted["after"]),
-        (&first["after"], &Value::Null)
-    );
+    assert_eq!(deleted["before"], first["after"]);
+    assert_eq!(deleted["after"], Value::Null);
     assert_eq!(deleted["reason"], "a test");
     let stands = app.get("/v1/policies/benefit/overrides/member-42").await;
-    assert_eq!(
-        (&again["before"], &again["after"]),
-        (&Value::Null, &stands.json())
-    );
+    assert_eq!(again["before"], Value::Null);
+    assert_eq!(again["after"], stands.json());
 
     // Keys, without their secrets.
     let [made, ended, revoked] = [3, 10, 11].map(change);
@@ -198,21 +194,13 @@ async fn filters_combine(stack: Stack) {
     );
     assert_eq!(list(&format!("to={}", at(1, "05.6789011"))).await, [2, 1]);
 
-    problem(
-        &app.get(&format!("{CHANGES}?policy=nothing")).await,
-        404,
-        "unknown-policy",
-    );
+    let refused = app.get(&format!("{CHANGES}?policy=nothing")).await;
+    problem(&refused, 404, "unknown-policy");
     let wrong = format!("{CHANGES}?policy=No&from=soon&to=1&limit=0");
-    assert_eq!(
-        invalid_places(&app.get(&wrong).await),
-        ["policy", "from", "to", "limit"]
-    );
-    problem(
-        &app.get(&format!("{CHANGES}?subject=a")).await,
-        400,
-        "malformed",
-    );
+    let refused = app.get(&wrong).await;
+    assert_eq!(invalid_places(&refused), ["policy", "from", "to", "limit"]);
+    let refused = app.get(&format!("{CHANGES}?subject=a")).await;
+    problem(&refused, 400, "malformed");
     let page = app.get(&format!("{CHANGES}?limit=1")).await.json();
     let cursor = page["next_cursor"].as_str().expect("a cursor");
     for query in [

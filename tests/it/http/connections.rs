@@ -164,13 +164,10 @@ async fn what_is_no_http_is_told_so() {
     let app = hasty(|_| {}).await;
     let many: String = (0..200).map(|field| format!("x-{field}: 1\r\n")).collect();
     let long = "x".repeat(200_000);
-    for (request, status, kind) in [
+    #[rustfmt::skip]
+    let rows = [
         ("nonsense\r\n\r\n".to_owned(), 400, "malformed"),
-        (
-            "GET / HTTP/1.1\r\nHost here\r\n\r\n".to_owned(),
-            400,
-            "malformed",
-        ),
+        ("GET / HTTP/1.1\r\nHost here\r\n\r\n".to_owned(), 400, "malformed"),
         (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431, "too-large"),
         (
             "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".to_owned(),
@@ -178,7 +175,8 @@ async fn what_is_no_http_is_told_so() {
             "malformed",
         ),
         (format!("GET / HTTP/1.1\r\nx: {long}"), 431, "too-large"),
-    ] {
+    ];
+    for (request, status, kind) in rows {
         let stream = connect(&app);
         // The server may close before it took all.
         let _ = (&stream).write_all(request.as_bytes());

@@ -49,14 +49,9 @@ async fn hold(app: &App, seconds: u64) -> Value {
     .await
 }
 
-/// The units used in each limit's window, as usage tells.
+/// The units that are used in each limit's window.
 async fn used(app: &App) -> Vec<u64> {
-    let answer = app.get("/v1/policies/benefit/subjects/member-42").await;
-    let limits = answer.json()["limits"].as_array().expect("limits").clone();
-    limits
-        .iter()
-        .map(|limit| limit["used"].as_u64().expect("units"))
-        .collect()
+    super::used(app, "benefit", "member-42").await
 }
 
 async fn state(app: &App, grant: &Value) -> Value {
@@ -233,11 +228,8 @@ async fn units_are_entered_by_hand(stack: Stack) {
     assert_eq!(again.json(), first.json());
     assert_eq!(used(&app).await, [0, 17]);
     let other = json!({ "units": 18, "at": "2026-11-03T00:00:00Z", "reason": "opening balance" });
-    problem(
-        &send(&other, "opening-1").await,
-        422,
-        "idempotency-key-reused",
-    );
+    let refused = send(&other, "opening-1").await;
+    problem(&refused, 422, "idempotency-key-reused");
     // Today's count in both windows, and may go over.
     let today = json!({ "units": 4, "reason": "by phone" });
     assert_eq!(post(&app, path, &today).await.status, 201);
@@ -261,11 +253,8 @@ async fn units_are_entered_by_hand(stack: Stack) {
     ] {
         problem(&post(&app, path, &wrong).await, 422, "invalid");
     }
-    problem(
-        &post(&app, path, &json!({ "units": 1 })).await,
-        400,
-        "malformed",
-    );
+    let refused = post(&app, path, &json!({ "units": 1 })).await;
+    problem(&refused, 400, "malformed");
     let expected = [
         ("grant", 1),
         ("adjustment", -4),
@@ -359,21 +348,15 @@ async fn bad_input_is_told_and_changes_nothing() {
     problem(&confirm(&app, &never).await, 404, "not-found");
     problem(&reverse(&app, &json!("17"), "x").await, 422, "invalid");
     problem(&reverse(&app, &grant, "").await, 422, "invalid");
-    problem(
-        &reverse(&app, &grant, &"x".repeat(1001)).await,
-        422,
-        "invalid",
-    );
+    let refused = reverse(&app, &grant, &"x".repeat(1001)).await;
+    problem(&refused, 422, "invalid");
     let path = format!("/v1/grants/{}/reversal", grant.as_str().expect("an id"));
     for wrong in [json!({}), json!({ "reason": "x", "units": 1 }), json!([])] {
         problem(&post(&app, &path, &wrong).await, 400, "malformed");
     }
     let path = format!("/v1/grants/{}/confirmation", grant.as_str().expect("an id"));
-    problem(
-        &post(&app, &path, &json!({ "reason": "x" })).await,
-        400,
-        "malformed",
-    );
+    let refused = post(&app, &path, &json!({ "reason": "x" })).await;
+    problem(&refused, 400, "malformed");
     for seconds in [json!(0), json!(-1), json!(2_592_001), json!(1e30)] {
         let body = json!({ "subject": "member-42", "hold_seconds": seconds });
         problem(&app.claim_body(body, None).await, 422, "invalid");
@@ -381,11 +364,8 @@ async fn bad_input_is_told_and_changes_nothing() {
     // An adjustment is no grant.
     let path = "/v1/policies/benefit/subjects/member-42/adjustments";
     let entry = post(&app, path, &json!({ "units": 1, "reason": "x" })).await;
-    problem(
-        &reverse(&app, &entry.json()["id"], "x").await,
-        404,
-        "not-found",
-    );
+    let refused = reverse(&app, &entry.json()["id"], "x").await;
+    problem(&refused, 404, "not-found");
     let unknown = "/v1/policies/unknown/subjects/member-42/adjustments";
     let answer = post(&app, unknown, &json!({ "units": 1, "reason": "x" })).await;
     problem(&answer, 404, "unknown-policy");

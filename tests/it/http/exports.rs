@@ -44,6 +44,18 @@ pub async fn copy_grant(ground: &Ground, first: u64, count: u64, below: bool) {
     assert_eq!(connection.execute(&postgres, &sqlite).await, count);
 }
 
+/// More grants than sockets and queues take.
+const COUNT: u64 = 12_000;
+
+/// Makes so many grants of four kilobytes.
+pub async fn fill(app: &App, ground: &Ground, count: u64) {
+    app.put_policy("benefit", rule(1_000_000)).await;
+    let metadata = json!({ "padding": "x".repeat(4000) });
+    let body = json!({ "subject": "member-42", "metadata": metadata });
+    assert_eq!(app.claim_body(body, None).await.status, 201);
+    copy_grant(ground, 2, count - 1, false).await;
+}
+
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -239,14 +251,9 @@ on_every_store!(an_export_is_one_view_while_grants_come_in);
 /// The export is more than what fits into sockets and queues, so that it is still being read
 /// when new grants come in: above all ids, and below all.
 async fn an_export_is_one_view_while_grants_come_in(stack: Stack) {
-    const COUNT: u64 = 12_000;
     let ground = Ground::new(stack);
     let app = App::start(&ground).await;
-    app.put_policy("benefit", rule(1_000_000)).await;
-    let metadata = json!({ "padding": "x".repeat(4000) });
-    let body = json!({ "subject": "member-42", "metadata": metadata });
-    app.claim_body(body, None).await;
-    copy_grant(&ground, 2, COUNT - 1, false).await;
+    fill(&app, &ground, COUNT).await;
 
     let path = "/v1/grants/export?format=ndjson";
     let request = app.request(reqwest::Method::GET, path);
@@ -276,11 +283,7 @@ async fn an_export_that_breaks_off_has_no_end() {
     let mut ground = Ground::new(Stack::Sqlite);
     ground.database_url = postgres.create_database();
     let app = App::start(&ground).await;
-    app.put_policy("benefit", rule(1_000_000)).await;
-    let metadata = json!({ "padding": "x".repeat(4000) });
-    let body = json!({ "subject": "member-42", "metadata": metadata });
-    app.claim_body(body, None).await;
-    copy_grant(&ground, 2, 11_999, false).await;
+    fill(&app, &ground, COUNT).await;
     let path = "/v1/grants/export?format=ndjson";
     let request = app.request(reqwest::Method::GET, path);
     let mut response = request.send().await.expect("an answer");
@@ -300,11 +303,7 @@ async fn an_export_that_breaks_off_has_no_end() {
 async fn an_export_that_nobody_reads_makes_way() {
     let ground = Ground::new(Stack::Sqlite);
     let app = App::start(&ground).await;
-    app.put_policy("benefit", rule(1_000_000)).await;
-    let metadata = json!({ "padding": "x".repeat(4000) });
-    let body = json!({ "subject": "member-42", "metadata": metadata });
-    app.claim_body(body, None).await;
-    copy_grant(&ground, 2, 11_999, false).await;
+    fill(&app, &ground, COUNT).await;
     let path = "/v1/grants/export?format=ndjson";
     let mut open = Vec::new();
     for _ in 0..4 {

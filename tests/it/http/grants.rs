@@ -155,11 +155,8 @@ async fn filters_combine(stack: Stack) {
     let items = all_items(&app, &format!("/v1/grants?from={next}")).await;
     let later = if next > from { 9 } else { 10 };
     assert_eq!(items.len(), later, "{next}");
-    problem(
-        &app.get("/v1/grants?policy=nothing").await,
-        404,
-        "unknown-policy",
-    );
+    let refused = app.get("/v1/grants?policy=nothing").await;
+    problem(&refused, 404, "unknown-policy");
 }
 
 on_every_store!(a_cursor_stays_right_while_grants_come_in);

@@ -2,6 +2,7 @@
 
 mod backtests;
 mod batches;
+mod bounds;
 mod changes;
 mod claims;
 mod connections;
@@ -77,6 +78,58 @@ fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
 fn invalid_places(answer: &Answer) -> Vec<String> {
     let parts = invalid_parts(answer);
     parts.into_iter().map(|(place, _)| place).collect()
+}
+
+/// A 422 that names one place. What it says there has some words.
+#[track_caller]
+fn told_at(answer: &Answer, place: &str, words: &str) {
+    let parts = invalid_parts(answer);
+    let [(found, detail)] = parts.as_slice() else {
+        panic!("{parts:?}");
+    };
+    assert_eq!(found, place, "{detail}");
+    assert!(detail.contains(words), "{words}: {detail}");
+}
+
+/// A 400, whose detail has some words.
+#[track_caller]
+fn malformed(answer: &Answer, words: &str) {
+    let problem = problem(answer, 400, "malformed");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.contains(words), "{words}: {detail}");
+}
+
+/// An answer that shows a version of what it tells of.
+#[track_caller]
+fn has_version(answer: &Answer, status: u16, version: u32) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    let etag = format!("\"{version}\"");
+    assert_eq!(answer.header("etag"), Some(etag.as_str()), "{answer:?}");
+}
+
+/// The items of a list.
+fn items(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["items"].as_array().expect("items").clone()
+}
+
+/// The units that a subject has used in each limit's window.
+async fn used(app: &App, policy: &str, subject: &str) -> Vec<u64> {
+    let usage = app
+        .get(&format!("/v1/policies/{policy}/subjects/{subject}"))
+        .await
+        .json();
+    let limits = usage["limits"].as_array().expect("limits").iter();
+    limits
+        .map(|limit| limit["used"].as_u64().expect("units"))
+        .collect()
+}
+
+/// A body in which a member is set.
+fn with_member(body: &Value, name: &str, value: Value) -> Value {
+    let mut body = body.clone();
+    body[name] = value;
+    body
 }
 
 /// Sends a body as it is, with the admin key.

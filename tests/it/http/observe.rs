@@ -3,28 +3,27 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, invalid_places, problem, replace};
+use super::{all_items, archive, invalid_places, problem, replace, used};
 use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
 use crate::support::books::Books;
+use crate::support::counted_stores::on_every_counted_store;
 use crate::support::crowd::all_at_once;
 
 on_every_stack!(
-    an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
     as_many_are_marked_as_would_have_been_denied,
-    what_cannot_be_counted_is_refused,
     what_a_longer_window_sums_is_exact,
+);
+
+on_every_counted_store!(
+    an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
+    what_cannot_be_counted_is_refused,
 );
 
 /// The most units that may be used in a window.
 const MOST: u64 = 9_007_199_254_740_991;
 
-/// How a stack may decide.
-fn durabilities(stack: Stack) -> &'static [&'static str] {
-    match stack {
-        Stack::Sqlite | Stack::Postgres => &["recorded"],
-        Stack::RedisAndSqlite | Stack::RedisAndPostgres => &["recorded", "counted"],
-    }
-}
+/// How a store with counters may decide.
+const DURABILITIES: [&str; 2] = ["recorded", "counted"];
 
 fn policy(max: u64, mode: &str, durability: &str) -> Value {
     json!({
@@ -52,7 +51,7 @@ fn granted(answer: &Answer) -> (bool, [u64; 3]) {
 }
 
 async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stack: Stack) {
-    for durability in durabilities(stack) {
+    for durability in DURABILITIES {
         let ground = Ground::new(stack);
         let app = App::start(&ground).await;
         let books = Books::open(&ground).await;
@@ -107,16 +106,12 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         assert_eq!(all_items(&app, "/v1/grants").await.len(), 5);
         let csv = app
             .get("/v1/grants/export?format=csv&would_deny=true")
-            .await
-            .text;
-        assert_eq!(csv.lines().count(), 4, "{csv}");
+            .await;
+        assert_eq!(csv.text.lines().count(), 4, "{csv:?}");
 
         // Inactive and archived policies refuse as ever.
-        replace(
-            &app,
-            json!({ "mode": "observe", "durability": durability, "paused": true }),
-        )
-        .await;
+        let paused = json!({ "mode": "observe", "durability": durability, "paused": true });
+        replace(&app, paused).await;
         problem(&app.claim("member-42", None).await, 409, "policy-inactive");
         // And once it enforces, nothing more fits.
         let put = app
@@ -128,10 +123,8 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         problem(&denied, 429, "quota-exceeded");
         assert_eq!(denied.json()["limits"][0]["used"], 12);
         let body = json!({ "subject": "member-42", "units": 3 });
-        assert_eq!(
-            invalid_places(&app.claim_body(body, None).await),
-            ["#/units"]
-        );
+        let denied = app.claim_body(body, None).await;
+        assert_eq!(invalid_places(&denied), ["#/units"]);
         archive(&app).await;
         problem(&app.claim("member-42", None).await, 404, "unknown-policy");
 
@@ -170,7 +163,7 @@ async fn as_many_are_marked_as_would_have_been_denied(stack: Stack) {
 /// Six claims of all units that can be counted, and one reversal: all that was granted is given
 /// back, and no more.
 async fn what_cannot_be_counted_is_refused(stack: Stack) {
-    for durability in durabilities(stack) {
+    for durability in DURABILITIES {
         let ground = Ground::new(stack);
         let app = App::start(&ground).await;
         let books = Books::open(&ground).await;
@@ -185,12 +178,10 @@ async fn what_cannot_be_counted_is_refused(stack: Stack) {
                 assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
                 assert!(refused.text.contains(&MOST.to_string()), "{refused:?}");
             }
-            let one = json!({ "subject": "member-42" });
-            for more in [json!({ "dry_run": true }), json!({ "hold_seconds": 60 })] {
-                let mut body = one.clone();
-                body.as_object_mut()
-                    .expect("an object")
-                    .extend(more.as_object().expect("an object").clone());
+            for body in [
+                json!({ "subject": "member-42", "dry_run": true }),
+                json!({ "subject": "member-42", "hold_seconds": 60 }),
+            ] {
                 let refused = app.claim_body(body, None).await;
                 assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
             }
@@ -239,10 +230,6 @@ async fn what_a_longer_window_sums_is_exact(stack: Stack) {
             json!({ "time_zone": "UTC", "limits": limits, "mode": mode, "reason": "a test" });
         assert!(app.put_policy("benefit", body).await.status.is_success());
     };
-    let used = async || {
-        let usage = app.get("/v1/policies/benefit/subjects/member-42").await;
-        usage.json()["limits"][0]["used"].as_u64()
-    };
     put("day", 3, "observe").await;
     let mut ids = Vec::new();
     for units in [MOST, MOST, MOST - 1] {
@@ -253,7 +240,7 @@ async fn what_a_longer_window_sums_is_exact(stack: Stack) {
         clock.advance(chrono::TimeDelta::days(1));
     }
     put("month", 3, "observe").await;
-    assert_eq!(used().await, Some(3 * MOST - 1));
+    assert_eq!(used(&app, "benefit", "member-42").await, [3 * MOST - 1]);
     let refused = app.claim("member-42", None).await;
     assert_eq!(invalid_places(&refused), ["#/units"], "{refused:?}");
     for (id, left) in ids.iter().zip([2 * MOST - 1, MOST - 1]) {

@@ -3,7 +3,10 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, encoded, invalid_parts, invalid_places, problem, replace};
+use super::{
+    all_items, archive, column, encoded, has_version, invalid_places, problem, replace, told_at,
+    with_member,
+};
 use crate::support::app::{Answer, App, NOON, Stack};
 use crate::support::desk::on_every_store;
 
@@ -35,23 +38,20 @@ on_every_store!(
 async fn an_override_lives(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     app.benefit(3, "GMT+8").await;
-    problem(&app.get(OVERRIDE).await, 404, "not-found");
-    problem(
-        &delete(&app, &format!("{OVERRIDE}?reason=x")).await,
-        404,
-        "not-found",
-    );
-    assert_eq!(app.get(OVERRIDES).await.json()["items"], json!([]));
+    let is_none = async || {
+        problem(&app.get(OVERRIDE).await, 404, "not-found");
+        let deleted = delete(&app, &format!("{OVERRIDE}?reason=over")).await;
+        problem(&deleted, 404, "not-found");
+        assert_eq!(app.get(OVERRIDES).await.json()["items"], json!([]));
+    };
+    is_none().await;
 
     let body = json!({
         "limits": [{ "max": 10, "per": "day" }],
         "until": "2026-12-01T00:00:00.1234567+08:00",
     });
     let created = app.put_override("member-42", body.clone()).await;
-    assert_eq!(
-        (created.status.as_u16(), created.header("etag")),
-        (201, Some("\"1\""))
-    );
+    has_version(&created, 201, 1);
     assert_eq!(
         created.json(),
         json!({
@@ -62,14 +62,10 @@ async fn an_override_lives(stack: Stack) {
         })
     );
     let read = app.get(OVERRIDE).await;
-    assert_eq!(
-        (read.header("etag"), read.json()),
-        (Some("\"1\""), created.json())
-    );
-    assert_eq!(
-        app.get(OVERRIDES).await.json()["items"],
-        json!([created.json()])
-    );
+    has_version(&read, 200, 1);
+    assert_eq!(read.json(), created.json());
+    let listed = app.get(OVERRIDES).await.json();
+    assert_eq!(listed["items"], json!([created.json()]));
 
     // The same again is no change, and needs no reason.
     clock.advance(chrono::TimeDelta::hours(1));
@@ -82,15 +78,10 @@ async fn an_override_lives(stack: Stack) {
     assert_eq!(invalid_places(&answer), ["#/reason"]);
     changed["reason"] = json!("for good");
     let replaced = app.put_override("member-42", changed).await;
-    assert_eq!(
-        (replaced.status.as_u16(), replaced.header("etag")),
-        (200, Some("\"2\""))
-    );
+    has_version(&replaced, 200, 2);
     let replaced = replaced.json();
-    assert_eq!(
-        (&replaced["until"], &replaced["reason"]),
-        (&Value::Null, &json!("for good"))
-    );
+    assert_eq!(replaced["until"], Value::Null);
+    assert_eq!(replaced["reason"], "for good");
     assert_eq!(app.get(OVERRIDE).await.json(), replaced);
 
     // To delete it needs a reason too.
@@ -102,21 +93,12 @@ async fn an_override_lives(stack: Stack) {
     expected["version"] = json!(3);
     expected["reason"] = json!("over");
     assert_eq!((deleted.status.as_u16(), deleted.json()), (200, expected));
-    problem(&app.get(OVERRIDE).await, 404, "not-found");
-    problem(
-        &delete(&app, &format!("{OVERRIDE}?reason=over")).await,
-        404,
-        "not-found",
-    );
-    assert_eq!(app.get(OVERRIDES).await.json()["items"], json!([]));
+    is_none().await;
     // Another one is a new version, without a reason.
     let mut fresh = per_day(0);
     fresh["reason"] = Value::Null;
     let created = app.put_override("member-42", fresh).await;
-    assert_eq!(
-        (created.status.as_u16(), created.header("etag")),
-        (201, Some("\"4\""))
-    );
+    has_version(&created, 201, 4);
     // Subjects are any text.
     for subject in ["a/b", "ä ö", "%2F", "\u{1f600}"] {
         let path = format!("{OVERRIDES}/{}", encoded(subject));
@@ -146,10 +128,8 @@ async fn preconditions(stack: Stack) {
         assert_eq!(answer.header("etag"), Some("\"2\""));
     }
     assert_eq!(put_if(&app, 5, ("If-Match", "*")).await.status, 200);
-    assert_eq!(
-        invalid_places(&put_if(&app, 5, ("If-Match", "3")).await),
-        ["If-Match"]
-    );
+    let unquoted = put_if(&app, 5, ("If-Match", "3")).await;
+    assert_eq!(invalid_places(&unquoted), ["If-Match"]);
     let delete_if = async |etag: &str| {
         let path = format!("{OVERRIDE}?reason=x");
         Answer::of(app.request(Method::DELETE, &path).header("If-Match", etag)).await
@@ -208,16 +188,15 @@ async fn an_archived_policy_keeps_its_overrides(stack: Stack) {
     app.benefit(3, "GMT+8").await;
     app.override_day("member-42", 1).await;
     archive(&app).await;
-    let put = app.put_override("member-42", per_day(2)).await;
-    problem(&put, 404, "unknown-policy");
-    problem(&app.get(OVERRIDE).await, 404, "unknown-policy");
-    problem(&app.get(OVERRIDES).await, 404, "unknown-policy");
-    problem(
-        &app.delete_override("member-42").await,
-        404,
-        "unknown-policy",
-    );
-    problem(&app.claim("member-42", None).await, 404, "unknown-policy");
+    for answer in [
+        app.put_override("member-42", per_day(2)).await,
+        app.get(OVERRIDE).await,
+        app.get(OVERRIDES).await,
+        app.delete_override("member-42").await,
+        app.claim("member-42", None).await,
+    ] {
+        problem(&answer, 404, "unknown-policy");
+    }
     app.benefit(5, "GMT+8").await;
     assert_eq!(app.get(OVERRIDE).await.json()["limits"][0]["max"], 1);
     let claim = app.claim("member-42", None).await.json();
@@ -236,51 +215,29 @@ async fn what_is_wrong_is_told_with_its_place() {
     app.benefit(3, "GMT+8").await;
     let limits = |max: Value, per: &str| json!([{ "max": max, "per": per }]);
     let day = |max: Value| limits(max, "day");
-    for (name, value, place, words) in [
+    let and = |per: &str| json!([{ "max": 1, "per": "day" }, { "max": 2, "per": per }]);
+    #[rustfmt::skip]
+    let faults = [
         ("limits", json!([]), "#/limits", "at least one"),
         ("limits", day(json!(-1)), "#/limits/0/max", "from 0 to"),
-        (
-            "limits",
-            day(json!(MOST + 1)),
-            "#/limits/0/max",
-            "9007199254740991",
-        ),
+        ("limits", day(json!(MOST + 1)), "#/limits/0/max", "9007199254740991"),
         ("limits", day(json!(1e300)), "#/limits/0/max", "from 0 to"),
         ("limits", limits(json!(1), "eon"), "#/limits/0/per", "eon"),
-        (
-            "limits",
-            limits(json!(1), "month"),
-            "#/limits/0/per",
-            "no limit per month",
-        ),
-        (
-            "limits",
-            json!([{ "max": 1, "per": "day" }, { "max": 2, "per": "day" }]),
-            "#/limits/1/per",
-            "already",
-        ),
-        (
-            "limits",
-            json!([{ "max": 1, "per": "day" }, { "max": 2, "per": "week" }]),
-            "#/limits/1/per",
-            "no limit per week",
-        ),
+        ("limits", limits(json!(1), "month"), "#/limits/0/per", "no limit per month"),
+        ("limits", and("day"), "#/limits/1/per", "already"),
+        ("limits", and("week"), "#/limits/1/per", "no limit per week"),
         ("until", json!(NOON), "#/until", "passed"),
         ("until", json!("2020-01-01T00:00:00Z"), "#/until", "passed"),
         ("until", json!("tomorrow"), "#/until", "RFC 3339"),
         ("reason", json!("x".repeat(1001)), "#/reason", "1000"),
         ("reason", json!("\0"), "#/reason", "U+0000"),
-    ] {
-        let mut body = per_day(1);
-        body[name] = value.clone();
-        let parts = invalid_parts(&app.put_override("member-42", body).await);
-        let [(found, detail)] = parts.as_slice() else {
-            panic!("{name} {value}: {parts:?}");
-        };
-        assert_eq!(found, place, "{name} {value}");
-        assert!(detail.contains(words), "{name} {value}: {detail}");
+    ];
+    for (name, value, place, words) in faults {
+        let body = with_member(&per_day(1), name, value);
+        told_at(&app.put_override("member-42", body).await, place, words);
     }
-    for (name, value) in [
+    #[rustfmt::skip]
+    let unreadable = [
         ("limit", json!([])),
         ("limits", json!({})),
         ("limits", json!([[1, "day"]])),
@@ -289,43 +246,24 @@ async fn what_is_wrong_is_told_with_its_place() {
         ("limits", json!([{ "max": "1", "per": "day" }])),
         ("until", json!(1)),
         ("reason", json!(1)),
-    ] {
-        let mut body = per_day(1);
-        body[name] = value;
+    ];
+    let unreadable = unreadable.map(|(name, value)| with_member(&per_day(1), name, value));
+    for body in unreadable.into_iter().chain([json!({})]) {
         let answer = app.put_override("member-42", body).await;
         problem(&answer, 400, "malformed");
     }
-    problem(
-        &app.put_override("member-42", json!({})).await,
-        400,
-        "malformed",
-    );
-    let long = "x".repeat(257);
-    for path in [format!("{OVERRIDES}/{long}"), format!("{OVERRIDES}/%00")] {
+    for subject in ["x".repeat(257), "%00".to_owned()] {
+        let path = format!("{OVERRIDES}/{subject}");
         assert_eq!(invalid_places(&app.get(&path).await), ["subject"]);
         let put = Answer::of(app.request(Method::PUT, &path).json(&per_day(1))).await;
         assert_eq!(invalid_places(&put), ["subject"]);
     }
-    problem(
-        &app.get(&format!("{OVERRIDES}?subject=a")).await,
-        400,
-        "malformed",
-    );
-    problem(
-        &delete(&app, &format!("{OVERRIDE}?why=x")).await,
-        400,
-        "malformed",
-    );
-    assert_eq!(
-        invalid_places(&app.get(&format!("{OVERRIDES}?limit=0")).await),
-        ["limit"]
-    );
+    let list = app.get(&format!("{OVERRIDES}?limit=0")).await;
+    assert_eq!(invalid_places(&list), ["limit"]);
     // 422 for what is wrong in itself before 404, and nothing was changed.
-    let wrong = Answer::of(
-        app.request(Method::PUT, "/v1/policies/nothing/overrides/a")
-            .json(&per_day(MOST + 1)),
-    );
-    assert_eq!(invalid_places(&wrong.await), ["#/limits/0/max"]);
+    let wrong = app.request(Method::PUT, "/v1/policies/nothing/overrides/a");
+    let wrong = Answer::of(wrong.json(&per_day(MOST + 1))).await;
+    assert_eq!(invalid_places(&wrong), ["#/limits/0/max"]);
     assert_eq!(app.get(OVERRIDES).await.json()["items"], json!([]));
     // At the bounds.
     let most =

@@ -3,8 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, invalid_places, problem, replace};
-use crate::support::app::{Answer, App, NOON, Stack, on_every_stack};
+use super::{all_items, archive, column, has_version, invalid_places, items, problem, replace};
+use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 
 const POLICY: &str = "/v1/policies/benefit";
@@ -38,8 +38,7 @@ async fn a_policy_lives(stack: Stack) {
         "active_from": "2026-01-01T00:00:00+08:00", "active_until": null,
     });
     let created = app.put_policy("benefit", put.clone()).await;
-    assert_eq!(created.status, 201, "{created:?}");
-    assert_eq!(created.header("etag"), Some("\"1\""));
+    has_version(&created, 201, 1);
     assert_eq!(
         created.json(),
         json!({
@@ -55,10 +54,7 @@ async fn a_policy_lives(stack: Stack) {
         })
     );
     let read = app.get(POLICY).await;
-    assert_eq!(
-        (read.status.as_u16(), read.header("etag")),
-        (200, Some("\"1\""))
-    );
+    has_version(&read, 200, 1);
     assert_eq!(read.json(), created.json());
 
     // The same again is no change, and needs no reason.
@@ -73,10 +69,7 @@ async fn a_policy_lives(stack: Stack) {
     assert_eq!(invalid_places(&answer), ["#/reason"]);
     changed["reason"] = json!("campaign 7");
     let replaced = app.put_policy("benefit", changed).await;
-    assert_eq!(
-        (replaced.status.as_u16(), replaced.header("etag")),
-        (200, Some("\"2\""))
-    );
+    has_version(&replaced, 200, 2);
     let replaced = replaced.json();
     assert_eq!(replaced["version"], 2);
     assert_eq!(replaced["reason"], "campaign 7");
@@ -111,10 +104,7 @@ async fn a_policy_lives(stack: Stack) {
     let mut fresh = rule(3);
     fresh["reason"] = Value::Null;
     let revived = app.put_policy("benefit", fresh).await;
-    assert_eq!(
-        (revived.status.as_u16(), revived.header("etag")),
-        (201, Some("\"4\""))
-    );
+    has_version(&revived, 201, 4);
     assert_eq!(revived.json()["archived"], false);
     assert_eq!(app.get(POLICY).await.json(), revived.json());
 }
@@ -142,10 +132,8 @@ async fn preconditions(stack: Stack) {
         problem(&answer, 412, "precondition-failed");
         assert_eq!(answer.header("etag"), Some("\"2\""));
     }
-    assert_eq!(
-        put_if(&app, 5, ("If-Match", "\"1\", \"2\"")).await.status,
-        200
-    );
+    let either = put_if(&app, 5, ("If-Match", "\"1\", \"2\"")).await;
+    assert_eq!(either.status, 200);
     assert_eq!(put_if(&app, 6, ("If-Match", "*")).await.status, 200);
     // A weak one never matches; another service's never either.
     for etag in ["W/\"4\"", "\"abc\"", "\"04x\"", "\"\""] {
@@ -180,14 +168,11 @@ async fn a_revived_policy_goes_on_counting(stack: Stack) {
     archive(&app).await;
     problem(&app.claim("member-42", None).await, 404, "unknown-policy");
     let usage = "/v1/policies/benefit/subjects/member-42";
-    problem(&app.get(usage).await, 404, "unknown-policy");
-    problem(
-        &app.get("/v1/policies/benefit/windows").await,
-        404,
-        "unknown-policy",
-    );
+    for path in [usage, "/v1/policies/benefit/windows"] {
+        problem(&app.get(path).await, 404, "unknown-policy");
+    }
     let history = app.get("/v1/grants?policy=benefit").await;
-    assert_eq!(history.json()["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(items(&history).len(), 2);
 
     app.benefit(3, "GMT+8").await;
     assert_eq!(app.get(usage).await.json()["limits"][0]["used"], 2);
@@ -214,21 +199,19 @@ async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     };
     inactive("before 2026-11-21T03:05:00").await;
     let micro = chrono::TimeDelta::microseconds(1);
-    clock.set(crate::support::app::instant(from) - micro);
+    clock.set(instant(from) - micro);
     inactive("before 2026-11-21T03:05:00").await;
     clock.advance(micro);
     assert_eq!(app.claim("member-42", None).await.status, 201);
-    clock.set(crate::support::app::instant(until) - micro);
+    clock.set(instant(until) - micro);
     assert_eq!(app.claim("member-42", None).await.status, 201);
     clock.advance(micro);
     inactive("since 2026-11-21T03:06:00").await;
     replace(&app, json!({ "paused": true })).await;
     inactive("paused").await;
     replace(&app, json!({})).await;
-    assert_eq!(
-        app.claim("member-42", None).await.json()["limits"][0]["used"],
-        3
-    );
+    let claimed = app.claim("member-42", None).await.json();
+    assert_eq!(claimed["limits"][0]["used"], 3);
 }
 
 on_every_store!(policies_are_listed_by_name_page_by_page);
@@ -257,13 +240,11 @@ async fn policies_are_listed_by_name_page_by_page(stack: Stack) {
     }
     let rest = all_items(&app, &format!("/v1/policies?cursor={cursor}")).await;
     let rest = column(&rest, "name");
-    let expected = app.get("/v1/policies").await.json();
-    let expected = column(expected["items"].as_array().expect("items"), "name")
+    let all = items(&app.get("/v1/policies").await);
+    let after = column(&all, "name")
         .into_iter()
-        .filter(|name| *name > wanted[1])
-        .map(str::to_owned)
-        .collect::<Vec<_>>();
-    assert_eq!(rest, expected);
+        .filter(|name| *name > wanted[1]);
+    assert_eq!(rest, after.collect::<Vec<&str>>());
 }
 
 on_every_store!(versions_are_listed_newest_first_page_by_page);
@@ -276,23 +257,19 @@ async fn versions_are_listed_newest_first_page_by_page(stack: Stack) {
         let answer = app.put_policy("benefit", rule(max)).await;
         assert!(answer.status.is_success());
     }
+    let list = async |query: &str| {
+        let items = all_items(&app, &format!("{versions}?{query}")).await;
+        let numbers = items.iter().filter_map(|item| item["version"].as_u64());
+        numbers.collect::<Vec<u64>>()
+    };
     for limit in [1, 2, 3, 7, 8] {
-        let items = all_items(&app, &format!("{versions}?limit={limit}")).await;
-        let found: Vec<u64> = items
-            .iter()
-            .filter_map(|item| item["version"].as_u64())
-            .collect();
+        let found = list(&format!("limit={limit}")).await;
         assert_eq!(found, [7, 6, 5, 4, 3, 2, 1], "{limit} a page");
     }
     let page = app.get(&format!("{versions}?limit=4")).await.json();
     let cursor = page["next_cursor"].as_str().expect("a cursor");
     app.put_policy("benefit", rule(8)).await;
-    let rest = all_items(&app, &format!("{versions}?cursor={cursor}")).await;
-    let found: Vec<u64> = rest
-        .iter()
-        .filter_map(|item| item["version"].as_u64())
-        .collect();
-    assert_eq!(found, [3, 2, 1]);
+    assert_eq!(list(&format!("cursor={cursor}")).await, [3, 2, 1]);
     // A cursor is good for its own list only.
     app.put_policy("other", rule(1)).await;
     for path in [

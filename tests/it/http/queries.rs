@@ -1,42 +1,12 @@
 //! The query of every request: what a request does not take is refused, with the nearest name.
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::keys::{make_role, with};
-use super::problem;
+use super::{malformed, problem};
 use crate::support::app::{Answer, App, Stack};
-
-/// A request of the specification, and the names that its query takes.
-struct Operation {
-    method: Method,
-    path: String,
-    names: Vec<String>,
-}
-
-/// Every operation of the specification, with the templates of its path filled in.
-fn operations() -> Vec<Operation> {
-    let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
-    let mut operations = Vec::new();
-    for (path, item) in specification["paths"].as_object().expect("paths") {
-        let path = path
-            .replace("{policy}", "benefit")
-            .replace("{subject}", "member-42")
-            .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
-        for (method, operation) in item.as_object().expect("operations") {
-            let parameters = operation["parameters"].as_array().into_iter().flatten();
-            let of_query = parameters.filter(|parameter| parameter["in"] == "query");
-            let name = |parameter: &Value| parameter["name"].as_str().map(str::to_owned);
-            operations.push(Operation {
-                method: method.to_uppercase().parse().expect("a method"),
-                path: path.clone(),
-                names: of_query.filter_map(name).collect(),
-            });
-        }
-    }
-    assert!(operations.len() > 30);
-    operations
-}
+use crate::support::operations::operations;
 
 /// Sends a query that is refused, and returns what is told.
 async fn refused(app: &App, method: &Method, path: &str, query: &str) -> String {
@@ -51,23 +21,19 @@ async fn refused(app: &App, method: &Method, path: &str, query: &str) -> String 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_ignores_a_parameter() {
     let app = App::on(Stack::Sqlite).await;
-    for Operation {
-        method,
-        path,
-        names,
-    } in operations()
-    {
-        let told = refused(&app, &method, &path, "no-such-parameter=1").await;
+    for operation in operations() {
+        let (method, path) = (&operation.method, operation.filled());
+        let told = refused(&app, method, &path, "no-such-parameter=1").await;
         assert!(told.contains("no-such-parameter"), "{path}: {told}");
-        let told = refused(&app, &method, &path, "no-%FF=1").await;
+        let told = refused(&app, method, &path, "no-%FF=1").await;
         assert!(told.contains("UTF-8"), "{path}: {told}");
-        for name in names {
-            let told = refused(&app, &method, &path, &format!("{name}x=1")).await;
+        for name in operation.parameters("query") {
+            let told = refused(&app, method, &path, &format!("{name}x=1")).await;
             let nearest = format!("the nearest known one is {name};");
             assert!(told.contains(&nearest), "{path}: {told}");
-            let told = refused(&app, &method, &path, &format!("{name}=a&{name}=a")).await;
-            assert!(told.contains(&name), "{path}: {told}");
-            let told = refused(&app, &method, &path, &format!("{name}=%FF")).await;
+            let told = refused(&app, method, &path, &format!("{name}=a&{name}=a")).await;
+            assert!(told.contains(name), "{path}: {told}");
+            let told = refused(&app, method, &path, &format!("{name}=%FF")).await;
             assert!(told.contains("UTF-8"), "{path}: {told}");
         }
     }
@@ -102,19 +68,12 @@ async fn faults_of_the_query_come_after_those_of_the_key() {
 async fn an_unknown_field_of_a_body_is_told_with_the_nearest() {
     let app = App::on(Stack::Sqlite).await;
     let policy = json!({ "time_zone": "UTC", "limits": [{ "mx": 3, "per": "day" }] });
+    let claim = json!({ "subject": "a", "unit": 1 });
     for (answer, wrong, nearest) in [
-        (
-            app.claim_body(json!({ "subject": "a", "unit": 1 }), None)
-                .await,
-            "unit",
-            "units",
-        ),
+        (app.claim_body(claim, None).await, "unit", "units"),
         (app.put_policy("benefit", policy).await, "mx", "max"),
     ] {
-        let problem = problem(&answer, 400, "malformed");
-        let detail = problem["detail"].as_str().expect("a detail");
-        assert!(detail.contains(wrong), "{detail}");
-        let nearest = format!("the nearest known one is {nearest};");
-        assert!(detail.contains(&nearest), "{detail}");
+        malformed(&answer, wrong);
+        malformed(&answer, &format!("the nearest known one is {nearest};"));
     }
 }

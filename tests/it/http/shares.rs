@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::direct::Direct;
-use super::exports::copy_grant;
+use super::exports::fill;
 use super::keys::{make_role, revoke, with};
 use super::{CLAIMS, problem};
 use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_options};
@@ -135,11 +135,7 @@ async fn with_much_to_read(stack: Stack, change: impl FnOnce(&mut ServeOptions))
         options.answer_time = Duration::from_secs(2);
     });
     let app = app.await.expect("the application starts");
-    wide(&app).await;
-    let metadata = json!({ "padding": "x".repeat(4000) });
-    let body = json!({ "subject": "member-42", "metadata": metadata });
-    assert_eq!(app.claim_body(body, None).await.status, 201);
-    copy_grant(&ground, 2, 8000, false).await;
+    fill(&app, &ground, 8001).await;
     app
 }
 

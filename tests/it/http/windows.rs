@@ -84,21 +84,6 @@ async fn a_change_of_the_clocks_makes_short_and_long_windows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_date_that_was_skipped_has_no_window() {
-    let app = App::on(Stack::Sqlite).await;
-    app.benefit(3, "Pacific/Apia").await;
-    let days = "from=2011-12-29T12:00:00Z&to=2012-01-01T00:00:00Z";
-    assert_eq!(
-        windows(&app, days).await,
-        [
-            "2011-12-29T10:00:00Z 2011-12-30T10:00:00Z 2011-12-29",
-            "2011-12-30T10:00:00Z 2011-12-31T10:00:00Z 2011-12-31",
-            "2011-12-31T10:00:00Z 2012-01-01T10:00:00Z 2012-01-01",
-        ]
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_come_page_by_page() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "Europe/Berlin").await;

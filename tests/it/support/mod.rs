@@ -10,6 +10,7 @@ pub mod dice;
 pub mod disk;
 pub mod guardian;
 pub mod hand;
+pub mod operations;
 pub mod process;
 pub mod proxy;
 pub mod redis_groups;

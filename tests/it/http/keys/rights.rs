@@ -1,14 +1,15 @@
 //! Every route × every role, and what confined keys reach.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
-use super::super::{column, problem};
+use super::super::{column, items, problem, used};
 use super::{client_from, make, make_role, with};
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::desk::on_every_store;
+use crate::support::operations::{Operation, filled, operations};
 
 on_every_store!(
     a_confined_key_sees_its_policies_and_grants_only,
@@ -77,31 +78,6 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/v1/reconciliations/{id}", AUDITORS, Reach::Nothing),
 ];
 
-/// Every operation of the specification, and its description.
-fn operations() -> BTreeMap<(String, String), String> {
-    let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
-    let paths = specification["paths"].as_object().expect("paths");
-    let of_path = |(path, item): (&String, &Value)| {
-        let operations = item.as_object().expect("operations").iter();
-        let described = operations.map(|(method, operation)| {
-            let description = operation["description"].as_str().unwrap_or_default();
-            ((method.clone(), path.clone()), description.to_owned())
-        });
-        described.collect::<Vec<_>>()
-    };
-    paths.iter().flat_map(of_path).collect()
-}
-
-/// A path with its templates filled in, under `benefit`.
-fn filled(path: &str) -> String {
-    let path = path
-        .replace("{policy}", "benefit")
-        .replace("{subject}", "member-42")
-        .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
-    assert!(!path.contains('{'), "fill in {path}");
-    path
-}
-
 fn method(name: &str) -> Method {
     name.to_uppercase().parse().expect("a method")
 }
@@ -109,30 +85,27 @@ fn method(name: &str) -> Method {
 #[test]
 fn every_route_has_its_rights_and_tells_them() {
     let operations = operations();
-    let mut rights = BTreeMap::new();
-    for (method, path, roles, reach) in RIGHTS {
-        let route = ((*method).to_owned(), (*path).to_owned());
-        assert!(
-            rights.insert(route.clone(), ()).is_none(),
-            "{route:?} twice"
-        );
+    assert_eq!(
+        operations.len(),
+        RIGHTS.len(),
+        "write the rights of each route down"
+    );
+    for (name, path, roles, reach) in RIGHTS {
         assert_eq!(*reach == Reach::Path, path.contains("{policy}"), "{path}");
-        let Some(description) = operations.get(&route) else {
-            panic!("there is no route {route:?}");
+        let is_it =
+            |operation: &&Operation| operation.path == *path && operation.method == method(name);
+        let of_route: Vec<_> = operations.iter().filter(is_it).collect();
+        let [operation] = of_route.as_slice() else {
+            panic!("there is no route {name} {path}");
         };
+        let description = operation.said["description"].as_str().unwrap_or_default();
         let told = description.split("Roles: ").nth(1);
         let names: Vec<String> = roles.iter().map(|role| format!("`{role}`")).collect();
         let expected = (!roles.contains(&"no key")).then(|| format!("{}.", names.join(", ")));
-        assert_eq!(told, expected.as_deref(), "{route:?}");
+        assert_eq!(told, expected.as_deref(), "{name} {path}");
     }
-    let missing = operations
-        .keys()
-        .filter(|route| !rights.contains_key(*route));
-    assert_eq!(
-        missing.count(),
-        0,
-        "write the rights of {operations:?} down"
-    );
+    let routes: BTreeSet<_> = RIGHTS.iter().map(|(name, path, ..)| (name, path)).collect();
+    assert_eq!(routes.len(), RIGHTS.len(), "a route twice");
 }
 
 /// Neither body nor query of these requests can be read: 401 and 403 come before that, and
@@ -238,58 +211,37 @@ async fn a_confined_key_sees_its_policies_and_grants_only(stack: Stack) {
     for name in ["a", "b", "c"] {
         app.put_policy(name, body.clone()).await;
     }
-    let grant = app.claim("member-42", None).await.json();
-    let other = app
-        .claim_under("a", json!({ "subject": "member-42" }), None)
-        .await;
-    let other = other.json();
+    let grant = app.claim("member-42", None).await.grant_id();
+    let subject = json!({ "subject": "member-42" });
+    let other = app.claim_under("a", subject, None).await.grant_id();
     let body = json!({ "name": "x", "role": "audit", "policies": ["c", "benefit", "b"] });
     let key = make(&app, body).await.secret;
     let get = async |path: &str| Answer::of(with(&app, &key, Method::GET, path)).await;
 
-    let first = get("/v1/policies?limit=2").await.json();
-    assert_eq!(
-        column(first["items"].as_array().expect("items"), "name"),
-        ["b", "benefit"]
-    );
-    let cursor = first["next_cursor"].as_str().expect("a cursor");
-    let second = get(&format!("/v1/policies?limit=2&cursor={cursor}"))
-        .await
-        .json();
-    assert_eq!(
-        column(second["items"].as_array().expect("items"), "name"),
-        ["c"]
-    );
-    assert_eq!(second["next_cursor"], Value::Null);
+    let first = get("/v1/policies?limit=2").await;
+    assert_eq!(column(&items(&first), "name"), ["b", "benefit"]);
+    let cursor = first.json()["next_cursor"]
+        .as_str()
+        .expect("a cursor")
+        .to_owned();
+    let second = get(&format!("/v1/policies?limit=2&cursor={cursor}")).await;
+    assert_eq!(column(&items(&second), "name"), ["c"]);
+    assert_eq!(second.json()["next_cursor"], Value::Null);
 
-    let path = |grant: &Value| {
-        format!(
-            "/v1/grants/{}",
-            grant["grant"]["id"].as_str().expect("an id")
-        )
-    };
-    assert_eq!(get(&path(&grant)).await.status, 200);
-    let refused = get(&path(&other)).await;
+    assert_eq!(get(&format!("/v1/grants/{grant}")).await.status, 200);
+    let refused = get(&format!("/v1/grants/{other}")).await;
     problem(&refused, 403, "forbidden");
     assert!(!refused.text.contains("member-42"), "{refused:?}");
-    let grants = get("/v1/grants?policy=benefit&subject=member-42")
-        .await
-        .json();
-    assert_eq!(grants["items"].as_array().map(Vec::len), Some(1));
-    let refused = get("/v1/grants").await;
-    let detail = problem(&refused, 403, "forbidden")["detail"].clone();
-    assert!(
-        detail.as_str().is_some_and(|text| text.contains("policy=")),
-        "{detail}"
-    );
-    let refused = get("/v1/reconciliations").await;
-    let detail = problem(&refused, 403, "forbidden")["detail"].clone();
-    assert!(
-        detail
-            .as_str()
-            .is_some_and(|text| text.contains("not confined")),
-        "{detail}"
-    );
+    let grants = get("/v1/grants?policy=benefit&subject=member-42").await;
+    assert_eq!(items(&grants).len(), 1);
+    for (path, told) in [
+        ("/v1/grants", "policy="),
+        ("/v1/reconciliations", "not confined"),
+    ] {
+        let refused = get(path).await;
+        problem(&refused, 403, "forbidden");
+        assert!(refused.text.contains(told), "{refused:?}");
+    }
 }
 
 async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
@@ -301,10 +253,6 @@ async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
     let post = async |path: &str, body: Value| {
         Answer::of(with(&app, &key, Method::POST, path).json(&body)).await
     };
-    let used = async || {
-        let usage = app.get("/v1/policies/other/subjects/member-42").await;
-        usage.json()["limits"][0]["used"].as_u64()
-    };
     let both = |atomic: bool| {
         json!({ "atomic": atomic, "claims": [
             { "policy": "benefit", "subject": "member-42" },
@@ -313,23 +261,16 @@ async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
     };
     let statuses = async |atomic| {
         let answer = post("/v1/claims", both(atomic)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let items = answer.json()["items"].as_array().expect("items").clone();
         let status = |item: &Value| item["status"].as_u64().expect("a status");
-        items.iter().map(status).collect::<Vec<u64>>()
+        items(&answer).iter().map(status).collect::<Vec<u64>>()
     };
     assert_eq!(statuses(true).await, [424, 403]);
     assert_eq!(statuses(false).await, [201, 403]);
-    assert_eq!(used().await, Some(0));
+    assert_eq!(used(&app, "other", "member-42").await, [0]);
 
     let hold = json!({ "subject": "member-42", "hold_seconds": 600 });
-    let id = |granted: Answer| {
-        assert_eq!(granted.status, 201, "{granted:?}");
-        let grant = granted.json()["grant"]["id"].clone();
-        grant.as_str().expect("an id").to_owned()
-    };
-    let theirs = id(app.claim_body(hold.clone(), None).await);
-    let others = id(app.claim_under("other", hold, None).await);
+    let theirs = app.claim_body(hold.clone(), None).await.grant_id();
+    let others = app.claim_under("other", hold, None).await.grant_id();
     for (correction, body) in [
         ("confirmation", json!({})),
         ("reversal", json!({ "reason": "a test" })),
@@ -340,7 +281,7 @@ async fn a_confined_key_claims_and_corrects_only_its_own(stack: Stack) {
         let corrected = post(&format!("/v1/grants/{theirs}/{correction}"), body).await;
         assert_eq!(corrected.status, 201, "{corrected:?}");
     }
-    assert_eq!(used().await, Some(1));
+    assert_eq!(used(&app, "other", "member-42").await, [1]);
     let held = app.get(&format!("/v1/grants/{others}")).await.json();
     assert_eq!(held["state"], "held");
 }
@@ -371,17 +312,15 @@ async fn a_key_is_taken_from_its_header_alone() {
     let app = App::on(Stack::Sqlite).await;
     let client = client_from([1, 1]);
     let url = format!("{}/v1/policies", app.url);
-    for request in [
+    #[rustfmt::skip]
+    let rows = [
         client.get(format!("{url}?key={KEY}&access_token={KEY}")),
         client.get(&url).header("X-Api-Key", KEY),
-        client
-            .get(&url)
-            .header(header::COOKIE, format!("key={KEY}")),
+        client .get(&url) .header(header::COOKIE, format!("key={KEY}")),
         client.get(&url).basic_auth(KEY, Some(KEY)),
-        client
-            .get(&url)
-            .header(header::PROXY_AUTHORIZATION, format!("Bearer {KEY}")),
-    ] {
+        client .get(&url) .header(header::PROXY_AUTHORIZATION, format!("Bearer {KEY}")),
+    ];
+    for request in rows {
         problem(&Answer::of(request).await, 401, "unauthorized");
     }
 }

@@ -90,11 +90,8 @@ async fn wrong_keys_again_and_again_are_slowed_down() {
     })
     .await;
     // Another address is another matter.
-    problem(
-        &send(&client_from([2, 3]), &app, "wrong").await,
-        401,
-        "unauthorized",
-    );
+    let refused = send(&client_from([2, 3]), &app, "wrong").await;
+    problem(&refused, 401, "unauthorized");
 }
 
 /// A client that goes away while its answer waits leaves its place to others.

@@ -1,0 +1,66 @@
+//! The operations of the specification.
+
+use reqwest::Method;
+use serde_json::Value;
+
+/// What takes no key: nothing else does.
+pub const OPEN: [&str; 5] = [
+    "/livez",
+    "/readyz",
+    "/openapi.yaml",
+    "/docs",
+    "/docs/problems",
+];
+
+pub struct Operation {
+    pub method: Method,
+    /// As the specification has it, with templates.
+    pub path: String,
+    /// What the specification says of it.
+    pub said: Value,
+}
+
+impl Operation {
+    /// The path with its templates filled in, under `benefit`.
+    pub fn filled(&self) -> String {
+        filled(&self.path)
+    }
+
+    /// Its parameters in the path or the query.
+    pub fn parameters(&self, place: &str) -> Vec<&str> {
+        let all = self.said["parameters"].as_array().into_iter().flatten();
+        let here = all.filter(|parameter| parameter["in"] == place);
+        here.filter_map(|parameter| parameter["name"].as_str())
+            .collect()
+    }
+}
+
+/// A path with its templates filled in, under `benefit`.
+pub fn filled(path: &str) -> String {
+    let path = path
+        .replace("{policy}", "benefit")
+        .replace("{subject}", "member-42")
+        .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
+    assert!(!path.contains('{'), "fill in {path}");
+    path
+}
+
+pub fn specification() -> Value {
+    serde_json::to_value(perdiem::http::specification()).expect("JSON")
+}
+
+pub fn operations() -> Vec<Operation> {
+    let specification = specification();
+    let mut operations = Vec::new();
+    for (path, item) in specification["paths"].as_object().expect("paths") {
+        for (method, said) in item.as_object().expect("operations") {
+            operations.push(Operation {
+                method: method.to_uppercase().parse().expect("a method"),
+                path: path.clone(),
+                said: said.clone(),
+            });
+        }
+    }
+    assert!(operations.len() > 30);
+    operations
+}
