@@ -32,7 +32,7 @@ async fn a_paused_redis_is_unavailable_and_comes_back() {
         account: ACCOUNT,
         looks_at_queue: false,
     }];
-    assert!(counters.is_available());
+    eventually("Redis is found", || async { counters.is_available() }).await;
     redis.pause();
     let asked = counters.ask(&asks).await;
     assert!(matches!(asked, Err(Unavailable)), "{asked:?}");

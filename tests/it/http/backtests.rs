@@ -6,10 +6,10 @@ use perdiem::domain::identity::EntryId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::direct::Direct;
 use super::{archive, invalid_places, problem, replace, send};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
 
 const BACKTEST: &str = "/v1/policies/benefit/backtest";
 

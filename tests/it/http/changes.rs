@@ -317,7 +317,7 @@ async fn an_erased_subject_has_no_name(stack: Stack) {
     app.benefit(3, "UTC").await;
     app.override_day("member-42", 5).await;
     let sql = "UPDATE overrides SET subject = NULL";
-    let mut direct = super::direct::Direct::to(&ground).await;
+    let mut direct = crate::support::direct::Direct::to(&ground).await;
     assert_eq!(direct.execute(sql, sql).await, 1);
     let page = app.get(CHANGES).await.json();
     let change = &page["items"][0];

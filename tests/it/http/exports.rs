@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::direct::Direct;
 use super::{all_items, problem};
 use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
 use crate::support::servers::Postgres;
 
 const COLUMNS: &str = "id,policy,policy_version,subject,units,state,granted_at,metadata,\

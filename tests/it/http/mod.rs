@@ -8,7 +8,6 @@ mod claims;
 mod connections;
 mod corrections;
 mod denials;
-mod direct;
 mod docs;
 mod errors;
 mod exports;

@@ -8,10 +8,10 @@ use futures_util::future::{Either, join_all, select};
 use perdiem::clock::{Clock, ManualClock};
 use serde_json::json;
 
-use super::direct::Direct;
 use super::{problem, replace};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
 use crate::support::servers::Redis;
 
 /// Holds what every append wants, until it is released: the ledger can be read meanwhile.

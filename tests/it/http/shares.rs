@@ -12,12 +12,12 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::direct::Direct;
 use super::exports::fill;
 use super::keys::{make_role, revoke, with};
 use super::{CLAIMS, problem};
 use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_options};
 use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
 
 /// Longer than anything here may take.
 const DEADLINE: Duration = Duration::from_secs(60);

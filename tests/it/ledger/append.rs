@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::support::app::Stack;
 use crate::support::books::Books;
 use crate::support::desk::{Desk, another_ledger, on_every_store};
+use crate::support::direct::Direct;
 
 on_every_store!(
     lines_go_on_from_one_another,
@@ -219,20 +220,7 @@ async fn a_subject_is_written_once(stack: Stack) {
     desk.append(draft).await;
     desk.refuses(desk.draft("b", Some(&first), 1)).await;
     let sql = "SELECT subject FROM accounts";
-    let subjects: Vec<String> = match stack {
-        Stack::Postgres | Stack::RedisAndPostgres => {
-            let pool = sqlx::PgPool::connect(&desk.ground.database_url).await;
-            let pool = pool.expect("a pool");
-            let rows = sqlx::query_scalar(sql).fetch_all(&pool).await;
-            rows.expect("rows")
-        }
-        Stack::Sqlite | Stack::RedisAndSqlite => {
-            let pool = sqlx::SqlitePool::connect(&desk.ground.database_url).await;
-            let pool = pool.expect("a pool");
-            let rows = sqlx::query_scalar(sql).fetch_all(&pool).await;
-            rows.expect("rows")
-        }
-    };
+    let subjects = Direct::to(&desk.ground).await.texts(sql).await;
     assert_eq!(subjects, ["a/é 😀'\""]);
 }
 

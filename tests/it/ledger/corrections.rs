@@ -8,12 +8,12 @@ use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
 use perdiem::domain::policy::Policy;
 use perdiem::ledger::{Draft, LedgerError, Look};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use uuid::Uuid;
 
 use crate::support::app::Stack;
 use crate::support::books::Books;
 use crate::support::desk::{Desk, on_every_store, put, rule};
+use crate::support::direct::Direct;
 
 on_every_store!(
     a_grant_is_closed_once,
@@ -232,34 +232,17 @@ async fn a_later_entry_that_closes_again_undoes_the_batch(stack: Stack) {
 async fn what_names_a_grant_names_one(stack: Stack) {
     let mut statement = Statement::open(stack).await;
     let grant = statement.enter(PLAIN, 1, None).await;
+    let mut direct = Direct::to(&statement.desk.ground).await;
     for (kind, of_grant) in [(2, "NULL"), (3, "NULL"), (4, "NULL"), (1, "id"), (5, "id")] {
         let sql = format!(
             "INSERT INTO entry_details (account, number, id, kind, of_grant)
              SELECT account, 2, account, {kind}, {of_grant} FROM entries"
         );
-        assert!(
-            run(&statement.desk, &sql).await.is_err(),
-            "{kind} {of_grant}"
-        );
+        let entered = direct.try_execute(&sql, &sql).await;
+        assert!(entered.is_err(), "{kind} {of_grant}");
     }
     let reversal = EntryKind::Reversal { of: grant };
     statement.enter(reversal, 1, None).await;
-}
-
-async fn run(desk: &Desk, sql: &str) -> Result<(), sqlx::Error> {
-    let url = &desk.ground.database_url;
-    let sql = AssertSqlSafe(sql.to_owned());
-    match url.starts_with("sqlite:") {
-        true => {
-            let mut connection = SqliteConnection::connect(url).await?;
-            sqlx::raw_sql(sql).execute(&mut connection).await?;
-        }
-        false => {
-            let mut connection = PgConnection::connect(url).await?;
-            sqlx::raw_sql(sql).execute(&mut connection).await?;
-        }
-    }
-    Ok(())
 }
 
 /// A decision that was made without a hold which lapses first does not stand.

@@ -8,13 +8,13 @@ use perdiem::clock::{Clock, ManualClock};
 use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use super::older::older_ledger;
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::counted_stores::on_every_counted_store;
 use crate::support::desk::{another_ledger, on_every_store};
+use crate::support::direct::Direct;
 
 const MIGRATION: &str = "0008";
 
@@ -55,6 +55,7 @@ const TABLES: [(&str, &str, &str); 9] = [
 
 /// Makes a ledger of the version before with all that a ledger of today has.
 async fn copy_to_older(ground: &Ground, older: &Ground, stack: Stack) {
+    let mut direct = Direct::to(ground).await;
     let mut statements = Vec::new();
     for (table, columns, rows) in TABLES {
         let overriding = match (stack, table) {
@@ -72,28 +73,13 @@ async fn copy_to_older(ground: &Ground, older: &Ground, stack: Stack) {
             .collect();
         let values = values.join(" || ', ' || ");
         let text = format!("SELECT '{insert}' || {values} || ')' FROM {rows}");
-        statements.extend(texts(ground, &text).await);
+        statements.extend(direct.texts(&text).await);
     }
     let store = match stack {
         Stack::RedisAndPostgres => Stack::Postgres,
         _ => Stack::Sqlite,
     };
     older_ledger(older, store, MIGRATION, statements).await;
-}
-
-async fn texts(ground: &Ground, sql: &str) -> Vec<String> {
-    let url = &ground.database_url;
-    let sql = AssertSqlSafe(sql.to_owned());
-    let found = if url.starts_with("sqlite:") {
-        let connection = SqliteConnection::connect(url).await;
-        let mut connection = connection.expect("a connection");
-        sqlx::query_scalar(sql).fetch_all(&mut connection).await
-    } else {
-        let connection = PgConnection::connect(url).await;
-        let mut connection = connection.expect("a connection");
-        sqlx::query_scalar(sql).fetch_all(&mut connection).await
-    };
-    found.expect("texts")
 }
 
 async fn start(ground: &Ground, clock: &ManualClock) -> App {
@@ -242,11 +228,8 @@ async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
     assert_eq!(older_books.entries().await, expected);
     let equal = "SELECT CAST(count(*) - count(DISTINCT blind) AS text) FROM accounts";
     for ground in [&ground, &older] {
-        assert_eq!(
-            texts(ground, equal).await,
-            ["0"],
-            "each account has a blind of its own"
-        );
+        let found = Direct::to(ground).await.texts(equal).await;
+        assert_eq!(found, ["0"], "each account has a blind of its own");
     }
 
     // The ledger goes on: keys are known, grants are closed once, and numbers have no gap.
@@ -313,8 +296,10 @@ async fn a_migration_that_fails_leaves_the_older_ledger(stack: Stack) {
         panic!("the migration did not fail")
     };
     let rows = "SELECT COALESCE(made_by, totals) FROM entries";
-    assert_eq!(texts(&ground, rows).await, ["d3,1,1763654400+86400"]);
-    texts(&ground, &format!("DROP TABLE {taken}")).await;
+    let mut direct = Direct::to(&ground).await;
+    assert_eq!(direct.texts(rows).await, ["d3,1,1763654400+86400"]);
+    let drop_table = format!("DROP TABLE {taken}");
+    direct.execute(&drop_table, &drop_table).await;
     let ledger = another_ledger(&ground).await;
     let audited = ledger.audited(None, 10).await.expect("entries");
     assert_eq!(audited.len(), 1);
@@ -324,18 +309,8 @@ async fn a_migration_that_fails_leaves_the_older_ledger(stack: Stack) {
 async fn an_older_perdiem_cannot_append(stack: Stack) {
     let ground = Ground::new(stack);
     let ledger = another_ledger(&ground).await;
-    let url = &ground.database_url;
-    let sql = AssertSqlSafe(older_entry(stack));
-    let refused = match stack {
-        Stack::Postgres => {
-            let mut connection = PgConnection::connect(url).await.expect("a connection");
-            sqlx::query(sql).execute(&mut connection).await.map(drop)
-        }
-        _ => {
-            let mut connection = SqliteConnection::connect(url).await.expect("a connection");
-            sqlx::query(sql).execute(&mut connection).await.map(drop)
-        }
-    };
+    let sql = older_entry(stack);
+    let refused = Direct::to(&ground).await.try_execute(&sql, &sql).await;
     let refused = refused.map_err(LedgerError::from);
     assert!(
         matches!(refused, Err(LedgerError::Refused(_))),
@@ -385,7 +360,8 @@ async fn migrate_many(stack: Stack) {
     let began = Instant::now();
     let ledger = another_ledger(&ground).await;
     println!("{stack:?}: {ENTRIES} entries, {:?}", began.elapsed());
-    let counted = texts(&ground, "SELECT CAST(count(*) AS TEXT) FROM entries").await;
+    let count = "SELECT CAST(count(*) AS TEXT) FROM entries";
+    let counted = Direct::to(&ground).await.texts(count).await;
     assert_eq!(counted, [ENTRIES.to_string()]);
     ledger.close().await;
 }

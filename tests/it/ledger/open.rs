@@ -2,12 +2,12 @@
 
 use chrono::TimeDelta;
 use perdiem::ledger::{Ledger, LedgerOptions};
-use sqlx::Executor;
 use std::time::Duration;
 use uuid::Uuid;
 
 use crate::support::app::{Ground, NOON, Stack, instant};
 use crate::support::desk::{Desk, another_ledger, on_every_store};
+use crate::support::direct::Direct;
 
 on_every_store!(
     a_ledger_is_the_same_when_it_is_opened_again,
@@ -61,25 +61,17 @@ async fn a_fresh_database_is_migrated_by_several_at_once(stack: Stack) {
 async fn entries_are_append_only(stack: Stack) {
     let desk = Desk::open(stack).await;
     desk.append(desk.draft("a", None, 3)).await;
-    let url = &desk.ground.database_url;
-    let statements = [
+    let mut direct = Direct::to(&desk.ground).await;
+    for sql in [
         "UPDATE entries SET units = 2",
         "DELETE FROM entries",
         "TRUNCATE entries",
-    ];
-    for sql in statements {
-        let result = match stack {
-            Stack::Postgres | Stack::RedisAndPostgres => {
-                let pool = sqlx::PgPool::connect(url).await.expect("a pool");
-                pool.execute(sql).await.map(drop)
-            }
-            // SQLite has no TRUNCATE.
-            Stack::Sqlite | Stack::RedisAndSqlite if sql.starts_with("TRUNCATE") => continue,
-            Stack::Sqlite | Stack::RedisAndSqlite => {
-                let pool = sqlx::SqlitePool::connect(url).await.expect("a pool");
-                pool.execute(sql).await.map(drop)
-            }
-        };
+    ] {
+        // SQLite has no TRUNCATE.
+        if stack == Stack::Sqlite && sql.starts_with("TRUNCATE") {
+            continue;
+        }
+        let result = direct.try_execute(sql, sql).await;
         let error = result.expect_err(sql).to_string();
         assert!(error.contains("append-only"), "{sql}: {error}");
     }

@@ -7,6 +7,7 @@ pub mod counted_stores;
 pub mod crowd;
 pub mod desk;
 pub mod dice;
+pub mod direct;
 pub mod disk;
 pub mod guardian;
 pub mod hand;

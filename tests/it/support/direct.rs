@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use crate::support::app::Ground;
+use super::app::Ground;
 
 pub enum Direct {
     Postgres(PgConnection),
@@ -24,17 +24,33 @@ impl Direct {
     /// The same in the words of PostgreSQL and in those of SQLite. Returns how many rows it
     /// made.
     pub async fn execute(&mut self, postgres: &str, sqlite: &str) -> u64 {
+        self.try_execute(postgres, sqlite)
+            .await
+            .expect("it is done")
+    }
+
+    pub async fn try_execute(&mut self, postgres: &str, sqlite: &str) -> Result<u64, sqlx::Error> {
         match self {
             Self::Postgres(connection) => {
-                let query = sqlx::query(AssertSqlSafe(postgres));
-                let done = query.execute(connection).await;
-                done.expect("it is done").rows_affected()
+                let done = sqlx::query(AssertSqlSafe(postgres))
+                    .execute(connection)
+                    .await;
+                done.map(|done| done.rows_affected())
             }
             Self::Sqlite(connection) => {
-                let query = sqlx::query(AssertSqlSafe(sqlite));
-                let done = query.execute(connection).await;
-                done.expect("it is done").rows_affected()
+                let done = sqlx::query(AssertSqlSafe(sqlite)).execute(connection).await;
+                done.map(|done| done.rows_affected())
             }
         }
+    }
+
+    /// The first column of what is found, in words of both stores.
+    pub async fn texts(&mut self, sql: &str) -> Vec<String> {
+        let query = AssertSqlSafe(sql);
+        let found = match self {
+            Self::Postgres(one) => sqlx::query_scalar(query).fetch_all(one).await,
+            Self::Sqlite(one) => sqlx::query_scalar(query).fetch_all(one).await,
+        };
+        found.expect("texts")
     }
 }
