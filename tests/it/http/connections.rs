@@ -27,8 +27,8 @@ async fn hasty(change: impl FnOnce(&mut ServeOptions)) -> App {
     app
 }
 
-fn connect(app: &App) -> TcpStream {
-    let address = app.url.trim_start_matches("http://");
+fn connect(url: &str) -> TcpStream {
+    let address = url.trim_start_matches("http://");
     let stream = TcpStream::connect(address).expect("a connection");
     stream
         .set_read_timeout(Some(DEADLINE))
@@ -37,7 +37,7 @@ fn connect(app: &App) -> TcpStream {
 }
 
 fn sent(app: &App, text: &str) -> TcpStream {
-    let mut stream = connect(app);
+    let mut stream = connect(&app.url);
     stream.write_all(text.as_bytes()).expect("sent");
     stream
 }
@@ -75,26 +75,19 @@ fn trickle(app: &App, head: &str, piece: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_head_is_cut() {
+async fn a_slow_head_or_body_is_cut() {
     let app = hasty(|_| {}).await;
-    let stream = sent(&app, "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost:");
-    let answer = read_to_end(&stream);
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    explained(&answer, "slow-request");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_body_is_cut() {
-    let app = hasty(|_| {}).await;
-    let head = format!(
-        "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\
+    let head = "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost:";
+    let body = format!(
+        "{head} here\r\nAuthorization: Bearer {KEY}\r\n\
          Content-Type: application/json\r\nContent-Length: 25\r\n\r\n{{\"subject\":"
     );
-    let answer = read_to_end(&sent(&app, &head));
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert!(answer.contains("slow-request"), "{answer}");
-    let usage = app.get("/v1/policies/benefit/subjects/member-42").await;
-    assert_eq!(usage.json()["limits"][0]["used"], 0);
+    for begun in [head, &body] {
+        let answer = read_to_end(&sent(&app, begun));
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+        explained(&answer, "slow-request");
+    }
+    assert_eq!(super::used(&app, "benefit", "member-42").await, [0]);
 }
 
 /// Also one that is not the first of its connection.
@@ -131,20 +124,23 @@ async fn a_body_that_trickles_is_cut() {
     }
 }
 
-/// A body that is chunked, and of which nothing more comes after its answer.
+/// One that nobody uses, and one on which nothing more of a body comes after its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_whose_body_stays_out_is_closed() {
+async fn a_connection_on_which_nothing_moves_is_closed() {
     let app = hasty(|serve| serve.idle_time = Duration::from_millis(300)).await;
-    let head = "POST /nowhere HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let answer = read_to_end(&sent(&app, head));
-    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_connection_is_closed() {
-    let app = hasty(|serve| serve.idle_time = Duration::from_millis(300)).await;
-    let answer = read_to_end(&sent(&app, "GET /livez HTTP/1.1\r\nHost: here\r\n\r\n"));
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for (head, status) in [
+        ("GET /livez HTTP/1.1\r\nHost: here\r\n\r\n", 200),
+        (
+            "POST /nowhere HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n",
+            404,
+        ),
+    ] {
+        let answer = read_to_end(&sent(&app, head));
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+    }
 }
 
 /// The problem document of an answer that no handler gave.
@@ -177,7 +173,7 @@ async fn what_is_no_http_is_told_so() {
         (format!("GET / HTTP/1.1\r\nx: {long}"), 431, "too-large"),
     ];
     for (request, status, kind) in rows {
-        let stream = connect(&app);
+        let stream = connect(&app.url);
         // The server may close before it took all.
         let _ = (&stream).write_all(request.as_bytes());
         let answer = read_to_end(&stream);
@@ -196,7 +192,7 @@ async fn an_answer_that_nobody_reads_is_given_up() {
     let app = hasty(|serve| serve.stall_time = Duration::from_millis(300)).await;
     let request =
         format!("GET /openapi.yaml HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {KEY}\r\n\r\n");
-    let stream = connect(&app);
+    let stream = connect(&app.url);
     let deadline = Instant::now() + DEADLINE;
     // So many answers fit no system's buffers.
     while (&stream).write_all(request.as_bytes()).is_ok() {
@@ -217,14 +213,6 @@ async fn a_stopped_process_waits_for_nobody() {
     let body = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
     let put = process.request(Method::PUT, "/v1/policies/benefit");
     assert_eq!(Answer::of(put.json(&body)).await.status, 201);
-    let address = process.url.trim_start_matches("http://").to_owned();
-    let connect = || {
-        let stream = TcpStream::connect(&address).expect("a connection");
-        stream
-            .set_read_timeout(Some(DEADLINE))
-            .expect("a time limit");
-        stream
-    };
     let body = r#"{"subject": "member-42"}"#;
     let head = format!(
         "POST /v1/policies/benefit/claims HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\
@@ -234,13 +222,13 @@ async fn a_stopped_process_waits_for_nobody() {
     // Long enough that every bound would be over, were it time that counts.
     let stopped_for = Duration::from_secs(3);
 
-    let begun = connect();
+    let begun = connect(&process.url);
     (&begun).write_all(head.as_bytes()).expect("sent");
-    let waiting = connect();
+    let waiting = connect(&process.url);
     (&waiting).write_all(&head.as_bytes()[..20]).expect("sent");
     process.pause();
     let stopped_at = Instant::now();
-    let new = connect();
+    let new = connect(&process.url);
     (&new)
         .write_all((head.clone() + body).as_bytes())
         .expect("sent");
@@ -266,8 +254,7 @@ async fn an_ending_process_waits_for_no_reader_that_stopped() {
         ("PERDIEM_DRAIN_SECONDS", "600"),
     ];
     let mut process = Process::start(&ground.database_url, &settings);
-    let address = process.url.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).expect("a connection");
+    let mut stream = connect(&process.url);
     let request = "GET /openapi.yaml HTTP/1.1\r\nHost: here\r\n\r\n".repeat(200);
     stream.write_all(request.as_bytes()).expect("sent");
     let mut head = [0; 12];
@@ -284,13 +271,9 @@ async fn nonsense_does_not_fill_the_log() {
     let into = log.try_clone().expect("a file");
     let process = Process::try_start_logging(&ground.database_url, &[], into);
     let process = process.expect("it starts");
-    let address = process.url.trim_start_matches("http://").to_owned();
     let began = Instant::now();
     for _ in 0..500 {
-        let mut stream = TcpStream::connect(&address).expect("a connection");
-        stream
-            .set_read_timeout(Some(DEADLINE))
-            .expect("a time limit");
+        let mut stream = connect(&process.url);
         stream.write_all(b"nonsense\r\n\r\n").expect("sent");
         let answer = read_to_end(&stream);
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");

@@ -79,31 +79,24 @@ async fn subjects_are_any_text(stack: Stack) {
         " ",
         long.as_str(),
     ];
-    for (units, subject) in subjects
-        .iter()
-        .enumerate()
-        .map(|(i, s)| (i as u64 % 3 + 1, s))
-    {
+    let with_units = || [1, 2, 3].into_iter().cycle().zip(subjects);
+    for (units, subject) in with_units() {
         let body = json!({ "subject": subject, "units": units });
         let claimed = app.claim_body(body, None).await;
         assert_eq!(claimed.status, 201, "{subject}: {claimed:?}");
-        assert_eq!(claimed.json()["grant"]["subject"], *subject);
+        assert_eq!(claimed.json()["grant"]["subject"], subject);
     }
-    for (units, subject) in subjects
-        .iter()
-        .enumerate()
-        .map(|(i, s)| (i as u64 % 3 + 1, s))
-    {
+    for (units, subject) in with_units() {
         let path = format!("/v1/policies/benefit/subjects/{}", encoded(subject));
         let usage = app.get(&path).await;
         assert_eq!(usage.status, 200, "{subject}: {usage:?}");
-        assert_eq!(usage.json()["subject"], *subject);
+        assert_eq!(usage.json()["subject"], subject);
         assert_eq!(usage.json()["limits"][0]["used"], units, "{subject}");
         let path = format!("/v1/grants?subject={}", encoded(subject));
         let found = app.get(&path).await.json();
         let found = found["items"].as_array().expect("items");
         assert_eq!(found.len(), 1, "{subject}");
-        assert_eq!(found[0]["subject"], *subject);
+        assert_eq!(found[0]["subject"], subject);
     }
 }
 
