@@ -220,7 +220,7 @@ on_every_store!(a_claim_that_is_not_decided_in_time_says_so);
 async fn a_claim_that_is_not_decided_in_time_says_so(stack: Stack) {
     let ground = Ground::new(stack);
     let app = App::start_with(&ground, |options| {
-        options.claim_deadline = Duration::from_millis(300);
+        options.claim_deadline = Duration::from_secs(1);
     })
     .await;
     app.benefit(3, "GMT+8").await;

@@ -49,7 +49,7 @@ async fn no_request_waits_for_a_lock_for_long() {
     let ground = Ground::new(Stack::Postgres);
     let app = App::start_with(&ground, |options| {
         options.claim_deadline = Duration::from_secs(1);
-        options.answer_time = Duration::from_secs(2);
+        options.answer_time = Duration::from_secs(4);
     })
     .await;
     wide(&app).await;
