@@ -44,6 +44,13 @@ async fn an_instance_on_sqlite_is_killed() {
     are_killed(trial, 6).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_without_redis_are_killed() {
+    let setup = Setup::of(2, postgres().create_database(), None);
+    let trial = Trial::begin("instances_without_redis_are_killed", setup).await;
+    are_killed(trial, 6).await;
+}
+
 /// The points at which a claim's way is interrupted, and how often each is passed before.
 const STEPS: [(&str, u32); 11] = [
     ("claim.received", 200),

@@ -38,13 +38,24 @@ async fn the_ledger_dies_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_are_terminated() {
     let redis = Redis::start();
+    let name = "all_connections_are_terminated";
+    connections_are_terminated(name, Some(redis.url()), 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_are_terminated_without_redis() {
+    let name = "all_connections_are_terminated_without_redis";
+    connections_are_terminated(name, None, 20).await;
+}
+
+async fn connections_are_terminated(name: &'static str, redis_url: Option<String>, times: u32) {
     let database_url = postgres().create_database();
     let database = name_of(&database_url);
-    let setup = Setup::plain(database_url, redis.url());
-    let trial = Trial::begin("all_connections_are_terminated", setup).await;
+    let setup = Setup::of(2, database_url, redis_url);
+    let trial = Trial::begin(name, setup).await;
     let mut cut = 0;
     // All of them, and then, often, those that carry claims, mostly in the midst of one.
-    for (condition, times) in [("", 6), ("AND query LIKE '%entries%'", 40)] {
+    for (condition, times) in [("", 6), ("AND query LIKE '%entries%'", times)] {
         let sql = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE datname = '{database}' AND application_name = 'perdiem' {condition}"
