@@ -9,9 +9,10 @@ use perdiem::engine::claim::CounterDenial;
 use perdiem::engine::claim::group::Group;
 use perdiem::engine::claim::in_flight::{AnsweredClaim, InFlight};
 use perdiem::engine::claim::way::{Lane, Step};
+use perdiem::engine::counted::recording::Recording;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerView, Look};
+use tokio::time::Instant;
 
-use super::instance::counting::{Counting, Recorded};
 use super::time::Time;
 
 /// What is sent to a store.
@@ -60,6 +61,19 @@ pub enum Response {
     Queued(Vec<QueuedGrant>),
     Failed(LedgerError),
 }
+
+/// A claim that Redis is asked to count.
+pub struct Counting {
+    pub claim: InFlight,
+    pub count: Count,
+    /// Every change of a policy that was made before this instant was known.
+    pub as_of: Instant,
+    /// How often the ledger was asked.
+    pub asks: u32,
+}
+
+/// An account's queued grants, and what becomes of them.
+pub type Recorded = (Vec<QueuedGrant>, Recording);
 
 /// What waits for a response.
 pub enum Waiting {

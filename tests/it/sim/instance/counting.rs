@@ -21,27 +21,13 @@ use perdiem::engine::counted::decision::{
 use perdiem::engine::counted::recording::{Recording, Round, terms_of};
 use perdiem::engine::instance::is_fresh;
 use perdiem::ledger::{Burst, Draft, LedgerError, LedgerView, Look};
-use tokio::time::Instant;
 
 use super::{Around, Instance, settle};
 use crate::sim::Planted;
-use crate::sim::calls::{Request, Response, Waiting};
+use crate::sim::calls::{Counting, Recorded, Request, Response, Waiting};
 
 /// By how much instances take each other's clocks to differ.
 const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(1);
-
-/// A claim that Redis is asked to count.
-pub struct Counting {
-    pub claim: InFlight,
-    count: Count,
-    /// Every change of a policy that was made before this instant was known.
-    as_of: Instant,
-    /// How often the ledger was asked.
-    asks: u32,
-}
-
-/// An account's queued grants, and what becomes of them.
-pub type Recorded = (Vec<QueuedGrant>, Recording);
 
 impl Instance {
     /// Redis decides a claim.

@@ -2,7 +2,7 @@
 //! executor without async. What a lane awaits is a [`Call`] here: the request is sent, it has its
 //! effect at a store, and the response arrives, in three separate events.
 
-pub mod counting;
+mod counting;
 
 use std::collections::HashSet;
 use std::sync::Arc;
