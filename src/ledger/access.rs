@@ -36,7 +36,7 @@ impl<T> Ending<T> {
 }
 
 impl Ledger {
-    /// For those who ask.
+    /// For what requests read, within the limit for queries.
     pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
         Ok(match self {
             Self::Postgres(store) => Held::Postgres(store.reads.acquire().await?),

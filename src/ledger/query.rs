@@ -117,7 +117,7 @@ impl Session<'_> {
         }
     }
 
-    /// The first row, if there is one.
+    /// The first row, if there is one. The statement says that it wants only one.
     pub async fn first<T>(
         &mut self,
         query: Statement,

@@ -314,11 +314,11 @@ pub fn decode_names(text: &str) -> Result<Arc<[PolicyName]>, LedgerError> {
     names.iter().map(|name| decode_name(name)).collect()
 }
 
-/// A count or number that a store keeps as a signed integer.
+/// A number that a store keeps as a signed integer.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] for a negative one.
-pub fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T, LedgerError> {
+/// [`LedgerError::Corrupt`] for one that the type does not have, such as a negative count.
+pub fn narrowed<T: TryFrom<i64>>(number: i64) -> Result<T, LedgerError> {
     T::try_from(number).map_err(|_| LedgerError::Corrupt(format!("the number {number}")))
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::LedgerError;
 use super::record::{decode_hash, decode_limits, decode_name, decode_names, decode_role};
-use super::record::{decode_rule, unsigned};
+use super::record::{decode_rule, narrowed};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::{KeyNumber, Role};
@@ -70,12 +70,13 @@ macro_rules! same {
 
 same!(bool, String, Uuid, Vec<u8>);
 
-/// Numbers, of whatever width a column has.
+/// Numbers, of whatever width a column has. SQLite's tables are STRICT, so that a column of numbers
+/// has nothing else.
 macro_rules! numbers {
     ($($kind:ty),+) => {
         $(impl Column for $kind {
             fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
-                unsigned(row!(row, row => row.try_get_unchecked::<i64, _>(name)?))
+                narrowed(row!(row, row => row.try_get_unchecked::<i64, _>(name)?))
             }
         })+
     };

@@ -40,11 +40,15 @@ impl Ledger {
         filter.below = filter.below.min(newest.saturating_add(1));
         let policies = self.policy_history(&filter, limit).await?.into_iter();
         let overrides = self.override_history(&filter, limit).await?.into_iter();
-        let keys = self.key_history(&filter, limit).await?.into_iter();
+        let keys = match filter.policy {
+            // A key is of no policy.
+            Some(_) => Vec::new(),
+            None => self.key_history(&filter, limit).await?,
+        };
         let mut changes: Vec<PastChange> = policies
             .map(PastChange::Policy)
             .chain(overrides.map(PastChange::Override))
-            .chain(keys.map(PastChange::Key))
+            .chain(keys.into_iter().map(PastChange::Key))
             .collect();
         changes.sort_unstable_by_key(|change| Reverse(change.revision()));
         changes.truncate(limit as usize);

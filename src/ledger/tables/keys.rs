@@ -70,7 +70,7 @@ macro_rules! versions {
 }
 
 /// A key is of no policy.
-const HISTORY: &str = history!(versions, "key_versions", "key", "false");
+const HISTORY: &str = history!(versions, "key_versions", "key", "", "false");
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
 const LISTED: &str = versions!(

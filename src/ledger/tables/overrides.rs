@@ -9,7 +9,7 @@ use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Limit, Policy, PolicyId, PolicyName};
 use crate::ledger::query::{Session, query};
-use crate::ledger::record::{encode_limits, unsigned};
+use crate::ledger::record::{encode_limits, narrowed};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -53,7 +53,8 @@ const HISTORY: &str = history!(
     versions,
     "override_versions",
     "account",
-    "EXISTS (SELECT 1 FROM overrides AS o WHERE o.account = v.account AND o.policy = $5)"
+    "JOIN overrides AS o ON o.account = v.account",
+    "o.policy = $5"
 );
 const BETWEEN: &str = versions!(
     "v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
@@ -138,7 +139,7 @@ impl Ledger {
                     policy: policy.ok_or_else(nothing)?.id,
                     subject: Some(subject.clone()),
                     version: before.map_or(1, |before| before.version + 1),
-                    revision: unsigned(revision)?,
+                    revision: narrowed(revision)?,
                     terms,
                     changed_at,
                     changed_by: changed_by.to_owned(),

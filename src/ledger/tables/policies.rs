@@ -61,7 +61,7 @@ macro_rules! versions {
     };
 }
 
-const HISTORY: &str = history!(versions, "policy_versions", "policy", "v.policy = $5");
+const HISTORY: &str = history!(versions, "policy_versions", "policy", "", "v.policy = $5");
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
 const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");

@@ -59,7 +59,7 @@ pub struct Changed<T> {
 /// The changes up to $1, from $2 up to $3, of the policy $5, at most $4: each with the version `v`
 /// that it made and the one before. `$versions` selects from versions `v`.
 macro_rules! history {
-    ($versions:ident, $table:literal, $key:literal, $of_policy:literal) => {
+    ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:literal) => {
         $versions!(
             "listed.revision AS listed, ",
             concat!(
@@ -67,8 +67,9 @@ macro_rules! history {
                 $key,
                 ", v.version, v.revision FROM ",
                 $table,
-                " AS v
-                 WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
+                " AS v ",
+                $joined,
+                " WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
                     AND ($3 IS NULL OR v.changed_at < $3) AND ($5 IS NULL OR ",
                 $of_policy,
                 ")
