@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::domain::policy::PolicyName;
@@ -11,7 +12,8 @@ use crate::domain::reconciliation::{
 };
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Texts, query};
+use crate::ledger::record::signed;
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -78,6 +80,49 @@ const DIFFERENCES: &str = "
     LEFT JOIN policies AS p ON p.id = a.policy
     WHERE d.reconciliation = $1 ORDER BY d.position";
 
+/// Adds the differences of the report $1, which $2 has as JSON: see [`encode_differences`].
+macro_rules! keep {
+    ($values:literal) => {
+        concat!(
+            "INSERT INTO differences
+                 (reconciliation, position, kind, account, found, expected, windows, healed)
+             SELECT $1, ",
+            $values
+        )
+    };
+}
+
+const KEEP: Texts = Texts {
+    postgres: keep!(
+        "(d ->> 0)::integer, d ->> 1, (d ->> 2)::uuid, (d ->> 3)::bigint, (d ->> 4)::bigint,
+             d ->> 5, (d ->> 6)::boolean FROM json_array_elements($2::json) AS d"
+    ),
+    sqlite: keep!(
+        "value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3, value ->> 4, value ->> 5,
+             value ->> 6 FROM json_each($2)"
+    ),
+};
+
+/// Differences as JSON, so that one statement adds all of them: an array for each, of its position
+/// from 1 on and its columns.
+fn encode_differences(differences: &[Difference]) -> String {
+    let row = |(difference, position): (&Difference, u32)| {
+        json!([
+            position,
+            difference.kind.as_str(),
+            difference
+                .account
+                .map(|account| account.0.simple().to_string()),
+            difference.found.map(signed),
+            difference.expected.map(signed),
+            encode_figures(&difference.windows),
+            difference.is_healed,
+        ])
+    };
+    let rows: Value = differences.iter().zip(1..).map(row).collect();
+    rows.to_string()
+}
+
 impl Ledger {
     /// Begins a report, unless one that heals began since `unless_since`. False when one did.
     pub async fn begin_reconciliation(
@@ -142,22 +187,8 @@ impl Ledger {
         .bind(tally.alarms);
         self.own_edit(async |mut session| {
             session.execute(update).await?;
-            for (difference, position) in differences.iter().zip(1u32..) {
-                let insert = query(
-                    "INSERT INTO differences
-                         (reconciliation, position, kind, account, found, expected, windows, healed)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-                )
-                .bind(id)
-                .bind(position)
-                .bind(difference.kind.as_str())
-                .bind(difference.account)
-                .bind(difference.found)
-                .bind(difference.expected)
-                .bind(encode_figures(&difference.windows))
-                .bind(difference.is_healed);
-                session.execute(insert).await?;
-            }
+            let insert = query(KEEP).bind(id).bind(encode_differences(differences));
+            session.execute(insert).await?;
             Ok(Ending::Commit(()))
         })
         .await
