@@ -113,7 +113,8 @@ GRANT_REVERSED = CONFLICT "grant-reversed" "Grant reversed" None,
     retry "No.";
 HOLD_LAPSED = CONFLICT "hold-lapsed" "Hold lapsed" None,
     "a reversal of a hold that lapsed"
-    means "The hold was not confirmed in time. Its units were given back."
+    means "The hold was not confirmed in time, and its units were given back: 409 for a reversal, 410 \
+           for a confirmation."
     do "Claim again if the units are needed. Confirm earlier, or ask for more `hold_seconds`."
     retry "No.";
 NOT_A_HOLD = CONFLICT "not-a-hold" "Not a hold" None,
@@ -142,8 +143,8 @@ PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition fa
     retry "No, not with the same `If-Match`.";
 TOO_LARGE = PAYLOAD_TOO_LARGE "too-large" "Too large" None,
     "a body over 64 KiB; a batch over 8 MiB"
-    means "The body is over 64 KiB; that of a batch, over 8 MiB. Or the head is over 128 KiB or has \
-           more than 96 fields."
+    means "413: the body is over 64 KiB; that of a batch, over 8 MiB. 431: the head is over 128 KiB or \
+           has more than 96 fields."
     do "Send less: split a batch, or send fewer and shorter fields."
     retry "No.";
 INVALID = UNPROCESSABLE_ENTITY "invalid" "Invalid" None,
