@@ -109,12 +109,12 @@ fn check_fit(entry: &Entry, rule: &Rule, so_far: &[&Entry], breaches: &mut Vec<B
     };
     let over = entry.totals.iter().find(is_over);
     match (entry.provisional, over) {
-        _ if entry.would_deny || rule.observes => {
-            let is_marked = entry.would_deny && entry.provisional.is_none();
-            if is_marked && (over.is_none() || !rule.observes) {
+        (None, over) if entry.would_deny || rule.observes => {
+            if !rule.observes || entry.would_deny != over.is_some() {
                 breaches.push(Breach::Marked { entry: entry.id });
             }
         }
+        (Some(_), _) if entry.would_deny || rule.observes => {}
         (Some(Provisional::Over), Some(_)) | (None | Some(Provisional::Within), None) => {}
         (None, Some(total)) => breaches.push(Breach::Over {
             entry: entry.id,

@@ -32,7 +32,8 @@ impl<'a> Holds<'a> {
             }
             Kind::Confirmation => until.is_some_and(|until| entry.at < until),
             Kind::Lapse => until.is_some_and(|until| until <= entry.at),
-            Kind::Reversal | Kind::AdjustmentUp | Kind::AdjustmentDown => true,
+            Kind::Reversal => until.is_none_or(|until| entry.at < until),
+            Kind::AdjustmentUp | Kind::AdjustmentDown => true,
         };
         if let Some(of) = entry.of {
             let gives_back = entry.kind != Kind::Confirmation;

@@ -192,6 +192,13 @@ impl Told {
 }
 
 impl History {
+    /// Whether a client was told that Redis alone granted a wish.
+    pub fn is_provisional(&self, wish: usize) -> bool {
+        let attempts = self.attempts.iter().filter(|one| one.wish == wish);
+        let mut told = attempts.filter_map(|one| one.outcome.told());
+        told.any(|told| told.provisional)
+    }
+
     /// Whether an answer may tell what only a lost part of the ledger held. A grant that Redis
     /// alone decided may be appended at any time after its answer.
     pub fn may_be_lost(&self, attempt: &Attempt) -> bool {

@@ -88,6 +88,17 @@ impl Breach {
     }
 }
 
+impl Breach {
+    /// Whether it passes by itself when a settlement or a drain that is under way ends.
+    pub fn may_pass(&self, history: &History) -> bool {
+        match self {
+            Self::Drift { .. } | Self::Left(_) => true,
+            Self::Lost { wish, .. } => history.is_provisional(*wish),
+            _ => false,
+        }
+    }
+}
+
 /// Everything that is wrong in a ledger, whatever clients were told.
 pub fn judge_ledger(stores: &Stores) -> Vec<Breach> {
     accounts::check(stores)

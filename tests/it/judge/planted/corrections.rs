@@ -155,6 +155,12 @@ fn an_override_and_an_observing_policy() {
             .for_each(|rule| rule.observes = true);
     });
     assert_eq!(marked, []);
+    // One over the limit that the observing policy did not mark.
+    let unmarked = fourth(|_, stores| {
+        let rules = stores.rules.values_mut();
+        rules.for_each(|rule| rule.observes = true);
+    });
+    assert_found!(unmarked, Breach::Over { .. } | Breach::Marked { .. });
     let unasked = fourth(|entry, _| entry.would_deny = true);
     assert_found!(unasked, Breach::Marked { .. });
     let within = plant(|_, stores| {
