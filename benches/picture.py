@@ -23,7 +23,7 @@ STYLE = """
 LEGEND = {
     "perdiem": "perdiem: every grant is in its ledger",
     "peer": "peers: record nothing",
-    "bare": "the floor: no service",
+    "bare": "no service: a route that does nothing",
 }
 
 
