@@ -116,7 +116,7 @@ pub fn specification() -> utoipa::openapi::OpenApi {
     Specification::openapi()
 }
 
-/// The specification as YAML, as it stands in openapi.yaml.
+/// The specification as YAML: the text of openapi.yaml.
 pub fn specification_yaml() -> String {
     specification()
         .to_yaml()

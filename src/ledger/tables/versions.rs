@@ -57,7 +57,8 @@ pub struct Changed<T> {
 }
 
 /// The changes up to $1, from $2 up to $3, of the policy $5, at most $4: each with the version `v`
-/// that it made and the one before. `$versions` selects from versions `v`.
+/// that it made and the one before. `$versions` selects from versions `v`; `$joined` is what `$of_policy`
+/// needs beside them. It is a join, since an EXISTS under the OR would read every version.
 macro_rules! history {
     ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:literal) => {
         $versions!(

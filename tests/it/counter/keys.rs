@@ -17,7 +17,7 @@ async fn keys_are_complete_only_where_nothing_is_missing() {
     // All that there are.
     bench.settle(all(5, [1, 2, 5])).await;
     assert_eq!(bench.keys(6).await, Some(vec![1, 2, 5]));
-    // From the line that the counter bears.
+    // From the line that the counter has.
     bench.settle(after(7, 5, [6])).await;
     assert_eq!(bench.keys(6).await, Some(vec![1, 2, 5, 6]));
     // Confirmed as it is.

@@ -78,7 +78,7 @@ impl Bench {
         answers.into_iter().next().expect("one answer").counter
     }
 
-    /// The number that the counter bears.
+    /// The number that the counter has.
     async fn number(&self) -> Option<u64> {
         self.ask().await.map(|counter| counter.line.number)
     }
@@ -219,7 +219,7 @@ async fn a_lower_line_never_overwrites_but_for_the_one_that_was_seen() {
     bench.settle(lower(Some(10))).await;
     assert_eq!(bench.number().await, Some(9));
     assert_eq!(bench.keys(2).await, Some(vec![1, 2]));
-    // Whoever saw 9 and learned from the ledger that it is 5 is right.
+    // Anyone who saw 9 and learned from the ledger that it is 5 is right.
     bench.settle(lower(Some(9))).await;
     assert_eq!(bench.number().await, Some(5));
     assert_eq!(bench.keys(2).await, Some(vec![1]));

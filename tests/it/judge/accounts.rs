@@ -94,7 +94,7 @@ fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches:
 }
 
 /// A grant fits, or has the mark that says why not: Redis alone decided it, or the policy only
-/// observes.
+/// observes. A policy that observes marks just those that do not fit.
 fn check_fit(entry: &Entry, rule: &Rule, so_far: &[&Entry], breaches: &mut Vec<Breach>) {
     // The windows in which it counts: its line's, or, for one that was appended late, perhaps
     // those before.
