@@ -4,7 +4,7 @@ use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
 
-use super::{CLAIMS, encoded, invalid_places, problem, told_at, with_member};
+use crate::http::{CLAIMS, encoded, invalid_places, problem, told_at, with_member};
 use crate::support::app::{Answer, App, Stack};
 
 const POLICY: &str = "/v1/policies/benefit";

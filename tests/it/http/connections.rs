@@ -87,7 +87,7 @@ async fn a_slow_head_or_body_is_cut() {
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
         explained(&answer, "slow-request");
     }
-    assert_eq!(super::used(&app, "benefit", "member-42").await, [0]);
+    assert_eq!(crate::http::used(&app, "benefit", "member-42").await, [0]);
 }
 
 /// Also one that is not the first of its connection.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use reqwest::Method;
 
-use super::problem;
+use crate::http::problem;
 use crate::support::app::{Answer, App, Stack};
 
 fn browser() -> PathBuf {

@@ -6,7 +6,9 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{CLAIMS, archive, invalid_places, malformed, problem, replace, send, with_member};
+use crate::http::{
+    CLAIMS, archive, invalid_places, malformed, problem, replace, send, with_member,
+};
 use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
 
 const POLICY: &str = "/v1/policies/benefit";

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
 use serde_json::{Value, json};
 
-use super::problem;
+use crate::http::problem;
 use crate::support::app::{App, Ground, NOON, Stack, eventually, instant, on_every_stack};
 
 on_every_stack!(a_ready_instance_says_what_it_stands_on);

@@ -1,32 +1,18 @@
-//! The HTTP face, as clients meet it. One file a file of `src/http/v1`, more or less.
+//! The HTTP face, as clients meet it: `v1` mirrors `src/http/v1`, the files beside it are about every
+//! request.
 
-mod backtests;
-mod batches;
 mod bounds;
-mod changes;
-mod claims;
 mod connections;
-mod corrections;
-mod denials;
 mod docs;
 mod errors;
-mod exports;
-mod grants;
 mod health;
-mod keys;
 mod metrics;
-mod observe;
 mod overload;
-mod overrides;
-mod policies;
 mod queries;
-mod replays;
 mod request_id;
 mod routes;
-mod schedules;
 mod shares;
-mod usage;
-mod windows;
+mod v1;
 
 use reqwest::Method;
 use serde_json::{Value, json};

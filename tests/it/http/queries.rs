@@ -3,8 +3,8 @@
 use reqwest::Method;
 use serde_json::json;
 
-use super::keys::{make_role, with};
-use super::{malformed, problem};
+use crate::http::v1::keys::{make_role, with};
+use crate::http::{malformed, problem};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::operations::operations;
 

@@ -6,8 +6,8 @@ use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::json;
 
-use super::keys::client_from;
-use super::problem;
+use crate::http::problem;
+use crate::http::v1::keys::client_from;
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::operations::{OPEN, operations};
 

@@ -12,9 +12,9 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::exports::fill;
-use super::keys::{make_role, revoke, with};
-use super::{CLAIMS, problem};
+use crate::http::v1::exports::fill;
+use crate::http::v1::keys::{make_role, revoke, with};
+use crate::http::{CLAIMS, problem};
 use crate::support::app::{Answer, App, Ground, KEY, Stack, eventually, serve_options};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;

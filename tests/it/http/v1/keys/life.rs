@@ -9,8 +9,8 @@ use perdiem::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::super::{all_items, problem};
 use super::{Made, end, make, make_role, revoke, status_at, status_of, with};
+use crate::http::{all_items, problem};
 use crate::support::app::{Answer, App, Ground, KEY, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
 use crate::support::process::Process;

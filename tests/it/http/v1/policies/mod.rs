@@ -1,9 +1,13 @@
 //! Policies: put, read, archived, revived; preconditions; versions and lists.
 
+mod schedules;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, has_version, invalid_places, items, problem, replace};
+use crate::http::{
+    all_items, archive, column, has_version, invalid_places, items, problem, replace,
+};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{problem, replace};
+use crate::http::{problem, replace};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 
@@ -51,7 +51,7 @@ async fn hold(app: &App, seconds: u64) -> Value {
 
 /// The units that are used in each limit's window.
 async fn used(app: &App) -> Vec<u64> {
-    super::used(app, "benefit", "member-42").await
+    crate::http::used(app, "benefit", "member-42").await
 }
 
 async fn state(app: &App, grant: &Value) -> Value {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
-use super::super::{column, items, problem, used};
 use super::{client_from, make, make_role, with};
+use crate::http::{column, items, problem, used};
 use crate::support::app::{Answer, App, KEY, Stack};
 use crate::support::desk::on_every_store;
 use crate::support::operations::{Operation, filled, operations};

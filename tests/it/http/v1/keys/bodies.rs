@@ -3,10 +3,10 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::super::{
+use super::{end, make, make_role, revoke, with};
+use crate::http::{
     all_items, archive, column, has_version, invalid_places, problem, send, with_member,
 };
-use super::{end, make, make_role, revoke, with};
 use crate::support::app::{Answer, App, KEY, NOON, Stack};
 use crate::support::desk::on_every_store;
 

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use reqwest::{Client, Method};
 use tokio::task::JoinSet;
 
-use super::super::problem;
 use super::{client_from, make_role, status_of};
+use crate::http::problem;
 use crate::support::app::{Answer, App, KEY, Stack, eventually};
 
 async fn send(client: &Client, app: &App, secret: &str) -> Answer {

@@ -4,8 +4,8 @@ use chrono::TimeDelta;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::keys::{end, make, make_role, revoke, with};
-use super::{all_items, archive, invalid_places, problem};
+use crate::http::v1::keys::{end, make, make_role, revoke, with};
+use crate::http::{all_items, archive, invalid_places, problem};
 use crate::support::app::{Answer, App, Ground, KEY, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 

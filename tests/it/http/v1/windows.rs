@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{all_items, problem, replace};
+use crate::http::{all_items, invalid_places, problem, replace};
 use crate::support::app::{App, Stack};
 
 const WINDOWS: &str = "/v1/policies/benefit/windows";
@@ -102,5 +102,5 @@ async fn windows_come_page_by_page() {
     let page = app.get(&format!("{WINDOWS}?{year}&limit=2")).await.json();
     let cursor = page["next_cursor"].as_str().expect("a cursor");
     let other = format!("{WINDOWS}?{year}&per=week&cursor={cursor}");
-    assert_eq!(super::invalid_places(&app.get(&other).await), ["cursor"]);
+    assert_eq!(invalid_places(&app.get(&other).await), ["cursor"]);
 }

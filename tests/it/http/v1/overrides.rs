@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{
+use crate::http::{
     all_items, archive, column, encoded, has_version, invalid_places, problem, replace, told_at,
     with_member,
 };

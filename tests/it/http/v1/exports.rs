@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{all_items, problem};
+use crate::http::{all_items, problem};
 use crate::support::app::{Answer, App, Ground, Stack, eventually};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, invalid_places, problem, replace, used};
+use crate::http::{all_items, archive, invalid_places, problem, replace, used};
 use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
 use crate::support::books::Books;
 use crate::support::counted_stores::on_every_counted_store;

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, column, invalid_places, problem};
+use crate::http::{CLAIMS, all_items, archive, column, invalid_places, problem, send};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::desk::on_every_store;
 
@@ -60,7 +60,7 @@ async fn metadata_comes_back_as_it_was(stack: Stack) {
         r#""least":-9223372036854775808,"text":"\"\\/\b\f\n\r\t\u0001é😀"}"#,
     );
     let body = format!(r#"{{"subject": "member-42", "metadata": {metadata}}}"#);
-    let claimed = super::send(&app, reqwest::Method::POST, super::CLAIMS, body).await;
+    let claimed = send(&app, reqwest::Method::POST, CLAIMS, body).await;
     assert_eq!(claimed.status, 201, "{claimed:?}");
     for path in ["/v1/grants", "/v1/grants/export?format=ndjson"] {
         let answer = app.get(path).await;

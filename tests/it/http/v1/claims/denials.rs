@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{problem, replace};
+use crate::http::{problem, replace};
 use crate::support::app::{App, Stack, on_every_stack};
 
 on_every_stack!(a_denial_tells_what_is_used_up_and_when_to_come_again);

@@ -8,7 +8,7 @@ use futures_util::future::{Either, join_all, select};
 use perdiem::clock::{Clock, ManualClock};
 use serde_json::json;
 
-use super::{problem, replace};
+use crate::http::{problem, replace};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{all_items, archive, has_version, invalid_parts, invalid_places, problem};
+use crate::http::{all_items, archive, has_version, invalid_parts, invalid_places, problem};
 use crate::support::app::{Answer, App, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{items, problem, used};
+use crate::http::{items, problem, used};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;

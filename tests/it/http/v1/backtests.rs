@@ -6,7 +6,7 @@ use perdiem::domain::identity::EntryId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{archive, invalid_places, problem, replace, send};
+use crate::http::{archive, invalid_places, problem, replace, send};
 use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
@@ -300,7 +300,7 @@ async fn many_entries_are_met_once_each(stack: Stack) {
     let (ground, app, _clock) = on_a_ground(stack).await;
     replace(&app, json!({})).await;
     claim(&app, "a", 1).await;
-    super::exports::copy_grant(&ground, 2, COUNT - 1, false).await;
+    crate::http::v1::exports::copy_grant(&ground, 2, COUNT - 1, false).await;
     let answer = backtest(&app, &[(5000, "day")], "2026-11-21", "2026-11-22").await;
     assert_eq!(days(&answer), ["2026-11-21 12000/12000 7000/7000"]);
     assert_eq!(first_denied(&answer), ["\"a\" 7000"]);

@@ -1,10 +1,15 @@
 //! Claims where there is no ledger, no policy, or nobody who waits.
 
+mod denials;
+mod observe;
+mod replays;
+mod usage;
+
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{problem, replace};
+use crate::http::{problem, replace};
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::servers::Postgres;
 

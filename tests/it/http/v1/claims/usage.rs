@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{encoded, replace};
+use crate::http::{encoded, invalid_places, replace};
 use crate::support::app::{App, Stack};
 use crate::support::desk::on_every_store;
 
@@ -108,6 +108,6 @@ async fn a_subject_in_the_path_is_utf_8() {
     for segment in ["%FF", "a%C3", "%ED%A0%80"] {
         let path = format!("/v1/policies/benefit/subjects/{segment}");
         let answer = app.get(&path).await;
-        assert_eq!(super::invalid_places(&answer), ["subject"], "{segment}");
+        assert_eq!(invalid_places(&answer), ["subject"], "{segment}");
     }
 }
