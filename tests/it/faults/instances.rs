@@ -1,12 +1,15 @@
-//! An instance dies, stops in its tracks, loses its clients, or is asked to end.
+//! An instance dies, aborts at a step, stops in its tracks, loses its clients, or is asked to end.
 
 use std::thread;
 
 use tokio::runtime;
 
+use super::fault::Fault;
 use super::load::Habits;
 use super::setup::Setup;
+use super::table::go_through;
 use super::trial::Trial;
+use super::world::World;
 use crate::support::app::{Ground, Stack};
 use crate::support::servers::{Redis, postgres};
 
@@ -15,7 +18,8 @@ fn setup(redis: &Redis) -> Setup {
 }
 
 /// Kills instances at random (`kill -9`), so many times.
-async fn are_killed(mut trial: Trial, times: usize) {
+async fn are_killed(name: &'static str, setup: Setup, times: usize) {
+    let mut trial = Trial::begin(name, setup).await;
     trial.mark("the first dies");
     for _ in 0..times {
         trial.pause(0, 400).await;
@@ -32,23 +36,20 @@ async fn are_killed(mut trial: Trial, times: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_is_killed_twenty_times() {
     let redis = Redis::start();
-    let trial = Trial::begin("an_instance_is_killed_twenty_times", setup(&redis)).await;
-    are_killed(trial, 20).await;
+    are_killed("an_instance_is_killed_twenty_times", setup(&redis), 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_on_sqlite_is_killed() {
     let ground = Ground::new(Stack::Sqlite);
     let setup = Setup::of(1, ground.database_url.clone(), None);
-    let trial = Trial::begin("an_instance_on_sqlite_is_killed", setup).await;
-    are_killed(trial, 6).await;
+    are_killed("an_instance_on_sqlite_is_killed", setup, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_without_redis_are_killed() {
     let setup = Setup::of(2, postgres().create_database(), None);
-    let trial = Trial::begin("instances_without_redis_are_killed", setup).await;
-    are_killed(trial, 6).await;
+    are_killed("instances_without_redis_are_killed", setup, 6).await;
 }
 
 /// The points at which a claim's way is interrupted, and how often each is passed before.
@@ -65,15 +66,32 @@ const STEPS: [(&str, u32); 11] = [
     ("settle.begun", 20),
     ("settle.ended", 20),
 ];
+/// Those of counting, and of recording what was counted.
+const STEPS_OF_COUNTING: [(&str, u32); 4] = [
+    ("count.begun", 10),
+    ("count.ended", 10),
+    ("drain.begun", 10),
+    ("drain.appended", 10),
+];
 
-/// An instance aborts at each step of a claim, one after the other; the other goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_aborts_at_each_step() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("an_instance_aborts_at_each_step", setup(&redis)).await;
+    let world = World::plain().await;
+    aborts_at_each(world, "an_instance_aborts_at_each_step", &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_aborts_at_each_step_of_counting() {
+    let name = "an_instance_aborts_at_each_step_of_counting";
+    aborts_at_each(World::counting().await, name, &STEPS_OF_COUNTING).await;
+}
+
+/// An instance aborts at one step after the other; the other instance goes on.
+async fn aborts_at_each(world: World, name: &'static str, steps: &[(&str, u32)]) {
+    let mut trial = Trial::begin(name, world.setup()).await;
     trial.instances[0].process.kill();
-    for (step, most) in STEPS {
-        trial.aborts_at(0, step, most).await;
+    for (step, most) in steps {
+        trial.aborts_at(0, step, *most).await;
     }
     trial.instances[0].start_again(&[]);
     trial.mark("it is back");
@@ -163,9 +181,11 @@ async fn instances_restart_in_turn() {
 #[test]
 fn pauses_of_half_a_minute() {
     thread::scope(|scope| {
-        scope.spawn(|| run(an_instance_pauses()));
+        let instance = "pauses_of_half_a_minute (an instance)";
+        scope.spawn(|| run(pauses(instance, Fault::InstanceStops(0))));
         scope.spawn(|| run(a_commit_pauses()));
-        scope.spawn(|| run(redis_pauses()));
+        let redis = "pauses_of_half_a_minute (Redis)";
+        scope.spawn(|| run(pauses(redis, Fault::RedisStops)));
     });
 }
 
@@ -177,35 +197,23 @@ fn run(trial: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(trial);
 }
 
-fn unhurried(redis: &Redis) -> Setup {
-    let mut setup = setup(redis);
+fn unhurried(world: &World) -> Setup {
+    let mut setup = world.setup();
     setup.habits.pause = (50, 200);
     setup
 }
 
-async fn an_instance_pauses() {
-    let redis = Redis::start();
-    let name = "pauses_of_half_a_minute (an instance)";
-    let mut trial = Trial::begin(name, unhurried(&redis)).await;
-    trial.pause(0, 500).await;
-    trial.instances[0].process.pause();
-    it_wakes_up_later(trial).await;
-}
-
-/// The first instance, which has stopped, wakes up after half a minute.
-async fn it_wakes_up_later(mut trial: Trial) {
-    trial.mark("it stops");
-    trial.pause(30_000, 30_500).await;
-    trial.instances[0].process.resume();
-    trial.mark("it wakes up");
-    trial.everybody_grants(20).await;
-    trial.end().await;
+async fn pauses(name: &'static str, fault: Fault) {
+    let world = World::plain().await;
+    let setup = unhurried(&world);
+    let half_a_minute = (30_000, 30_500);
+    go_through(world, name, setup, 1, &[&[fault]], half_a_minute).await;
 }
 
 async fn a_commit_pauses() {
-    let redis = Redis::start();
+    let world = World::plain().await;
     let name = "pauses_of_half_a_minute (a commit)";
-    let mut trial = Trial::begin(name, unhurried(&redis)).await;
+    let mut trial = Trial::begin(name, unhurried(&world)).await;
     trial.instances[0].process.kill();
     let points = "append.decided=7*off->1*return(stop)->off";
     trial.instances[0].start_again(&[("FAILPOINTS", points)]);
@@ -215,18 +223,10 @@ async fn a_commit_pauses() {
     trial
         .until("it stops", || trial.instances[0].process.is_stopped())
         .await;
-    it_wakes_up_later(trial).await;
-}
-
-async fn redis_pauses() {
-    let redis = Redis::start();
-    let name = "pauses_of_half_a_minute (Redis)";
-    let mut trial = Trial::begin(name, unhurried(&redis)).await;
-    redis.pause();
-    trial.mark("Redis stops");
+    trial.mark("it stops");
     trial.pause(30_000, 30_500).await;
-    redis.resume();
+    trial.instances[0].process.resume();
     trial.mark("it wakes up");
-    trial.everybody_grants(40).await;
+    trial.everybody_grants(20).await;
     trial.end().await;
 }

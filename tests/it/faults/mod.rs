@@ -2,17 +2,19 @@
 //! break in the midst of load, and the judge reads what clients were told and what is stored.
 
 mod copies;
-mod counting;
+mod copy;
 mod failover;
+mod fault;
 mod instances;
 mod load;
-mod network;
 mod postgres;
 mod redis;
 mod report;
 mod seed;
 mod setup;
+mod table;
 mod time;
 mod torture;
 mod trial;
 mod verdict;
+mod world;

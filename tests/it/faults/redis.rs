@@ -1,4 +1,4 @@
-//! Redis dies, stops, forgets, errs and fills up. The ledger decides meanwhile.
+//! Redis is tampered with, and its disk fills up. The ledger decides meanwhile.
 
 use perdiem::domain::totals::{decode_totals, encode_totals};
 use uuid::Uuid;
@@ -8,78 +8,6 @@ use super::trial::Trial;
 use crate::support::dice::Dice;
 use crate::support::disk::Disk;
 use crate::support::servers::{Redis, postgres};
-
-fn setup(redis: &Redis) -> Setup {
-    Setup::plain(postgres().create_database(), redis.url())
-}
-
-/// Kills Redis under load, and starts it again.
-async fn dies_and_comes_back(mut redis: Redis, mut trial: Trial, back: &str) {
-    trial.mark("Redis dies");
-    redis.kill();
-    trial.everybody_grants(40).await;
-    trial.pause(0, 500).await;
-    redis.restart();
-    trial.mark(back);
-    trial.everybody_grants(40).await;
-    trial.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_dies_and_comes_back_empty() {
-    let redis = Redis::start();
-    let trial = Trial::begin("redis_dies_and_comes_back_empty", setup(&redis)).await;
-    dies_and_comes_back(redis, trial, "it is back, empty").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_dies_and_comes_back_with_its_log() {
-    let redis = Redis::start_with(&["--appendonly", "yes"]);
-    let trial = Trial::begin("redis_dies_and_comes_back_with_its_log", setup(&redis)).await;
-    dies_and_comes_back(redis, trial, "it is back, with its log").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_dies_and_comes_back_as_it_was_before() {
-    let redis = Redis::start();
-    let trial = Trial::begin("redis_dies_and_comes_back_as_it_was_before", setup(&redis)).await;
-    redis.command::<()>(&["SAVE"]);
-    trial.everybody_grants(60).await;
-    dies_and_comes_back(redis, trial, "it is back, as of an old snapshot").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_forgets_everything() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("redis_forgets_everything", setup(&redis)).await;
-    for round in 0..6 {
-        let (words, what) = match round % 2 {
-            0 => (["FLUSHALL", "SYNC"], "FLUSHALL"),
-            _ => (["SCRIPT", "FLUSH"], "SCRIPT FLUSH"),
-        };
-        redis.command::<()>(&words);
-        trial.mark(what);
-        trial.everybody_grants(15).await;
-        trial.pause(0, 300).await;
-    }
-    trial.end().await;
-}
-
-/// Single counters are deleted, and others planted: too low, too high, torn, of another type.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counters_are_tampered_with() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("counters_are_tampered_with", setup(&redis)).await;
-    trial.mark("tampering begins");
-    for _ in 0..12 {
-        tamper(&redis, &mut trial.dice);
-        trial.everybody_grants(8).await;
-        trial.pause(0, 200).await;
-    }
-    trial.mark("tampering ends");
-    trial.everybody_grants(30).await;
-    trial.end().await;
-}
 
 /// Deletes some counters, and writes into others.
 pub fn tamper(redis: &Redis, dice: &mut Dice) {
@@ -127,41 +55,13 @@ fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     redis.command::<()>(&["HSET", name, "number", &number, "line", &line]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_stops_for_two_seconds() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("redis_stops_for_two_seconds", setup(&redis)).await;
-    for _ in 0..2 {
-        redis.pause();
-        trial.mark("Redis stops");
-        trial.pause(1900, 2100).await;
-        redis.resume();
-        trial.mark("it goes on");
-        trial.everybody_grants(30).await;
-    }
-    trial.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_memory_of_redis_is_full() {
-    let redis = Redis::start();
-    let mut trial = Trial::begin("the_memory_of_redis_is_full", setup(&redis)).await;
-    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    trial.mark("memory is full");
-    trial.everybody_grants(40).await;
-    trial.pause(500, 1500).await;
-    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    trial.mark("there is room");
-    trial.everybody_grants(40).await;
-    trial.end().await;
-}
-
 /// Redis writes a log that its disk has no room for: MISCONF.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_disk_of_redis_is_full() {
     let Some(disk) = Disk::mount(16) else { return };
     let redis = Redis::start_in(disk.folder(), &["--appendonly", "yes"]);
-    let mut trial = Trial::begin("the_disk_of_redis_is_full", setup(&redis)).await;
+    let setup = Setup::plain(postgres().create_database(), redis.url());
+    let mut trial = Trial::begin("the_disk_of_redis_is_full", setup).await;
     trial.mark("the disk fills");
     disk.fill();
     let refuses = || {

@@ -82,6 +82,12 @@ pub fn by_the_minute() -> Value {
     json!({ "time_zone": "+08:00", "limits": limits })
 }
 
+/// A rule that says something more.
+pub fn with(mut rule: Value, field: &str, value: &str) -> Value {
+    rule[field] = json!(value);
+    rule
+}
+
 /// An instance that keeps its address when it starts again.
 pub struct Instance {
     pub process: Process,

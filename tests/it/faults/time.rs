@@ -1,5 +1,5 @@
-//! Clocks that differ, jump, and pass midnight; policies that change. Where the clocks are
-//! ours the instances run in this process.
+//! Clocks that differ, jump, and pass midnight. The clocks are ours: the instances run in this
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::clock::{Clock, ManualClock, SystemClock};
-use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::setup::{Setup, daily};
+use super::setup::Setup;
 use super::trial::Trial;
 use crate::support::app::{Ground, Stack, instant};
 use crate::support::servers::Redis;
@@ -159,40 +158,5 @@ async fn a_clock_jumps_an_hour_and_nobody_looks() {
         trial.everybody_grants(30).await;
         trial.pause(0, 500).await;
     }
-    trial.end().await;
-}
-
-/// A policy's limits and zone change under load, at either instance.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_changes_under_load() {
-    let place = Place::new();
-    let setup = Setup::plain(place.ground.database_url.clone(), place.redis.url());
-    let mut trial = Trial::begin("a_policy_changes_under_load", setup).await;
-    trial.mark("changes begin");
-    for _ in 0..15 {
-        let zones = [
-            "+08:00",
-            "+05:30",
-            "Asia/Tokyo",
-            "America/St_Johns",
-            "-11:00",
-        ];
-        let zone = zones[trial.dice.below(zones.len())];
-        let mut limits = vec![json!({ "max": trial.dice.between(2, 7), "per": "day" })];
-        if trial.dice.percent(60) {
-            limits.push(json!({ "max": trial.dice.between(3, 9), "per": "week" }));
-        }
-        if trial.dice.percent(40) {
-            limits.insert(0, json!({ "max": trial.dice.between(2, 4), "per": "hour" }));
-        }
-        let instance = trial.dice.below(2);
-        let rule = json!({ "time_zone": zone, "limits": limits });
-        trial.put_policy(instance, "benefit", rule).await;
-        trial.everybody_grants(6).await;
-        trial.pause(0, 200).await;
-    }
-    trial.put_policy(0, "benefit", daily()).await;
-    trial.mark("changes end");
-    trial.everybody_grants(20).await;
     trial.end().await;
 }

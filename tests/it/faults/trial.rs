@@ -24,7 +24,7 @@ pub struct Trial {
     apps: Vec<App>,
     urls: Vec<String>,
     setup: Setup,
-    load: Load,
+    pub load: Load,
     _folder: TempDir,
 }
 
@@ -115,21 +115,23 @@ impl Trial {
 
     /// Waits until each instance has answered so many more grants.
     pub async fn everybody_grants(&self, count: usize) {
-        let before = self.load.grants();
-        self.until("more grants at each instance", || {
-            let now = self.load.grants();
-            now.iter()
-                .zip(&before)
-                .all(|(now, before)| *now >= before + count)
-        })
-        .await;
+        self.those_grant(count, |_| true).await;
     }
 
     /// Waits until one instance has answered so many more grants.
     pub async fn instance_grants(&self, instance: usize, count: usize) {
-        let goal = self.load.grants()[instance] + count;
-        let enough = || self.load.grants()[instance] >= goal;
-        self.until("more grants at an instance", enough).await;
+        self.those_grant(count, |one| one == instance).await;
+    }
+
+    /// Waits until some instances have answered so many more grants.
+    pub async fn those_grant(&self, count: usize, is_one: impl Fn(usize) -> bool) {
+        let before = self.load.grants();
+        self.until("more grants at some instances", || {
+            let now = self.load.grants();
+            let mut both = now.iter().zip(&before).enumerate();
+            both.all(|(one, (now, before))| !is_one(one) || *now >= before + count)
+        })
+        .await;
     }
 
     /// Waits until nobody is about to send a claim again.
@@ -172,26 +174,11 @@ impl Trial {
         let _ = request.json(&body).send().await;
     }
 
-    /// From now on what Redis alone decided may be lost.
-    pub fn redis_lost_data(&self) {
-        self.load.redis_lost_data();
-    }
-
-    /// The time since the load began.
-    pub fn time(&self) -> Duration {
-        self.load.time()
-    }
-
     /// A copy of the ledger takes its place just now: what was committed since it was copied may
     /// be lost.
     pub fn ledger_is_copy(&mut self, copied: Duration, database_url: String) {
         self.load.ledger_lost_part(copied);
         self.setup.database_url = database_url;
-    }
-
-    /// How many grants were answered that Redis alone decided.
-    pub fn provisional_grants(&self) -> usize {
-        self.load.provisional_grants()
     }
 
     /// In the end the counters are looked for in these Redis servers.

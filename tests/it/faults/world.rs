@@ -1,0 +1,110 @@
+//! The servers of a trial, each instance's ways to them, and what is broken just now.
+
+use std::process::Child;
+
+use super::copy::LedgerCopy;
+use super::setup::{Setup, by_the_minute, daily, with};
+use crate::support::proxy::Proxy;
+use crate::support::servers::{self, Postgres, Redis};
+
+pub struct World {
+    /// `None` for a database of the cluster that all tests share.
+    pub own_postgres: Option<Postgres>,
+    pub redis: Redis,
+    pub to_ledger: [Proxy; 2],
+    pub to_redis: [Proxy; 2],
+    /// A session that holds a lock.
+    pub locker: Option<Child>,
+    /// What is about to take the ledger's place.
+    pub copy: Option<LedgerCopy>,
+    pub counts: bool,
+    /// Without it each instance goes by its memory alone.
+    pub has_redis: bool,
+}
+
+impl World {
+    pub async fn new(own_postgres: Option<Postgres>, redis: Redis) -> Self {
+        let ledger = own_postgres.as_ref().unwrap_or_else(|| servers::postgres());
+        let (ledger, counters) = (ledger.port(), redis.port());
+        Self {
+            to_ledger: [Proxy::before(ledger).await, Proxy::before(ledger).await],
+            to_redis: [Proxy::before(counters).await, Proxy::before(counters).await],
+            own_postgres,
+            redis,
+            locker: None,
+            copy: None,
+            counts: false,
+            has_redis: true,
+        }
+    }
+
+    /// Nobody hurts PostgreSQL, and Redis keeps nothing.
+    pub async fn plain() -> Self {
+        Self::new(None, Redis::start()).await
+    }
+
+    pub async fn own_ledger() -> Self {
+        Self::new(Some(Postgres::start()), Redis::start()).await
+    }
+
+    /// A Redis that keeps a log.
+    pub async fn with_log() -> Self {
+        Self::new(None, Redis::start_with(&["--appendonly", "yes"])).await
+    }
+
+    /// Redis decides some claims.
+    pub async fn counting() -> Self {
+        Self {
+            counts: true,
+            ..Self::own_ledger().await
+        }
+    }
+
+    /// Redis decides some claims, and loses none of them when it dies.
+    pub async fn counting_with_log() -> Self {
+        let redis = Redis::start_with(&["--appendonly", "yes"]);
+        Self {
+            counts: true,
+            ..Self::new(Some(Postgres::start()), redis).await
+        }
+    }
+
+    pub fn postgres(&self) -> &Postgres {
+        let own = self.own_postgres.as_ref();
+        own.unwrap_or_else(|| servers::postgres())
+    }
+
+    pub fn own_postgres(&mut self) -> &mut Postgres {
+        let own = self.own_postgres.as_mut();
+        own.expect("nobody hurts the cluster that all tests share")
+    }
+
+    /// A new ledger, with the two instances' ways to it. Where Redis counts there are three
+    /// policies: one for the ledger alone, one that Redis decides in an outage, and one that it
+    /// always decides.
+    pub fn setup(&self) -> Setup {
+        let mut setup = Setup::plain(self.postgres().create_database(), self.redis.url());
+        let ways = self.to_ledger.iter().zip(&self.to_redis);
+        for (place, (ledger, redis)) in setup.places.iter_mut().zip(ways) {
+            place.database_url = ledger.url(&place.database_url);
+            place.redis_url = Some(format!("redis://127.0.0.1:{}", redis.port));
+        }
+        if !self.has_redis {
+            setup.redis_urls.clear();
+            setup
+                .places
+                .iter_mut()
+                .for_each(|place| place.redis_url = None);
+        }
+        if self.counts {
+            // While the ledger is down clients should not wait long for what it alone decides.
+            setup.set("PERDIEM_CLAIM_DEADLINE_MS", "700");
+            setup.policies = vec![
+                ("benefit", daily()),
+                ("sms", with(by_the_minute(), "on_ledger_outage", "count")),
+                ("clicks", with(daily(), "durability", "counted")),
+            ];
+        }
+        setup
+    }
+}
