@@ -218,45 +218,6 @@ async fn redis_decides_until_the_ledger_is_back() {
     books.counters_follow().await;
 }
 
-/// Redis forgot what was used: it counts from zero, and the ledger tells what went over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_went_over_is_marked() {
-    let mut site = Site::new().await;
-    site.app.put_policy("sms", policy("count")).await;
-    for key in ["1", "2"] {
-        let (status, _) = site.decided("sms", "a", key).await;
-        assert_eq!(status, StatusCode::CREATED);
-    }
-    site.postgres.kill();
-    redis::cmd("FLUSHALL")
-        .exec_async(&mut site.redis().await)
-        .await
-        .expect("flushed");
-    let mut ids = Vec::new();
-    for key in ["3", "4", "5"] {
-        let (status, body) = site.decided("sms", "a", key).await;
-        assert_eq!(status, StatusCode::CREATED, "{body}");
-        ids.push(body["grant"]["id"].clone());
-    }
-    // A key that Redis forgot: the ledger knows its grant, and it is counted once.
-    let (status, _) = site.decided("sms", "b", "1").await;
-    assert_eq!(status, StatusCode::CREATED);
-    site.postgres.restart();
-    eventually("what waited is recorded", || async {
-        site.recorded("provisional=true").await.len() == 4
-    })
-    .await;
-    let over = site.recorded("over=true").await;
-    let over: Vec<&Value> = over.iter().map(|grant| &grant["id"]).collect();
-    assert_eq!(over, [&ids[2], &ids[1]]);
-    let usage = site.app.get("/v1/policies/sms/subjects/a").await.json();
-    assert_eq!(usage["limits"][0]["used"], 5, "{usage}");
-    assert_eq!(usage["limits"][0]["remaining"], 0);
-    let books = Books::open(&site.ground).await;
-    books.audit().await;
-    books.counters_follow().await;
-}
-
 /// Neither answers: nothing is decided, and nothing is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_both_there_is_no_decision() {

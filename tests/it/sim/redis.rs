@@ -53,6 +53,8 @@ struct StoredWaiting {
     units: BTreeMap<(Per, DateTime<Utc>), i64>,
 }
 
+/// The most units that may be used in a window.
+const UNITS_MAX: u64 = (1 << 53) - 1;
 /// For how long an account without entries is taken for one.
 const NEW_FOR: TimeDelta = TimeDelta::seconds(3);
 
@@ -183,7 +185,8 @@ impl Redis {
                 return ask;
             };
             let waiting = waits.units_in(total);
-            let room = total.max.cast_signed() - before.cast_signed();
+            let max = if count.observes { UNITS_MAX } else { total.max };
+            let room = max.cast_signed() - before.cast_signed();
             is_certain |= units > room;
             is_denied |= units > room - waiting;
             used.push(before.saturating_add_signed(waiting));

@@ -1,5 +1,5 @@
 //! The simulator's Redis against a real one: the same random commands, the same answers, the same
-//! counters and the same queue.
+//! counters and the same queue. A history is a list of numbers, each of which chooses a command.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use perdiem::counter::{
     Ask, Count, Counted, CountedGrant, Counters, LedgerWord, Queued, QueuedGrant, RecordedGrants,
     RedisAccess, SettledKeys, Settlement,
 };
-use perdiem::domain::claim::{Subject, Units};
+use perdiem::domain::claim::{Metadata, Subject, Units};
 use perdiem::domain::grant::{Line, Total};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::key::KeyNumber;
@@ -23,92 +23,11 @@ use super::redis::Redis;
 use super::world::SUBJECTS;
 use super::{Planted, histories};
 use crate::support::app::{NOON, instant};
+use crate::support::dice::Dice;
 use crate::support::servers;
 
 const MAX: [u64; 2] = [5, 12];
 const HOURS: [i64; 2] = [1, 24];
-
-#[derive(Debug, Clone)]
-enum Command {
-    /// Minutes pass.
-    Wait(i64),
-    Count {
-        subject: u8,
-        /// Claims with the same number have the same id.
-        number: u64,
-        key: Option<u64>,
-        units: u64,
-        word: Option<u64>,
-        is_silent: bool,
-        trusts_keys: bool,
-    },
-    Settle(Settled),
-    /// So many grants leave the queue, of the account that comes first; or those that left it before do
-    /// once more.
-    Record {
-        most: usize,
-        is_again: bool,
-        settled: Settled,
-    },
-}
-
-#[derive(Debug, Clone)]
-struct Settled {
-    subject: u8,
-    number: u64,
-    used: u64,
-    seen: Option<u64>,
-    only_existing: bool,
-    /// `None` for none, `Some(0)` for all, and else those that come after a line.
-    after: Option<u64>,
-    key: Option<u64>,
-    lapses_in: Option<i64>,
-    confirmed_before: i64,
-}
-
-fn settled() -> impl Strategy<Value = Settled> {
-    let (small, key) = (0..4u64, proptest::option::of(0..3u64));
-    let of_line = (0..SUBJECTS, 1..5u64, small.clone(), any::<bool>());
-    let of_keys = (
-        proptest::option::of(small.clone()),
-        proptest::option::of(small),
-        key,
-    );
-    let times = (proptest::option::weighted(0.2, -30..90i64), 0..60i64);
-    (of_line, of_keys, times).prop_map(|(of_line, (seen, after, key), times)| Settled {
-        subject: of_line.0,
-        number: of_line.1,
-        used: of_line.2,
-        only_existing: of_line.3,
-        seen,
-        after,
-        key,
-        lapses_in: times.0,
-        confirmed_before: times.1,
-    })
-}
-
-fn command() -> impl Strategy<Value = Command> {
-    let key = proptest::option::of(0..3u64);
-    let claim = (0..SUBJECTS, 0..12u64, key, 1..4u64);
-    let word = (proptest::option::of(0..4u64), any::<bool>(), any::<bool>());
-    let count = (claim, word).prop_map(|((subject, number, key, units), word)| Command::Count {
-        subject,
-        number,
-        key,
-        units,
-        word: word.0,
-        is_silent: word.1,
-        trusts_keys: word.2,
-    });
-    let record = (1..4usize, any::<bool>(), settled());
-    prop_oneof![
-        2 => (1i64..40).prop_map(Command::Wait),
-        8 => count,
-        3 => settled().prop_map(Command::Settle),
-        3 => record.prop_map(|(most, is_again, settled)| Command::Record { most, is_again, settled }),
-    ]
-}
 
 /// A real Redis and the simulator's.
 struct Pair {
@@ -131,47 +50,84 @@ impl Pair {
         }
     }
 
-    async fn run(&mut self, command: Command) -> Result<(), TestCaseError> {
-        match command {
-            Command::Wait(minutes) => self.now += TimeDelta::minutes(minutes),
-            Command::Count { trusts_keys, .. } => {
-                let count = self.count(&command);
-                let differ = TimeDelta::days(if trusts_keys { -400 } else { 400 });
-                let real = self.real.count(std::slice::from_ref(&count), differ).await;
-                let real = real.expect("an answer").remove(0).expect("a decision");
-                let model = self.model.count(&count, self.now + differ, Duration::ZERO);
-                prop_assert_eq!(without_place(real), without_place(model));
+    /// Does what a number chooses.
+    async fn step(&mut self, choice: u64) -> Result<(), TestCaseError> {
+        let dice = &mut Dice::new(choice);
+        match dice.below(16) {
+            0..4 => {
+                // For three seconds an account is taken to be new.
+                let seconds = [3, 4, 4, dice.between(60, 2400)][dice.below(4)];
+                self.now += TimeDelta::seconds(seconds.cast_signed());
             }
-            Command::Settle(settled) => {
-                let settlement = self.settlement(&settled);
+            4..12 => self.count(dice).await?,
+            12..14 => {
+                let settlement = self.settlement(dice);
                 self.model.settle(&settlement, Duration::ZERO);
                 self.real.settle(&[settlement]).await.expect("settled");
             }
-            Command::Record {
-                most,
-                is_again,
-                settled,
-            } => {
-                if !is_again {
-                    let model = self.model.queue.clone();
-                    self.recorded = [self.queued().await, model].map(|queued| first(queued, most));
-                }
-                let [real, model] = &self.recorded;
-                let Some(queued) = real.first() else {
-                    return Ok(());
-                };
-                let settlement = Settlement {
-                    account: queued.grant.account,
-                    only_existing: false,
-                    ..self.settlement(&settled)
-                };
-                self.model.record(&settlement, model, Duration::ZERO);
-                let grants = real.iter().collect();
-                let recorded = RecordedGrants { settlement, grants };
-                self.real.record(&[recorded]).await.expect("recorded");
-            }
+            _ => self.record(dice).await,
         }
         self.compare().await
+    }
+
+    async fn count(&mut self, dice: &mut Dice) -> Result<(), TestCaseError> {
+        let subject = dice.below(SUBJECTS.into()) as u8;
+        // Claims with the same number have the same id.
+        let number = u64::from(subject) << 8 | dice.between(0, 11);
+        let word = maybe(dice, 50, |dice| [0, 0, 0, 1, 2, 3][dice.below(6)]);
+        let grant = CountedGrant {
+            account: account(subject),
+            entry: EntryId::new(instant(NOON), 0, number),
+            key: maybe(dice, 50, key_id),
+            policy: PolicyId(5),
+            policy_version: 3,
+            subject: Some(Subject::new("member-42").expect("a subject")),
+            units: Units::new(dice.between(1, 3).into()).expect("units"),
+            metadata: maybe(dice, 20, |_| {
+                Metadata::from_stored(r#"{"order":"A\u0022-17"}"#.to_owned())
+            }),
+            claimed_by: Some(KeyNumber(7)),
+        };
+        let count = Count {
+            account: grant.account,
+            policy_version: 3,
+            now: self.now,
+            observes: dice.percent(10),
+            totals: totals(self.now, word.unwrap_or_default()),
+            ledger: match word {
+                Some(number) => LedgerWord::Line(number),
+                None if dice.percent(50) => LedgerWord::Silent,
+                None => LedgerWord::NotAsked,
+            },
+            grant: Some(grant),
+        };
+        // What the ledger told before the connection began may have been rolled back with Redis.
+        let differ = TimeDelta::days([-400, -400, 400][dice.below(3)]);
+        let real = self.real.count(std::slice::from_ref(&count), differ).await;
+        let real = real.expect("an answer").remove(0).expect("a decision");
+        let model = self.model.count(&count, self.now + differ, Duration::ZERO);
+        prop_assert_eq!(without_place(real), without_place(model), "{:?}", count);
+        Ok(())
+    }
+
+    /// Some grants leave the queue, of the account that comes first; or those that left it before do
+    /// once more, as when a client library sends a script twice.
+    async fn record(&mut self, dice: &mut Dice) {
+        if dice.percent(50) {
+            let (most, model) = (1 + dice.below(3), self.model.queue.clone());
+            self.recorded = [self.queued().await, model].map(|queued| first(queued, most));
+        }
+        let [real, model] = &self.recorded;
+        let Some(queued) = real.first() else { return };
+        let settlement = Settlement {
+            account: queued.grant.account,
+            only_existing: false,
+            ..self.settlement(dice)
+        };
+        self.model.record(&settlement, model, Duration::ZERO);
+        let grants = real.iter().collect();
+        let recorded = RecordedGrants { settlement, grants };
+        self.real.record(&[recorded]).await.expect("recorded");
     }
 
     async fn compare(&self) -> Result<(), TestCaseError> {
@@ -204,70 +160,40 @@ impl Pair {
         grants.collect()
     }
 
-    fn count(&self, command: &Command) -> Count {
-        let Command::Count {
-            subject,
-            number,
-            key,
-            units,
-            word,
-            is_silent,
-            ..
-        } = command
-        else {
-            panic!("not a count");
-        };
-        let grant = CountedGrant {
-            account: account(*subject),
-            entry: EntryId::new(instant(NOON), 0, u64::from(*subject) << 8 | number),
-            key: key.map(key_id),
-            policy: PolicyId(5),
-            policy_version: 3,
-            subject: Some(Subject::new("member-42").expect("a subject")),
-            units: Units::new((*units).into()).expect("units"),
-            metadata: None,
-            claimed_by: Some(KeyNumber(7)),
-        };
-        Count {
-            account: grant.account,
-            policy_version: 3,
-            now: self.now,
-            observes: false,
-            totals: totals(self.now, word.unwrap_or_default()),
-            ledger: match word {
-                Some(number) => LedgerWord::Line(*number),
-                None if *is_silent => LedgerWord::Silent,
-                None => LedgerWord::NotAsked,
-            },
-            grant: Some(grant),
-        }
-    }
-
-    fn settlement(&self, settled: &Settled) -> Settlement {
+    fn settlement(&self, dice: &mut Dice) -> Settlement {
+        let lapses_at = maybe(dice, 20, |dice| {
+            self.now + TimeDelta::minutes(dice.between(0, 120).cast_signed() - 30)
+        });
+        // Where the windows have changed, a line may tell others than those of its instant.
+        let told_of = self.now - TimeDelta::minutes([0, 0, 0, 90][dice.below(4)]);
+        let used = dice.between(0, 3);
         let line = |number| Line {
             number,
             at: self.now,
             policy_version: 3 + u32::from(number == 4),
-            lapses_at: settled
-                .lapses_in
-                .map(|it| self.now + TimeDelta::minutes(it)),
-            totals: totals(self.now, settled.used).into(),
+            lapses_at,
+            totals: totals(told_of, used).into(),
         };
-        let keys = settled.key.map(key_id).into_iter().collect();
+        let keys = maybe(dice, 50, key_id).into_iter().collect();
         Settlement {
-            account: account(settled.subject),
-            line: line(settled.number),
-            confirmed_at: self.now - TimeDelta::minutes(settled.confirmed_before),
-            seen: settled.seen,
-            only_existing: settled.only_existing,
-            keys: match settled.after {
-                None => SettledKeys::Unknown,
-                Some(0) => SettledKeys::All(keys),
-                Some(number) => SettledKeys::After(line(number), keys),
+            account: account(dice.below(SUBJECTS.into()) as u8),
+            line: line(dice.between(1, 4)),
+            confirmed_at: self.now - TimeDelta::minutes(dice.between(0, 60).cast_signed()),
+            seen: maybe(dice, 50, |dice| dice.between(0, 3)),
+            only_existing: dice.percent(50),
+            keys: match dice.below(8) {
+                0..4 => SettledKeys::Unknown,
+                4 => SettledKeys::All(keys),
+                number => SettledKeys::After(line(number as u64 - 4), keys),
             },
             ttl: Duration::from_secs(3600),
         }
     }
+}
+
+/// What may be there, so many times of a hundred.
+fn maybe<T>(dice: &mut Dice, percent: u64, it: impl FnOnce(&mut Dice) -> T) -> Option<T> {
+    dice.percent(percent).then(|| it(dice))
 }
 
 /// The first grants of the account that comes first.
@@ -288,8 +214,8 @@ fn without_place(answer: Counted) -> Counted {
     }
 }
 
-fn key_id(key: u64) -> KeyId {
-    KeyId(Uuid::from_u64_pair(7, key))
+fn key_id(dice: &mut Dice) -> KeyId {
+    KeyId(Uuid::from_u64_pair(7, dice.between(0, 2)))
 }
 
 fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
@@ -317,16 +243,16 @@ fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
 fn the_scripts_do_as_the_simulators_redis_does() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut runner = TestRunner::new(Config {
-        cases: histories() / 20,
+        cases: histories() / 6,
         failure_persistence: None,
         ..Config::default()
     });
-    let commands = proptest::collection::vec(command(), 1..40);
-    let result = runner.run(&commands, |commands| {
+    let choices = proptest::collection::vec(any::<u64>(), 1..40);
+    let result = runner.run(&choices, |choices| {
         runtime.block_on(async {
             let mut pair = Pair::new().await;
-            for command in commands {
-                pair.run(command).await?;
+            for choice in choices {
+                pair.step(choice).await?;
             }
             Ok(())
         })
