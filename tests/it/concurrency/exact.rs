@@ -5,14 +5,10 @@ use serde_json::json;
 
 use crate::judge::{Outcome, Wish};
 use crate::support::app::{NOON, Stack, instant, on_every_stack, on_every_way};
-use crate::support::crowd::{Fleet, all_at_once};
+use crate::support::crowd::Fleet;
 
 on_every_stack!(fifty_grants_for_sixty_four_clients, denials_cost_nothing);
-on_every_way!(
-    many_subjects_at_once,
-    units_fill_a_limit_exactly,
-    midnight_under_load,
-);
+on_every_way!(many_subjects_at_once, units_fill_a_limit_exactly);
 
 const SUBJECT: &str = "member-42";
 
@@ -53,30 +49,6 @@ async fn units_fill_a_limit_exactly(stack: Stack) {
         assert_eq!(granted.sum::<u64>(), all);
         fleet.clock.advance(TimeDelta::hours(1));
     }
-}
-
-/// The clock passes three midnights while clients claim: each day gives exactly its `max`.
-async fn midnight_under_load(stack: Stack) {
-    let fleet = Fleet::start(stack, instant("2026-11-21T15:59:59.9Z")).await;
-    let limits = json!([{ "max": 20, "per": "day" }]);
-    fleet.put("GMT+8", limits).await;
-    let (fleet, turns) = (&fleet, fleet.wishes(vec![Wish::of(SUBJECT); 24 * 40]));
-    let turns = &turns;
-    all_at_once(24, |client| async move {
-        for turn in 0..40 {
-            // Ten times, a sixth of a day each, spread over the load.
-            if client == 0 && turn % 4 == 3 {
-                fleet.clock.advance(TimeDelta::minutes(240));
-            }
-            fleet.send(client, turns[client * 40 + turn]).await;
-        }
-    })
-    .await;
-    // The last day has room until 20 units are used.
-    fleet.drain(2, SUBJECT).await;
-    let stores = fleet.finds_nothing().await;
-    let last = stores.entries.last().expect("a grant");
-    assert_eq!(last.totals[0].used, 20);
 }
 
 async fn denials_cost_nothing(stack: Stack) {

@@ -4,14 +4,9 @@ use std::cell::Cell;
 
 use reqwest::StatusCode;
 
-use crate::support::app::{Answer, App, Ground, Stack, eventually, on_every_way};
-use crate::support::books::Books;
+use crate::support::app::{App, Stack, eventually, on_every_way};
 
-on_every_way!(
-    a_claim_after_ones_own_asks_nobody,
-    an_old_line_is_found_out,
-    a_retry_is_no_new_claim,
-);
+on_every_way!(a_claim_after_ones_own_asks_nobody);
 
 /// How often an instance went through a stage.
 async fn times(app: &App, stage: &str) -> u64 {
@@ -21,10 +16,6 @@ async fn times(app: &App, stage: &str) -> u64 {
     lines.next().map_or(0, |count| {
         count.trim().parse::<f64>().expect("a number") as u64
     })
-}
-
-fn used(answer: &Answer) -> u64 {
-    answer.json()["limits"][0]["used"].as_u64().expect("used")
 }
 
 async fn a_claim_after_ones_own_asks_nobody(stack: Stack) {
@@ -41,7 +32,7 @@ async fn a_claim_after_ones_own_asks_nobody(stack: Stack) {
                 .claim(&subject, Some(&format!("{subject}-{number}")))
                 .await;
             assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-            assert_eq!(used(&answer), number);
+            assert_eq!(answer.json()["limits"][0]["used"], number);
             if number == 1 {
                 asked = times(&app, "ask").await + times(&app, "look").await;
             }
@@ -49,40 +40,4 @@ async fn a_claim_after_ones_own_asks_nobody(stack: Stack) {
         times(&app, "ask").await + times(&app, "look").await == asked
     })
     .await;
-}
-
-async fn an_old_line_is_found_out(stack: Stack) {
-    let ground = Ground::new(stack);
-    let one = App::start(&ground).await;
-    one.benefit(5, "UTC").await;
-    let other = App::start(&ground).await;
-    for (app, number) in [(&one, 1), (&other, 2), (&one, 3), (&one, 4), (&other, 5)] {
-        let answer = app.claim("member-42", None).await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-        assert_eq!(used(&answer), number);
-    }
-    for app in [&one, &other] {
-        let answer = app.claim("member-42", None).await;
-        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
-    }
-    let books = Books::open(&ground).await;
-    let accounts = books.audit().await;
-    assert_eq!(accounts.values().map(Vec::len).sum::<usize>(), 5);
-}
-
-async fn a_retry_is_no_new_claim(stack: Stack) {
-    let app = App::on(stack).await;
-    app.benefit(30, "UTC").await;
-    let keys: Vec<String> = (0..12).map(|number| format!("key-{number}")).collect();
-    let mut granted = Vec::new();
-    for key in &keys {
-        let answer = app.claim("member-42", Some(key)).await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-        granted.push(answer.json()["grant"]["id"].clone());
-    }
-    for (key, id) in keys.iter().zip(granted) {
-        let answer = app.claim("member-42", Some(key)).await;
-        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-        assert_eq!(answer.json()["grant"]["id"], id);
-    }
 }

@@ -1,6 +1,6 @@
-//! Everything at once: claims, holds, confirmations, reversals, adjustments, batches, overrides and
-//! changes of the policy, which observes now and then, by many clients at every instance, while
-//! the clock moves.
+//! Everything at once: claims, retries, holds, confirmations, reversals, adjustments, batches,
+//! overrides and changes of the policy, which observes now and then, by many clients at every
+//! instance, while the clock moves.
 
 use std::sync::Arc;
 
@@ -10,15 +10,17 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::judge::{Correction, Kind, Outcome, Wish};
-use crate::support::app::{Answer, App, Stack, on_every_stack};
+use crate::support::app::{Answer, App, Stack, instant, on_every_stack};
 use crate::support::crowd::{Fleet, all_at_once};
 use crate::support::dice::Dice;
 
 on_every_stack!(everything_at_once);
 
 const CLIENTS: usize = 16;
-const ACTS: usize = 30;
+const ACTS: usize = 40;
 const SUBJECTS: usize = 3;
+/// More than anybody uses a day.
+const MOST: u64 = 10_000;
 
 /// One of the clients.
 struct Client<'a> {
@@ -60,7 +62,8 @@ impl Client<'_> {
 
     async fn act(&mut self) {
         match self.dice.below(100) {
-            0..30 => self.claim().await,
+            0..24 => self.claim().await,
+            24..30 => self.retry().await,
             30..48 => self.reverse().await,
             48..66 => self.confirm().await,
             66..74 => self.adjust().await,
@@ -80,6 +83,21 @@ impl Client<'_> {
         let wish = self.wish(has_key);
         self.fleet.send(self.dice.below(2), wish).await;
         if has_key && self.dice.percent(50) {
+            self.fleet.send(self.dice.below(2), wish).await;
+        }
+    }
+
+    /// One of the latest claims with keys.
+    fn choose_sent(&mut self) -> Option<usize> {
+        let place = self.dice.below(12);
+        let history = self.fleet.history();
+        let wishes = history.wishes.iter().enumerate();
+        let mut keyed = wishes.filter(|(_, wish)| wish.has_key);
+        keyed.nth_back(place).map(|(wish, _)| wish)
+    }
+
+    async fn retry(&mut self) {
+        if let Some(wish) = self.choose_sent() {
             self.fleet.send(self.dice.below(2), wish).await;
         }
     }
@@ -156,6 +174,7 @@ impl Client<'_> {
         }
     }
 
+    /// Enters units by hand, at both instances at once with one key.
     async fn adjust(&mut self) {
         let units = [-3, -2, -1, 1, 2, 3][self.dice.below(6)];
         let mut body = json!({ "units": units, "reason": "by hand" });
@@ -163,15 +182,25 @@ impl Client<'_> {
             let ago = TimeDelta::seconds(self.dice.between(0, 100_000).cast_signed());
             body["at"] = json!(self.fleet.clock.now() - ago);
         }
-        let (app, subject) = (self.app(), self.subject());
-        let answer = app.adjust(&subject, body, None).await;
-        let is_either = [StatusCode::CREATED, StatusCode::UNPROCESSABLE_ENTITY];
-        assert!(is_either.contains(&answer.status), "{answer:?}");
-        if answer.status == StatusCode::CREATED {
-            let kind = [Kind::AdjustmentDown, Kind::AdjustmentUp][usize::from(units > 0)];
+        let (subject, key) = (self.subject(), Uuid::new_v4().to_string());
+        let answers = all_at_once(2, |client| {
+            let (app, body) = (self.fleet.app(client), body.clone());
+            let (subject, key) = (&subject, Some(key.as_str()));
+            async move { app.adjust(subject, body, key).await }
+        });
+        for answer in answers.await {
             let told = answer.json();
-            let id = told["id"].as_str().expect("an id").parse();
-            self.told(kind, id.expect("a UUID"), 201, told);
+            match answer.status.as_u16() {
+                status @ (200 | 201) => {
+                    let kind = [Kind::AdjustmentDown, Kind::AdjustmentUp][usize::from(units > 0)];
+                    let id = told["id"].as_str().expect("an id").parse();
+                    self.told(kind, id.expect("a UUID"), status, told);
+                }
+                409 => assert!(answer.text.contains("claim-in-progress"), "{answer:?}"),
+                // Less than nothing would be left.
+                422 => assert!(answer.text.contains("invalid"), "{answer:?}"),
+                _ => panic!("{answer:?}"),
+            }
         }
     }
 
@@ -222,10 +251,12 @@ impl Client<'_> {
     }
 }
 
-/// Everybody acts, and afterwards the holds that are over have lapsed: a decision of each account
-/// says so.
+/// Everybody acts, around a midnight. Afterwards the holds that are over lapse with the next claim, and
+/// clients take exactly what is left at each subject.
 async fn everything_at_once(stack: Stack) {
-    let fleet = &Fleet::with_max(stack, 12).await;
+    let fleet = &Fleet::start(stack, instant("2026-11-21T15:59:00Z")).await;
+    let limits = |max: u64| json!([{ "max": max, "per": "day" }]);
+    fleet.put("GMT+8", limits(12)).await;
     let seed = Uuid::new_v4().as_u64_pair().0;
     println!("seed {seed}");
     all_at_once(CLIENTS, |number| async move {
@@ -241,10 +272,21 @@ async fn everything_at_once(stack: Stack) {
     })
     .await;
     fleet.clock.advance(TimeDelta::minutes(1));
-    fleet
-        .claim_all(SUBJECTS, |subject| {
-            vec![Wish::of(&format!("member-{subject}"))]
-        })
-        .await;
+    let subjects = (0..SUBJECTS).map(|number| format!("member-{number}"));
+    let subjects: Vec<String> = subjects.collect();
+    for subject in &subjects {
+        fleet.apps[0].delete_override(subject).await;
+    }
+    fleet.put("GMT+8", limits(MOST)).await;
+    let claims = |client: usize| vec![Wish::of(&subjects[client])];
+    let told = fleet.claim_all(SUBJECTS, claims).await;
+    assert_eq!(told, [SUBJECTS, 0, 0]);
+    let stores = fleet.finds_nothing().await;
+    for subject in &subjects {
+        let used = MOST - stores.room(subject, fleet.clock.now());
+        fleet.apps[0].override_day(subject, used + 9).await;
+        fleet.everybody_knows_all().await;
+        assert_eq!(fleet.drain(6, subject).await, 9);
+    }
     fleet.finds_nothing().await;
 }

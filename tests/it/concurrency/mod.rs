@@ -1,7 +1,6 @@
 //! Many clients at once, through HTTP: never over, nothing twice, nothing lost.
 
 mod changes;
-mod corrections;
 mod cuts;
 mod exact;
 mod histories;

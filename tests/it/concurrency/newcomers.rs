@@ -14,8 +14,6 @@ use crate::support::crowd::all_at_once;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers;
 
-/// How often each thing is tried.
-const ROUNDS: usize = 80;
 /// The least time between the beginnings of two reads, in milliseconds.
 const READS_APART_MILLIS: u128 = 20;
 
@@ -121,19 +119,6 @@ async fn reads(app: &App) -> u128 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_policy_takes_claims_at_the_other_instance() {
-    let (one, other) = pair().await;
-    for round in 0..ROUNDS {
-        let name = format!("benefit-{round}");
-        put(&one, &name).await;
-        let answer = other
-            .claim_under(&name, json!({ "subject": "member-42" }), None)
-            .await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{round}: {answer:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_policy_is_known_to_every_request_at_the_other_instance() {
     let (one, other) = pair().await;
     for round in 0..questions("").len() {
@@ -180,16 +165,6 @@ async fn a_revived_policy_takes_claims_at_the_other_instance() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_key_works_at_the_other_instance() {
-    let (one, other) = pair().await;
-    for round in 0..ROUNDS {
-        let (_, secret) = make_key(&one).await;
-        let answer = with(&other, &secret).await;
-        assert_eq!(answer.status, StatusCode::OK, "{round}: {answer:?}");
-    }
-}
-
 /// A key that has ended gets another end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_goes_on_works_at_the_other_instance() {
@@ -233,7 +208,7 @@ async fn a_flood_of_unknown_names_and_keys_costs_few_reads() {
         }
     });
     let newcomers = async {
-        for round in 0..10 {
+        for round in 0..20 {
             let name = format!("benefit-{round}");
             put(&one, &name).await;
             let (_, secret) = make_key(&one).await;

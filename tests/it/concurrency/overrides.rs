@@ -10,21 +10,16 @@ use serde_json::{Value, json};
 
 use crate::judge::{Entry, Provisional, Wish};
 use crate::support::app::{
-    Answer, App, NOON, Stack, eventually, instant, on_every_stack, on_every_way,
+    Answer, App, NOON, Stack, eventually, instant, on_every_stack, on_every_store_with_redis,
+    on_every_way,
 };
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
 use crate::support::dice::Dice;
 
-on_every_stack!(
-    an_override_holds_for_the_very_next_claim,
-    overrides_that_change_under_load,
-);
-on_every_way!(
-    an_override_holds_everywhere_soon,
-    an_override_ends,
-    a_retry_gets_its_grant_whatever_the_override_says,
-);
+on_every_stack!(an_override_holds_for_the_very_next_claim);
+on_every_way!(an_override_holds_everywhere_soon, an_override_ends);
+on_every_store_with_redis!(overrides_that_change_while_redis_counts);
 
 /// The ways in which a stack decides.
 fn durabilities(stack: Stack) -> &'static [&'static str] {
@@ -241,71 +236,45 @@ async fn an_override_ends(stack: Stack) {
     books.audit().await;
 }
 
-async fn a_retry_gets_its_grant_whatever_the_override_says(stack: Stack) {
-    let fleet = Fleet::start(stack, instant(NOON)).await;
-    for durability in durabilities(stack) {
-        let put = fleet.apps[0].put_policy("benefit", policy(2, durability));
-        assert!(put.await.status.is_success());
-        fleet.everybody_knows_all().await;
-        let key = format!("{durability}-1");
-        let first = fleet.apps[0].claim(durability, Some(&key)).await;
-        assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
-        for max in [0, 9, 1] {
-            fleet.apps[0].override_day(durability, max).await;
-            fleet.everybody_knows_all().await;
-            for app in &fleet.apps {
-                let again = app.claim(durability, Some(&key)).await;
-                assert_eq!(again.status, StatusCode::OK, "{again:?}");
-                assert_eq!(day(&again), (2, 1), "{again:?}");
-                assert_eq!(again.json()["grant"]["id"], first.json()["grant"]["id"]);
-            }
-        }
-    }
-}
-
-/// Each grant fits under the `max` of its moment, which is one that somebody put; and in the
-/// end there is exactly as much as the last one says.
-async fn overrides_that_change_under_load(stack: Stack) {
+/// Redis counts. Each grant fits under the `max` of its moment, which is one that somebody put; and in
+/// the end there is exactly as much as the last one says. `mixed` does so where the ledger decides.
+async fn overrides_that_change_while_redis_counts(stack: Stack) {
     const SUBJECTS: usize = 3;
-    const OWN: u64 = 7;
-    for durability in durabilities(stack) {
-        let fleet = Fleet::start(stack, instant(NOON)).await;
-        let put = fleet.apps[0].put_policy("benefit", policy(OWN, durability));
-        assert!(put.await.status.is_success());
-        fleet.everybody_knows_all().await;
-        let stop = AtomicBool::new(false);
-        let changes = async {
-            let mut dice = Dice::new(7);
-            for change in 0..60 {
-                let app = fleet.app(dice.below(2));
-                let subject = format!("member-{}", dice.below(SUBJECTS));
-                if dice.percent(15) {
-                    let deleted = app.delete_override(&subject).await.status;
-                    assert!([200, 404].contains(&deleted.as_u16()), "{deleted}");
-                    continue;
-                }
-                let max = dice.below(10 + change) as u64;
-                app.override_day(&subject, max).await;
+    let fleet = Fleet::start(stack, instant(NOON)).await;
+    fleet.put_body(policy(7, "counted")).await;
+    fleet.everybody_knows_all().await;
+    let stop = AtomicBool::new(false);
+    let changes = async {
+        let mut dice = Dice::new(7);
+        for change in 0..60 {
+            let app = fleet.app(dice.below(2));
+            let subject = format!("member-{}", dice.below(SUBJECTS));
+            if dice.percent(15) {
+                let deleted = app.delete_override(&subject).await.status;
+                assert!([200, 404].contains(&deleted.as_u16()), "{deleted}");
+                continue;
             }
-            stop.store(true, Ordering::SeqCst);
-        };
-        let claim = |dice: &mut Dice| {
-            let claim = Wish::of(&format!("member-{}", dice.below(SUBJECTS)));
-            claim.units(dice.between(1, 3))
-        };
-        tokio::join!(fleet.load(12, &stop, claim), changes);
-
-        let stores = fleet.finds_nothing().await;
-        let is_over = |entry: &Entry| entry.provisional == Some(Provisional::Over);
-        assert!(!stores.entries.iter().any(is_over), "{stores:?}");
-        for subject in 0..SUBJECTS {
-            let subject = format!("member-{subject}");
-            fleet.apps[0].override_day(&subject, 90).await;
-            fleet.everybody_knows_all().await;
-            fleet.drain(6, &subject).await;
-            let usage = format!("/v1/policies/benefit/subjects/{subject}");
-            assert_eq!(day(&fleet.apps[0].get(&usage).await), (90, 90));
+            let max = dice.below(10 + change) as u64;
+            app.override_day(&subject, max).await;
         }
-        fleet.finds_nothing().await;
+        stop.store(true, Ordering::SeqCst);
+    };
+    let claim = |dice: &mut Dice| {
+        let claim = Wish::of(&format!("member-{}", dice.below(SUBJECTS)));
+        claim.units(dice.between(1, 3))
+    };
+    tokio::join!(fleet.load(12, &stop, claim), changes);
+
+    let stores = fleet.finds_nothing().await;
+    let is_over = |entry: &Entry| entry.provisional == Some(Provisional::Over);
+    assert!(!stores.entries.iter().any(is_over), "{stores:?}");
+    for subject in 0..SUBJECTS {
+        let subject = format!("member-{subject}");
+        fleet.apps[0].override_day(&subject, 90).await;
+        fleet.everybody_knows_all().await;
+        fleet.drain(6, &subject).await;
+        let usage = format!("/v1/policies/benefit/subjects/{subject}");
+        assert_eq!(day(&fleet.apps[0].get(&usage).await), (90, 90));
     }
+    fleet.finds_nothing().await;
 }

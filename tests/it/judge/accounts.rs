@@ -1,6 +1,6 @@
 //! What the ledger shows by itself: numbers, instants, limits, windows and sums of each account.
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 
 use super::Breach;
 use super::corrections::Holds;
@@ -121,6 +121,24 @@ fn check_fit(entry: &Entry, rule: &Rule, so_far: &[&Entry], breaches: &mut Vec<B
             total: total.clone(),
         }),
         (Some(_), _) => breaches.push(Breach::Marked { entry: entry.id }),
+    }
+}
+
+impl Stores {
+    /// How many units fit at a subject now, by the newest version of `benefit` alone: each limit's `max`
+    /// less what is used in its window.
+    pub fn room(&self, subject: &str, now: DateTime<Utc>) -> u64 {
+        let rules = self.rules.iter();
+        let mut rules = rules.filter(|((policy, _), _)| policy == "benefit");
+        let rule = rules.next_back().expect("a version").1;
+        let entries = self.entries.iter();
+        let entries: Vec<&Entry> = entries.filter(|entry| entry.subject == subject).collect();
+        let room = rule.limits.iter().map(|(per, max)| {
+            let name = |at| rule.calendar.name(per, at);
+            let used = sum(&entries, |entry| name(entry.counted_at) == name(now));
+            max.saturating_sub(used as u64)
+        });
+        room.min().expect("a limit")
     }
 }
 

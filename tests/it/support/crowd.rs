@@ -308,11 +308,3 @@ where
 {
     join_all((0..clients).map(act)).await
 }
-
-/// How many answers have a status.
-pub fn count(answers: &[Answer], status: StatusCode) -> usize {
-    answers
-        .iter()
-        .filter(|answer| answer.status == status)
-        .count()
-}
