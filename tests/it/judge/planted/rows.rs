@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::super::{Breach, Wish, judge};
+use super::super::{Breach::*, Wish, judge};
 use super::assert_found;
 use crate::support::app::{Stack, on_every_store_with_redis};
 use crate::support::crowd::Fleet;
@@ -38,15 +38,15 @@ async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     let of_last = format!("WHERE (account, number) = (SELECT account, number {last})");
     let remove = format!("DELETE FROM entries {of_last}");
     run(&add("NULL")).await;
-    assert_found!(&find().await, Breach::Foreign { wish: None, .. });
-    assert_found!(&find().await, Breach::NotTheSum { .. });
+    assert_found!(find().await, Foreign { wish: None, .. });
+    assert_found!(find().await, NotTheSum { .. });
     run(&remove).await;
     run(&add("metadata")).await;
-    assert_found!(&find().await, Breach::Doubled { .. });
+    assert_found!(find().await, Doubled { .. });
     run(&remove).await;
     assert_eq!(find().await, []);
     run(&format!("UPDATE entries SET units = 2 {of_last}")).await;
-    assert_found!(&find().await, Breach::Altered { .. });
+    assert_found!(find().await, Altered { .. });
     run(&format!("UPDATE entries SET units = 1 {of_last}")).await;
 
     let hand = Hand::of(&fleet.ground).await;
@@ -56,13 +56,13 @@ async fn what_is_planted_in_the_stores_is_found(stack: Stack) {
     }
     let drifted = find().await;
     assert_eq!(drifted.len(), 2, "{drifted:?}");
-    assert_found!(drifted, Breach::Drift { .. });
+    assert_found!(drifted, Drift { .. });
     hand.restore(&counters).await;
     assert_eq!(find().await, []);
     run(&remove).await;
     let lost = find().await;
-    assert_found!(&lost, Breach::Lost { .. });
-    assert_found!(&lost, Breach::Drift { .. });
+    assert_found!(lost, Lost { .. });
+    assert_found!(lost, Drift { .. });
     // Nobody waits for the grant to come back, as for a counter to follow.
     let history = fleet.history();
     let passing = lost.iter().filter(|breach| breach.may_pass(&history));
