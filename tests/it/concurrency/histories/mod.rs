@@ -13,7 +13,6 @@ mod tampering;
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::grant::GrantState;
 use proptest::prelude::*;
-use proptest::sample::Index;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -21,9 +20,10 @@ use serde_json::{Value, json};
 use crate::judge::Kind;
 use crate::support::app::{Answer, NOON, Stack, instant, on_every_stack};
 use crate::support::crowd::Fleet;
+use crate::support::dice::Dice;
 use checks::{Checked, is_problem};
 use plain::{Model, counted_at};
-use steps::{Claim, OverrideChoice, RuleChoice, SUBJECTS, Step, steps};
+use steps::{Adjustment, Claim, OverrideChoice, RuleChoice, SUBJECTS, draw_subject};
 use tampering::Tamperer;
 
 on_every_stack!(random_histories_are_what_the_model_says);
@@ -44,6 +44,16 @@ struct Play {
     fleet: Fleet,
     model: Model,
     tamperer: Option<Tamperer>,
+    /// What was done, for who reads of a failure.
+    course: Vec<String>,
+}
+
+/// What is done to a grant.
+#[derive(Debug, Clone, Copy)]
+enum Follow {
+    Reverse,
+    Confirm,
+    Look,
 }
 
 impl Play {
@@ -54,13 +64,19 @@ impl Play {
             fleet,
             model: Model::default(),
             tamperer,
+            course: Vec::new(),
         };
         play.put(RuleChoice::FIRST, false).await.expect("it is put");
         play
     }
 
+    fn note(&mut self, what: String) {
+        self.course.push(what);
+    }
+
     /// Puts the policy, and lets every instance know.
     async fn put(&mut self, choice: RuleChoice, waits: bool) -> Checked {
+        self.note(format!("put {choice:?}, waits: {waits}"));
         let now = self.fleet.clock.now();
         let app = self.fleet.app(0);
         let answer = app.put_policy("benefit", choice.body(waits)).await;
@@ -79,6 +95,7 @@ impl Play {
     }
 
     async fn archive(&mut self) -> Checked {
+        self.note("archive".to_owned());
         let path = "/v1/policies/benefit?reason=a+test";
         let answer = Answer::of(self.fleet.apps[0].request(Method::DELETE, path)).await;
         let expected = if self.model.archive(self.fleet.clock.now()) {
@@ -92,6 +109,7 @@ impl Play {
     }
 
     async fn put_override(&mut self, subject: usize, choice: OverrideChoice) -> Checked {
+        self.note(format!("{subject}: {choice:?}"));
         let now = self.fleet.clock.now();
         let until = choice
             .seconds
@@ -115,6 +133,7 @@ impl Play {
     }
 
     async fn delete_override(&mut self, subject: usize) -> Checked {
+        self.note(format!("{subject}: delete the override"));
         let app = self.fleet.app(0);
         let answer = app.delete_override(&subject_text(subject)).await;
         match self.model.delete_override(subject) {
@@ -126,6 +145,7 @@ impl Play {
     }
 
     async fn claim(&mut self, number: usize, claim: Claim) -> Result<StatusCode, TestCaseError> {
+        self.note(format!("{claim:?}"));
         let key = key_text(claim.key);
         let app = self.fleet.app(number);
         let answer = app.claim_body(claim.body(), key.as_deref()).await;
@@ -134,6 +154,7 @@ impl Play {
     }
 
     async fn claim_together(&mut self, number: usize, claims: &[Claim]) -> Checked {
+        self.note(format!("together: {claims:?}"));
         let claim = |claim: &Claim| {
             let mut body = claim.body();
             body["policy"] = json!("benefit");
@@ -148,90 +169,113 @@ impl Play {
         self.model.claim_together(claims, now, &answer)
     }
 
-    /// One of the grants; none before the first.
-    fn choose(&self, index: Index) -> Option<usize> {
-        let grants = self.model.grants.len();
-        (grants > 0).then(|| index.index(grants))
+    async fn rehearse(&mut self, number: usize, claim: Claim) -> Checked {
+        self.note(format!("rehearse {claim:?}"));
+        let mut body = claim.body();
+        body["dry_run"] = json!(true);
+        let (app, key) = (self.fleet.app(number), key_text(claim.key));
+        let answer = app.claim_body(body, key.as_deref()).await;
+        let now = self.fleet.clock.now();
+        self.model.check_rehearsal(claim, now, &answer)
     }
 
-    async fn step(&mut self, number: usize, step: Step) -> Checked {
+    async fn adjust(&mut self, number: usize, adjustment: Adjustment) -> Checked {
+        self.note(format!("{adjustment:?}"));
         let now = self.fleet.clock.now();
+        let body = json!({
+            "units": adjustment.units,
+            "at": counted_at(adjustment, now),
+            "reason": "by hand",
+        });
+        let (subject, key) = (subject_text(adjustment.subject), key_text(adjustment.key));
         let app = self.fleet.app(number);
-        match step {
-            Step::Claim(claim) => {
-                self.claim(number, claim).await?;
-            }
-            Step::Rehearse(claim) => {
-                let mut body = claim.body();
-                body["dry_run"] = json!(true);
-                let key = key_text(claim.key);
-                let answer = app.claim_body(body, key.as_deref()).await;
-                self.model.check_rehearsal(claim, now, &answer)?;
-            }
-            Step::ClaimTogether(claims) => self.claim_together(number, &claims).await?,
-            Step::Reverse(index) => match self.choose(index) {
-                Some(place) => {
-                    let reason = format!("step {number}");
-                    let answer = app.reverse(&self.model.grants[place].id, &reason).await;
-                    self.model.reverse(place, now, &answer)?;
-                }
-                None => {
-                    let answer = app.reverse(NOBODYS, "x").await;
-                    prop_assert_eq!(answer.status, StatusCode::NOT_FOUND);
-                }
-            },
-            Step::Confirm(index) => match self.choose(index) {
-                Some(place) => {
-                    let answer = app.confirm(&self.model.grants[place].id).await;
-                    self.model.confirm(place, now, &answer)?;
-                }
-                None => {
-                    let answer = app.confirm(NOBODYS).await;
-                    prop_assert_eq!(answer.status, StatusCode::NOT_FOUND);
-                }
-            },
-            Step::Adjust(adjustment) => {
-                let body = json!({
-                    "units": adjustment.units,
-                    "at": counted_at(adjustment, now),
-                    "reason": "by hand",
-                });
-                let (subject, key) = (subject_text(adjustment.subject), key_text(adjustment.key));
-                let answer = app.adjust(&subject, body, key.as_deref()).await;
-                self.model.adjust(adjustment, now, &answer)?;
-            }
-            Step::Usage { subject } => {
-                let path = format!("/v1/policies/benefit/subjects/{}", subject_text(subject));
-                let usage = app.get(&path).await;
-                self.model.check_usage(subject, now, &usage)?;
-            }
-            Step::Grant(index) => {
-                if let Some(place) = self.choose(index) {
-                    let path = format!("/v1/grants/{}", self.model.grants[place].id);
-                    let answer = app.get(&path).await;
-                    self.model.check_grant(place, now, &answer.json())?;
-                }
-            }
-            Step::List { state } => {
-                let state = GrantState::ALL[state].as_str();
-                let path = format!("/v1/grants?policy=benefit&state={state}&limit=1000");
-                let answer = app.get(&path).await;
-                self.model.check_list(state, now, &answer.json())?;
-            }
-            Step::Rule { choice, waits } => self.put(choice, waits).await?,
-            Step::Archive => self.archive().await?,
-            Step::Override { subject, choice } => self.put_override(subject, choice).await?,
-            Step::DeleteOverride { subject } => self.delete_override(subject).await?,
-            Step::Wait { seconds } => self.fleet.clock.advance(TimeDelta::seconds(seconds)),
-            Step::Tamper(tampering) => {
-                if let Some(tamperer) = &mut self.tamperer {
-                    tamperer.tamper(tampering, now).await;
-                    let doubtful_until = tamperer.doubtful_until(tampering);
-                    self.model.doubtful_until = self.model.doubtful_until.max(doubtful_until);
-                }
-            }
+        let answer = app.adjust(&subject, body, key.as_deref()).await;
+        self.model.adjust(adjustment, now, &answer)
+    }
+
+    /// Reverses or confirms, or looks at, one of the grants. Before the first one there is none.
+    async fn follow(&mut self, number: usize, what: Follow, dice: &mut Dice) -> Checked {
+        let (app, now) = (self.fleet.app(number), self.fleet.clock.now());
+        let grants = &self.model.grants;
+        let place = (!grants.is_empty()).then(|| dice.below(grants.len()));
+        let id = place.map_or(NOBODYS.to_owned(), |place| grants[place].id.clone());
+        self.note(format!("{what:?} {place:?}"));
+        let answer = match what {
+            Follow::Reverse => app.reverse(&id, &format!("step {number}")).await,
+            Follow::Confirm => app.confirm(&id).await,
+            Follow::Look => app.get(&format!("/v1/grants/{id}")).await,
+        };
+        match (place, what) {
+            (None, _) => prop_assert_eq!(answer.status, StatusCode::NOT_FOUND),
+            (Some(place), Follow::Reverse) => self.model.reverse(place, now, &answer)?,
+            (Some(place), Follow::Confirm) => self.model.confirm(place, now, &answer)?,
+            (Some(place), Follow::Look) => self.model.check_grant(place, now, &answer.json())?,
         }
         Ok(())
+    }
+
+    async fn look_at_usage(&mut self, number: usize, subject: usize) -> Checked {
+        let path = format!("/v1/policies/benefit/subjects/{}", subject_text(subject));
+        let usage = self.fleet.app(number).get(&path).await;
+        let now = self.fleet.clock.now();
+        self.model.check_usage(subject, now, &usage)
+    }
+
+    async fn list(&mut self, number: usize, state: GrantState) -> Checked {
+        let state = state.as_str();
+        let path = format!("/v1/grants?policy=benefit&state={state}&limit=1000");
+        let list = self.fleet.app(number).get(&path).await;
+        let now = self.fleet.clock.now();
+        self.model.check_list(state, now, &list.json())
+    }
+
+    async fn tamper(&mut self, dice: &mut Dice) {
+        self.note(format!("tamper by {dice:?}"));
+        if let Some(tamperer) = &mut self.tamperer {
+            let doubtful_until = tamperer.tamper(dice, self.fleet.clock.now()).await;
+            self.model.doubtful_until = self.model.doubtful_until.max(doubtful_until);
+        }
+    }
+
+    /// Does what a number chooses.
+    async fn step(&mut self, number: usize, choice: u64) -> Checked {
+        let dice = &mut Dice::new(choice);
+        match dice.below(69) {
+            0..24 => self.claim(number, Claim::draw(dice)).await.map(drop),
+            24..26 => self.rehearse(number, Claim::draw(dice)).await,
+            26..30 => {
+                self.claim_together(number, &Claim::draw_together(dice))
+                    .await
+            }
+            30..36 => self.follow(number, Follow::Reverse, dice).await,
+            36..42 => self.follow(number, Follow::Confirm, dice).await,
+            42..44 => self.follow(number, Follow::Look, dice).await,
+            44..48 => self.adjust(number, Adjustment::draw(dice)).await,
+            48..51 => self.look_at_usage(number, draw_subject(dice)).await,
+            51 => self.list(number, GrantState::ALL[dice.below(4)]).await,
+            52..55 => self.put(RuleChoice::draw(dice), dice.percent(30)).await,
+            55 => self.archive().await,
+            56..58 => {
+                let subject = draw_subject(dice);
+                self.put_override(subject, OverrideChoice::draw(dice)).await
+            }
+            58 => self.delete_override(draw_subject(dice)).await,
+            59..65 => {
+                let seconds = match dice.below(7) {
+                    0..4 => dice.between(0, 9),
+                    4..6 => dice.between(600, 20_000),
+                    _ => dice.between(50_000, 200_000),
+                };
+                let by = TimeDelta::seconds(seconds.cast_signed());
+                self.note(format!("{seconds} s pass"));
+                self.fleet.clock.advance(by);
+                Ok(())
+            }
+            _ => {
+                self.tamper(dice).await;
+                Ok(())
+            }
+        }
     }
 
     /// A claim at each subject heals its counter, whatever was done to it: each is asked for more
@@ -261,11 +305,15 @@ impl Play {
     }
 }
 
-async fn play(stack: Stack, steps: Vec<Step>) -> Checked {
+/// Plays a history: a list of numbers, each of which chooses a step.
+async fn play(stack: Stack, choices: Vec<u64>) -> Checked {
     let mut play = Play::begin(stack).await;
-    for (number, step) in steps.into_iter().enumerate() {
-        let played = play.step(number, step).await;
-        played.map_err(|error| TestCaseError::fail(format!("step {number}: {error}")))?;
+    for (number, choice) in choices.into_iter().enumerate() {
+        let played = play.step(number, choice).await;
+        played.map_err(|error| {
+            let course = play.course.join("\n");
+            TestCaseError::fail(format!("step {number}: {error}\n{course}"))
+        })?;
     }
     play.end().await
 }
@@ -286,7 +334,8 @@ async fn random_histories_are_what_the_model_says(stack: Stack) {
             ..Config::default()
         };
         let mut runner = TestRunner::new(config);
-        runner.run(&steps(), |steps| handle.block_on(play(stack, steps)))
+        let choices = prop::collection::vec(any::<u64>(), 20..120);
+        runner.run(&choices, |choices| handle.block_on(play(stack, choices)))
     });
     if let Err(error) = played.await.expect("it is played") {
         panic!("{error}");

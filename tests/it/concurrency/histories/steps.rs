@@ -1,54 +1,16 @@
-//! What may happen in a history.
+//! What may happen in a history, as dice choose it.
 
 use std::collections::HashSet;
 
 use perdiem::domain::policy::{LimitDraft, Rule, RuleDraft};
 use perdiem::domain::window::Per;
-use proptest::prelude::*;
-use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use super::subject_text;
+use crate::support::dice::Dice;
 
 pub const SUBJECTS: usize = 3;
 const KEYS: usize = 6;
-
-/// One step of a history. A grant is chosen among all that there are.
-#[derive(Debug, Clone)]
-pub enum Step {
-    Claim(Claim),
-    /// A dry run.
-    Rehearse(Claim),
-    /// An atomic batch.
-    ClaimTogether(Vec<Claim>),
-    Reverse(Index),
-    Confirm(Index),
-    Adjust(Adjustment),
-    Usage {
-        subject: usize,
-    },
-    Grant(Index),
-    List {
-        state: usize,
-    },
-    /// The policy is put, at once or from its next day on.
-    Rule {
-        choice: RuleChoice,
-        waits: bool,
-    },
-    Archive,
-    Override {
-        subject: usize,
-        choice: OverrideChoice,
-    },
-    DeleteOverride {
-        subject: usize,
-    },
-    Wait {
-        seconds: i64,
-    },
-    Tamper(Tampering),
-}
 
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
@@ -84,152 +46,44 @@ pub struct OverrideChoice {
     pub seconds: Option<i64>,
 }
 
-/// What happens to Redis.
-#[derive(Debug, Clone, Copy)]
-pub enum Tampering {
-    /// Every counter of the ledger is gone.
-    Flush,
-    /// One counter is gone.
-    Forget(usize),
-    /// A counter claims more entries and units than there are; nobody confirmed it lately.
-    TooHigh(usize),
-    /// The counters are kept, to be brought back later.
-    Remember,
-    /// They are what they were then, as after a fail-over.
-    RollBack,
-    /// A line with another instant, an older one or one to come.
-    OtherInstant(usize, i64),
-    /// A line whose first hold lapses at another instant, or that has none.
-    OtherLapse(usize, Option<i64>),
-    /// A field that nobody can read.
-    Junk(usize, usize),
+pub fn draw_subject(dice: &mut Dice) -> usize {
+    dice.below(SUBJECTS)
 }
 
-pub fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec(step(), 20..120)
+fn draw_key(dice: &mut Dice) -> Option<usize> {
+    dice.percent(50).then(|| dice.below(KEYS))
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        24 => claim().prop_map(Step::Claim),
-        2 => claim().prop_map(Step::Rehearse),
-        4 => together().prop_map(Step::ClaimTogether),
-        6 => any::<Index>().prop_map(Step::Reverse),
-        6 => any::<Index>().prop_map(Step::Confirm),
-        4 => adjustment().prop_map(Step::Adjust),
-        3 => (0..SUBJECTS).prop_map(|subject| Step::Usage { subject }),
-        2 => any::<Index>().prop_map(Step::Grant),
-        1 => (0..4usize).prop_map(|state| Step::List { state }),
-        3 => (rule(), prop::bool::weighted(0.3))
-            .prop_map(|(choice, waits)| Step::Rule { choice, waits }),
-        1 => Just(Step::Archive),
-        2 => (0..SUBJECTS, override_choice())
-            .prop_map(|(subject, choice)| Step::Override { subject, choice }),
-        1 => (0..SUBJECTS).prop_map(|subject| Step::DeleteOverride { subject }),
-        6 => wait().prop_map(|seconds| Step::Wait { seconds }),
-        4 => tampering().prop_map(Step::Tamper),
-    ]
-}
+impl Claim {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let hold_seconds = match dice.below(6) {
+            0..3 => dice.between(1, 9),
+            3..5 => dice.between(600, 20_000),
+            _ => dice.between(50_000, 200_000),
+        };
+        Self {
+            subject: draw_subject(dice),
+            units: match dice.below(10) {
+                0..6 => 1,
+                6..9 => dice.between(2, 3),
+                _ => dice.between(4, 8),
+            },
+            hold_seconds: dice.percent(40).then_some(hold_seconds),
+            key: draw_key(dice),
+        }
+    }
 
-fn claim() -> impl Strategy<Value = Claim> {
-    let hold_seconds = prop_oneof![
-        3 => 1u64..10,
-        2 => 600u64..20_000,
-        1 => 50_000u64..200_000,
-    ];
-    let claim = (
-        0..SUBJECTS,
-        prop_oneof![6 => Just(1u64), 3 => 2u64..4, 1 => 4u64..9],
-        prop::option::weighted(0.4, hold_seconds),
-        prop::option::weighted(0.5, 0..KEYS),
-    );
-    claim.prop_map(|(subject, units, hold_seconds, key)| Claim {
-        subject,
-        units,
-        hold_seconds,
-        key,
-    })
-}
-
-/// No two claims of a batch have one key.
-fn together() -> impl Strategy<Value = Vec<Claim>> {
-    prop::collection::vec(claim(), 1..6).prop_map(|mut claims| {
+    /// A batch, in which no two claims have one key.
+    pub fn draw_together(dice: &mut Dice) -> Vec<Self> {
+        let count = dice.between(1, 5);
+        let mut claims: Vec<Self> = (0..count).map(|_| Self::draw(dice)).collect();
         let mut keys = HashSet::new();
         for claim in &mut claims {
             claim.key = claim.key.filter(|key| keys.insert(*key));
         }
         claims
-    })
-}
+    }
 
-fn adjustment() -> impl Strategy<Value = Adjustment> {
-    let adjustment = (
-        0..SUBJECTS,
-        prop_oneof![-4i64..=-1, 1i64..=4],
-        prop::option::weighted(0.5, prop_oneof![0i64..10, 600i64..400_000]),
-        prop::option::weighted(0.5, 0..KEYS),
-    );
-    adjustment.prop_map(|(subject, units, seconds_ago, key)| Adjustment {
-        subject,
-        units,
-        seconds_ago,
-        key,
-    })
-}
-
-fn rule() -> impl Strategy<Value = RuleChoice> {
-    let rule = (
-        0..ZONES.len(),
-        0..4usize,
-        1u64..12,
-        0..3usize,
-        prop::bool::weighted(0.2),
-    );
-    rule.prop_map(|(zone, limits, max, day_starts_at, is_paused)| RuleChoice {
-        zone,
-        limits,
-        max,
-        day_starts_at,
-        is_paused,
-    })
-}
-
-fn override_choice() -> impl Strategy<Value = OverrideChoice> {
-    let per = prop_oneof![4 => Just(Per::Day), 1 => Just(Per::Hour), 1 => Just(Per::Week)];
-    let seconds = prop_oneof![1i64..20, 600i64..100_000];
-    (per, 0u64..20, prop::option::of(seconds)).prop_map(|(per, max, seconds)| OverrideChoice {
-        per,
-        max,
-        seconds,
-    })
-}
-
-fn wait() -> impl Strategy<Value = i64> {
-    prop_oneof![
-        4 => 0i64..10,
-        2 => 600i64..20_000,
-        1 => 50_000i64..200_000,
-    ]
-}
-
-fn tampering() -> impl Strategy<Value = Tampering> {
-    let subject = 0..SUBJECTS;
-    let seconds = -100_000i64..100_000;
-    prop_oneof![
-        1 => Just(Tampering::Flush),
-        2 => subject.clone().prop_map(Tampering::Forget),
-        2 => subject.clone().prop_map(Tampering::TooHigh),
-        2 => Just(Tampering::Remember),
-        3 => Just(Tampering::RollBack),
-        2 => (subject.clone(), seconds.clone())
-            .prop_map(|(subject, seconds)| Tampering::OtherInstant(subject, seconds)),
-        2 => (subject.clone(), prop::option::of(seconds))
-            .prop_map(|(subject, seconds)| Tampering::OtherLapse(subject, seconds)),
-        1 => (subject, 0..4usize).prop_map(|(subject, field)| Tampering::Junk(subject, field)),
-    ]
-}
-
-impl Claim {
     /// As clients send it.
     pub fn body(&self) -> Value {
         json!({
@@ -237,6 +91,29 @@ impl Claim {
             "units": self.units,
             "hold_seconds": self.hold_seconds,
         })
+    }
+}
+
+impl Adjustment {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let seconds_ago = [dice.between(0, 9), dice.between(600, 400_000)][dice.below(2)];
+        Self {
+            subject: draw_subject(dice),
+            units: [-4, -3, -2, -1, 1, 2, 3, 4][dice.below(8)],
+            seconds_ago: dice.percent(50).then_some(seconds_ago.cast_signed()),
+            key: draw_key(dice),
+        }
+    }
+}
+
+impl OverrideChoice {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let seconds = [dice.between(1, 19), dice.between(600, 100_000)][dice.below(2)];
+        Self {
+            per: [Per::Day, Per::Day, Per::Day, Per::Day, Per::Hour, Per::Week][dice.below(6)],
+            max: dice.between(0, 19),
+            seconds: dice.percent(50).then_some(seconds.cast_signed()),
+        }
     }
 }
 
@@ -257,6 +134,16 @@ impl RuleChoice {
         day_starts_at: 0,
         is_paused: false,
     };
+
+    pub fn draw(dice: &mut Dice) -> Self {
+        Self {
+            zone: dice.below(ZONES.len()),
+            limits: dice.below(4),
+            max: dice.between(1, 11),
+            day_starts_at: dice.below(3),
+            is_paused: dice.percent(20),
+        }
+    }
 
     fn limits(&self) -> Vec<(u64, &'static str)> {
         let max = self.max;

@@ -5,10 +5,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::grant::Total;
 use perdiem::domain::totals::{decode_totals, encode_totals};
 
-use super::steps::Tampering;
+use super::steps::draw_subject;
 use super::subject_text;
 use crate::support::books::Books;
 use crate::support::crowd::Fleet;
+use crate::support::dice::Dice;
 use crate::support::hand::{Dump, Hand};
 
 /// A counter may deny for so long after the ledger confirmed it.
@@ -41,65 +42,77 @@ impl Tamperer {
         exists.then_some(name)
     }
 
-    /// Until when the counters may deny what was given back since they were settled: those that
-    /// come back from an earlier moment, for as long as they count as confirmed.
-    pub fn doubtful_until(&self, tampering: Tampering) -> Option<DateTime<Utc>> {
-        let comes_back = matches!(tampering, Tampering::RollBack) && !self.remembered.is_empty();
-        comes_back.then_some(self.remembered_at + CONFIRMED)
-    }
-
-    pub async fn tamper(&mut self, tampering: Tampering, now: DateTime<Utc>) {
-        match tampering {
-            Tampering::Flush => {
+    /// Does something to Redis. Returns until when the counters may deny what was given back since
+    /// they were settled: those that come back from an earlier moment, for as long as they count as
+    /// confirmed.
+    pub async fn tamper(&mut self, dice: &mut Dice, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let subject = draw_subject(dice);
+        let long_ago = DateTime::UNIX_EPOCH;
+        let other = TimeDelta::seconds(dice.between(0, 200_000).cast_signed() - 100_000);
+        match dice.below(16) {
+            // Every counter of the ledger is gone.
+            0 => {
                 for name in self.hand.names().await {
                     self.hand.run::<()>(&["DEL", &name]).await;
                 }
             }
-            Tampering::Forget(subject) => {
+            1..3 => {
                 let account = self.books.account_of(&subject_text(subject));
                 self.hand.forget(account).await;
             }
-            Tampering::Remember => {
+            // It claims more entries and units than there are; nobody confirmed it recently.
+            3..5 => {
+                let change = |line: &mut CounterLine| {
+                    line.totals.iter_mut().for_each(|it| it.used = it.max + 1);
+                    line.number += 7;
+                };
+                self.change(subject, now - TimeDelta::seconds(4), change)
+                    .await;
+            }
+            5..8 => {
                 self.remembered = self.hand.dump().await;
                 self.remembered_at = now;
             }
-            Tampering::RollBack => self.hand.restore(&self.remembered).await,
-            Tampering::TooHigh(subject) => {
-                let Some(mut line) = self.read(subject).await else {
-                    return;
+            // They are what they were then, as after a fail-over.
+            8..11 => {
+                self.hand.restore(&self.remembered).await;
+                return (!self.remembered.is_empty()).then_some(self.remembered_at + CONFIRMED);
+            }
+            // A line with another instant, an older one or one to come.
+            11..13 => {
+                let change =
+                    |line: &mut CounterLine| line.at += other.num_microseconds().expect("few");
+                self.change(subject, long_ago, change).await;
+            }
+            // A line whose first hold lapses at another instant, or that has none.
+            13..15 => {
+                let lapses_at = match dice.percent(50) {
+                    true => (now + other).timestamp_micros().to_string(),
+                    false => "-".to_owned(),
                 };
-                for total in &mut line.totals {
-                    total.used = total.max + 1;
+                self.change(subject, long_ago, |line| line.lapses_at = lapses_at)
+                    .await;
+            }
+            _ => {
+                if let Some(name) = self.name_of(subject).await {
+                    let field = ["number", "line", "confirmed", "keys"][dice.below(4)];
+                    self.hand.run::<()>(&["HSET", &name, field, "junk"]).await;
                 }
-                line.number += 7;
-                self.write(line, now - TimeDelta::seconds(4)).await;
             }
-            Tampering::OtherInstant(subject, seconds) => {
-                let Some(mut line) = self.read(subject).await else {
-                    return;
-                };
-                line.at += seconds * 1_000_000;
-                self.write(line, DateTime::UNIX_EPOCH).await;
-            }
-            Tampering::OtherLapse(subject, seconds) => {
-                let Some(mut line) = self.read(subject).await else {
-                    return;
-                };
-                let other = seconds.map(|seconds| now + TimeDelta::seconds(seconds));
-                line.lapses_at = match other {
-                    Some(at) => at.timestamp_micros().to_string(),
-                    None => "-".to_owned(),
-                };
-                self.write(line, DateTime::UNIX_EPOCH).await;
-            }
-            Tampering::Junk(subject, field) => {
-                let Some(name) = self.name_of(subject).await else {
-                    return;
-                };
-                let field = ["number", "line", "confirmed", "keys"][field];
-                let words = ["HSET", &name, field, "junk"];
-                self.hand.run::<()>(&words).await;
-            }
+        }
+        None
+    }
+
+    /// Changes a subject's counter, if there is one that can be read.
+    async fn change(
+        &self,
+        subject: usize,
+        confirmed_at: DateTime<Utc>,
+        change: impl FnOnce(&mut CounterLine),
+    ) {
+        if let Some(mut line) = self.read(subject).await {
+            change(&mut line);
+            self.write(line, confirmed_at).await;
         }
     }
 
