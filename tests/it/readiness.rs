@@ -12,31 +12,9 @@ use perdiem::engine::EngineOptions;
 use reqwest::StatusCode;
 use tempfile::TempDir;
 
-use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant, on_every_stack};
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::disk::Disk;
 use crate::support::servers::{Postgres, Redis};
-
-on_every_stack!(a_sound_instance_is_ready);
-
-async fn a_sound_instance_is_ready(stack: Stack) {
-    let app = App::on(stack).await;
-    // A busy machine may take its time to answer.
-    is_ready(&app).await;
-    let body = app.get("/readyz").await.json();
-    let (ledger, counters) = match stack {
-        Stack::Sqlite => ("SQLite", false),
-        Stack::Postgres => ("PostgreSQL", false),
-        Stack::RedisAndSqlite => ("SQLite", true),
-        Stack::RedisAndPostgres => ("PostgreSQL", true),
-    };
-    assert_eq!(body["ledger"], ledger);
-    assert_eq!(body["counters"], counters);
-    assert!(
-        body["zone_rules"]
-            .as_str()
-            .is_some_and(|rules| !rules.is_empty())
-    );
-}
 
 /// An instance with a clock of its own, and a tolerance of ten seconds.
 async fn start(ground: &Ground, clock: &ManualClock) -> App {
