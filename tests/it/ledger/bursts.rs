@@ -19,13 +19,8 @@ on_every_store!(
     a_burst_needs_the_server_that_told_the_lines,
 );
 
-/// What the server shows now.
-async fn fence(desk: &Desk) -> Fence {
-    fence_of(desk, "anyone").await
-}
-
 /// What the server shows that tells an account's last line.
-async fn fence_of(desk: &Desk, subject: &str) -> Fence {
+async fn fence(desk: &Desk, subject: &str) -> Fence {
     let view = desk.look(&[subject], &[]).await;
     view.fence.expect("a fence")
 }
@@ -49,7 +44,7 @@ fn last(draft: &Draft) -> Option<&Line> {
 
 async fn a_burst_writes_what_the_guarded_statement_writes(stack: Stack) {
     let desk = Desk::open(stack).await;
-    let before = fence(&desk).await;
+    let before = fence(&desk, "a").await;
     let keyed = desk.draft_of("a", None, &[(2, Some("order-1")), (1, None)]);
     let plain = desk.draft("b", None, 3);
     let mut held = desk.draft("c", None, 1);
@@ -85,7 +80,7 @@ async fn a_burst_writes_what_the_guarded_statement_writes(stack: Stack) {
         subjects[&desk.account("a")][0].subject.as_deref(),
         Some("a")
     );
-    assert!(fence_of(&desk, "d").await.horizon >= newest.horizon);
+    assert!(fence(&desk, "d").await.horizon >= newest.horizon);
 }
 
 /// Half a burst is impossible: whichever of its accounts another writer has gone on with.
@@ -95,7 +90,7 @@ async fn a_burst_that_meets_another_writer_writes_nothing(stack: Stack) {
         .append(desk.draft_of("b", None, &[(1, Some("order-1"))]))
         .await;
     desk.append(desk.draft("b", Some(&first), 1)).await;
-    let fence = fence(&desk).await;
+    let fence = fence(&desk, "a").await;
     let taken = [
         desk.draft("b", Some(&first), 1),
         desk.draft("b", Some(&first), 3),
@@ -125,7 +120,7 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
     for draft in standing.clone() {
         desk.append(draft).await;
     }
-    let fence = fence(&desk).await;
+    let fence = fence(&desk, "a").await;
     let mut held = desk.draft_of("b", None, &[(1, None), (1, Some("order-1"))]);
     held.entries[0].kind = EntryKind::Grant {
         held_until: Some(held.entries[0].line.at + TimeDelta::minutes(5)),
@@ -162,7 +157,7 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
 
 async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {
     let desk = Desk::open(stack).await;
-    let shown = fence(&desk).await;
+    let shown = fence(&desk, "a").await;
     let LedgerPlace { started_at, file } = shown.place;
     let other_starts = [-1, 1].map(|micros| LedgerPlace {
         started_at: started_at + TimeDelta::microseconds(micros),
@@ -205,7 +200,7 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     let standby = primary.start_standby();
     standby.cut_off().await;
     let second = desk.draft("a", Some(&first), 1);
-    let known = fence(&desk).await;
+    let known = fence(&desk, "a").await;
     let known = commit(&desk, std::slice::from_ref(&second), &known).await;
     let third = [desk.draft("a", last(&second), 1)];
     primary.kill();
@@ -219,7 +214,7 @@ async fn a_server_that_lacks_a_commit_takes_no_burst_after_it() {
     );
     assert_eq!(copy.last("a").await, Some(first.clone()));
     // Nothing but the fence keeps the gap out.
-    let own = fence(&copy).await;
+    let own = fence(&copy, "a").await;
     commit(&copy, &third, &own).await;
     assert_eq!(copy.last("a").await.map(|line| line.number), Some(3));
 }
@@ -230,7 +225,7 @@ async fn a_file_that_lacks_a_commit_takes_no_burst_after_it() {
     let desk = Desk::open(Stack::Sqlite).await;
     let first = desk.append(desk.draft("a", None, 1)).await;
     let second = desk.draft("a", Some(&first), 1);
-    let known = fence_of(&desk, "a").await;
+    let known = fence(&desk, "a").await;
     let known = commit(&desk, std::slice::from_ref(&second), &known).await;
     let third = [desk.draft("a", last(&second), 1)];
     let file = sqlx::SqlitePool::connect(&desk.ground.database_url)
@@ -321,7 +316,7 @@ async fn batches_whose_keys_cross_end() {
     const ROUNDS: usize = 20;
     const WIDTH: usize = 100;
     let desk = std::sync::Arc::new(Desk::open(Stack::Postgres).await);
-    let fence = fence(&desk).await;
+    let fence = fence(&desk, "a").await;
     for round in 0..ROUNDS {
         let mut writers = JoinSet::new();
         for writer in 0..2 {

@@ -1,18 +1,17 @@
 //! What the ledger keeps of corrections, and what it refuses whoever asks.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Unknown, Verdict, decide, totals_at};
+use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds, adjust, carry_on, give_back};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
-use perdiem::domain::policy::Policy;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 
 use crate::support::app::Stack;
 use crate::support::books::Books;
-use crate::support::desk::{Desk, on_every_store, put, rule};
+use crate::support::desk::{Desk, on_every_store};
 use crate::support::direct::Direct;
 
 on_every_store!(
@@ -23,8 +22,6 @@ on_every_store!(
     entries_come_back_as_they_were,
     open_holds_are_told_as_of_a_line,
     holds_far_ahead_are_told_as_an_instant,
-    sums_are_net,
-    sums_never_fall_below_zero_on_the_way,
 );
 
 const PLAIN: EntryKind = EntryKind::Grant { held_until: None };
@@ -134,23 +131,6 @@ impl Statement {
             held_until: Some(until),
         };
         self.enter(kind, 1, Some(first)).await
-    }
-
-    /// What is used in the windows of a policy that contain an instant, as the last line and the
-    /// ledger's sums tell.
-    async fn used(&self, policy: &Policy, at: DateTime<Utc>) -> Vec<u64> {
-        let (account, last) = (self.desk.account("a"), self.last.as_ref());
-        let mut sums = Sums::default();
-        loop {
-            match totals_at(policy, last, &sums, at) {
-                Ok(totals) => return totals.iter().map(|total| total.used).collect(),
-                Err(Unknown::Sums(windows)) => {
-                    let more = self.desk.ledger.sums(account, last, &windows).await;
-                    sums.extend(more.expect("sums"));
-                }
-                Err(unknown) => panic!("{unknown:?}"),
-            }
-        }
     }
 
     /// The open holds as of a line, at an instant.
@@ -382,60 +362,4 @@ async fn holds_far_ahead_are_told_as_an_instant(stack: Stack) {
     }
     // Never later than the first of those that were not read.
     assert_eq!(holds.lapses_at(), Some(last));
-}
-
-/// In windows that no line tells, since the zone changed.
-async fn sums_are_net(stack: Stack) {
-    let mut statement = Statement::open(stack).await;
-    let utc = rule("UTC", &[(1000, "day"), (1000, "hour"), (100_000, "week")]);
-    let utc = put(&statement.desk.ledger, "other", utc).await;
-    let now = statement.desk.now;
-    let used = async |statement: &Statement| statement.used(&utc, now).await;
-    assert_eq!(used(&statement).await, [0, 0, 0]);
-    let first = statement.enter(PLAIN, 9, None).await;
-    let hold = statement.hold(60).await;
-    statement.enter(UP, 5, statement.told()).await;
-    assert_eq!(used(&statement).await, [15, 15, 15]);
-    statement.enter(DOWN, 2, statement.told()).await;
-    // What is given back later counts where it was granted.
-    statement.desk.advance(TimeDelta::hours(30));
-    statement
-        .enter(EntryKind::Lapse { of: hold }, 1, None)
-        .await;
-    assert_eq!(used(&statement).await, [12, 12, 12]);
-    statement
-        .enter(EntryKind::Reversal { of: first }, 9, None)
-        .await;
-    assert_eq!(used(&statement).await, [3, 3, 3]);
-    statement.enter(PLAIN, 4, None).await;
-    let later = statement.used(&utc, statement.desk.now).await;
-    assert_eq!(
-        (used(&statement).await, later),
-        (vec![3, 3, 7], vec![4, 4, 7])
-    );
-    assert_eq!(statement.desk.entries("a").await, 3);
-}
-
-/// Units that were taken off by hand, and then are given back as well: that leaves none, and what
-/// is taken afterwards counts in full.
-async fn sums_never_fall_below_zero_on_the_way(stack: Stack) {
-    let mut statement = Statement::open(stack).await;
-    let utc = put(
-        &statement.desk.ledger,
-        "other",
-        rule("UTC", &[(1000, "day")]),
-    )
-    .await;
-    let now = statement.desk.now;
-    let grant = statement.enter(PLAIN, 3, None).await;
-    statement.enter(DOWN, 2, None).await;
-    statement
-        .enter(EntryKind::Reversal { of: grant }, 3, None)
-        .await;
-    assert_eq!(statement.used(&utc, now).await, [0]);
-    statement.enter(PLAIN, 5, None).await;
-    let line = statement.last.clone().expect("a line");
-    assert_eq!((line.totals[0].used, line.totals[1].used), (5, 5));
-    assert_eq!(statement.used(&utc, now).await, [5]);
-    statement.desk.entries("a").await;
 }
