@@ -9,6 +9,7 @@ mod health;
 mod metrics;
 mod overload;
 mod queries;
+mod refusals;
 mod request_id;
 mod routes;
 mod shares;
@@ -63,17 +64,6 @@ fn invalid_parts(answer: &Answer) -> Vec<(String, String)> {
 fn invalid_places(answer: &Answer) -> Vec<String> {
     let parts = invalid_parts(answer);
     parts.into_iter().map(|(place, _)| place).collect()
-}
-
-/// A 422 that names one place. What it says there has some words.
-#[track_caller]
-fn told_at(answer: &Answer, place: &str, words: &str) {
-    let parts = invalid_parts(answer);
-    let [(found, detail)] = parts.as_slice() else {
-        panic!("{parts:?}");
-    };
-    assert_eq!(found, place, "{detail}");
-    assert!(detail.contains(words), "{words}: {detail}");
 }
 
 /// A 400, whose detail has some words.

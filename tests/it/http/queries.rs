@@ -1,10 +1,9 @@
 //! The query of every request: what a request does not take is refused, with the nearest name.
 
 use reqwest::Method;
-use serde_json::json;
 
+use crate::http::problem;
 use crate::http::v1::keys::{make_role, with};
-use crate::http::{malformed, problem};
 use crate::support::app::{Answer, App, Stack};
 use crate::support::operations::operations;
 
@@ -61,19 +60,5 @@ async fn faults_of_the_query_come_after_those_of_the_key() {
         let path = format!("/v1/policies/benefit/subjects/member-42?{query}");
         let malformed = Answer::of(with(&app, &claimer, Method::GET, &path)).await;
         problem(&malformed, 400, "malformed");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_field_of_a_body_is_told_with_the_nearest() {
-    let app = App::on(Stack::Sqlite).await;
-    let policy = json!({ "time_zone": "UTC", "limits": [{ "mx": 3, "per": "day" }] });
-    let claim = json!({ "subject": "a", "unit": 1 });
-    for (answer, wrong, nearest) in [
-        (app.claim_body(claim, None).await, "unit", "units"),
-        (app.put_policy("benefit", policy).await, "mx", "max"),
-    ] {
-        malformed(&answer, wrong);
-        malformed(&answer, &format!("the nearest known one is {nearest};"));
     }
 }

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{PATH, Scene, nothing_differs, post, reconcile};
-use crate::support::app::{Answer, App, Stack, eventually, on_every_stack};
+use crate::support::app::{App, Stack, eventually, on_every_stack};
 use crate::support::desk::on_every_store;
 
 on_every_stack!(reports_are_kept_and_listed);
@@ -61,62 +61,13 @@ async fn reports_are_kept_and_listed(stack: Stack) {
     let other = App::start(&scene.ground).await;
     let kept = other.get(&format!("{PATH}?limit=1000")).await.json();
     assert_eq!(kept["items"].as_array().expect("items").len(), 5 + 3);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_and_parameters_are_checked() {
-    let app = App::on(Stack::Sqlite).await;
-    let kind = |answer: &Answer| {
-        let kind = answer.json()["type"].as_str().expect("a type").to_owned();
-        kind.rsplit('#').next().expect("a name").to_owned()
-    };
-    for body in [
-        "",
-        "{",
-        "null",
-        "[]",
-        "true",
-        r#"{"apply": 1}"#,
-        r#"{"apply": "true"}"#,
-        r#"{"apply": null}"#,
-        r#"{"aply": true}"#,
-        r#"{"apply": true, "apply": true}"#,
-        r#"{"apply": false, "policy": "benefit"}"#,
-    ] {
-        let request = app.request(Method::POST, PATH).body(body);
-        let answer = Answer::of(request).await;
-        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}: {answer:?}");
-        assert_eq!(kind(&answer), "malformed");
-    }
-    let large = app.request(Method::POST, PATH).body(" ".repeat(70_000));
-    assert_eq!(
-        Answer::of(large).await.status,
-        StatusCode::PAYLOAD_TOO_LARGE
-    );
-    for (query, status) in [
-        ("?limit=0", 422),
-        ("?limit=1001", 422),
-        ("?limit=x", 422),
-        ("?cursor=x", 422),
-        ("?page=1", 400),
-        ("/1", 422),
-        ("/member-42", 422),
-        ("/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42", 404),
-    ] {
-        let answer = app.get(&format!("{PATH}{query}")).await;
-        assert_eq!(answer.status.as_u16(), status, "{query}: {answer:?}");
-    }
-    assert_eq!(
-        app.get(PATH).await.json(),
-        json!({ "items": [], "next_cursor": null })
-    );
     // To report is what it does when it is not told to heal.
-    let answer = Answer::of(app.request(Method::POST, PATH).body("{}")).await;
-    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
-    let report = answer.json();
-    assert_eq!(report["apply"], false);
-    let location = answer.header("location").expect("a place").to_owned();
-    assert_eq!(app.get(&location).await.json(), report);
+    let made = other.ask("POST /v1/reconciliations", json!({})).await;
+    assert_eq!(made.is(201)["apply"], false);
+    let location = made.header("location").expect("a place");
+    assert_eq!(other.get(location).await.is(200), made.json());
+    let unknown = format!("{PATH}/0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
+    assert_eq!(other.get(&unknown).await.status, StatusCode::NOT_FOUND);
 }
 
 /// A counter that lags: it takes a while until that is certain.

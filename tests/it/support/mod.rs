@@ -1,6 +1,7 @@
 //! What the tests stand on.
 
 pub mod app;
+pub mod asking;
 pub mod books;
 pub mod command_line;
 pub mod counted_stores;

@@ -2,16 +2,13 @@
 
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
-use perdiem::domain::identity::EntryId;
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::{archive, invalid_places, problem, replace, send};
-use crate::support::app::{Answer, App, Ground, NOON, Stack, instant};
+use crate::http::v1::exports::copy_grant;
+use crate::http::{archive, problem, replace};
+use crate::support::app::{App, Ground, NOON, Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
-
-const BACKTEST: &str = "/v1/policies/benefit/backtest";
 
 /// A draft of some limits in GMT+8.
 fn draft(limits: &[(u64, &str)]) -> Value {
@@ -22,15 +19,15 @@ fn draft(limits: &[(u64, &str)]) -> Value {
     json!({ "time_zone": "GMT+8", "limits": limits })
 }
 
-async fn try_backtest(app: &App, draft: &Value, from: &str, to: &str) -> Answer {
+async fn backtest_of(app: &App, draft: &Value, from: &str, to: &str) -> Value {
     let body = json!({ "policy": draft, "from": from, "to": to });
-    send(app, Method::POST, BACKTEST, body.to_string()).await
+    app.ask("POST /v1/policies/benefit/backtest", body)
+        .await
+        .is(200)
 }
 
 async fn backtest(app: &App, limits: &[(u64, &str)], from: &str, to: &str) -> Value {
-    let answer = try_backtest(app, &draft(limits), from, to).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()
+    backtest_of(app, &draft(limits), from, to).await
 }
 
 /// Each day as `date grants/units denied/units`.
@@ -69,10 +66,7 @@ async fn on_a_ground(stack: Stack) -> (Ground, App, ManualClock) {
 
 async fn claim(app: &App, subject: &str, units: u64) -> String {
     let body = json!({ "subject": subject, "units": units });
-    let answer = app.claim_body(body, None).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let id = answer.json()["grant"]["id"].clone();
-    id.as_str().expect("an id").to_owned()
+    app.claim_body(body, None).await.grant_id()
 }
 
 /// Three days of November, of which the first lies before the range of most tests.
@@ -156,140 +150,113 @@ async fn the_days_are_those_of_the_draft(stack: Stack) {
         clock.set(instant(at));
         claim(&app, "a", 1).await;
     }
-    let (from, to) = ("2026-11-20", "2026-11-23");
-    let shanghai = backtest(&app, &[(1, "day")], from, to).await;
-    assert_eq!(shanghai["total"]["denied_grants"], 0);
-    let mut draft = draft(&[(1, "day")]);
-    draft["time_zone"] = json!("America/New_York");
-    let new_york = try_backtest(&app, &draft, from, to).await.json();
-    assert_eq!(days(&new_york)[1], "2026-11-21 2/2 1/1");
-    draft["day_starts_at"] = json!("11:00");
-    let later = try_backtest(&app, &draft, from, to).await.json();
-    assert_eq!(
-        days(&later)[..2],
-        ["2026-11-20 1/1 0/0", "2026-11-21 1/1 0/0"]
-    );
+    let draft_in = |time_zone: &str, day_starts_at: &str| {
+        let limits = json!([{ "max": 1, "per": "day" }]);
+        json!({ "time_zone": time_zone, "limits": limits, "day_starts_at": day_starts_at })
+    };
+    for (draft, expected) in [
+        (
+            draft_in("GMT+8", "00:00"),
+            ["20 0/0 0/0", "21 1/1 0/0", "22 1/1 0/0"],
+        ),
+        (
+            draft_in("America/New_York", "00:00"),
+            ["20 0/0 0/0", "21 2/2 1/1", "22 0/0 0/0"],
+        ),
+        (
+            draft_in("America/New_York", "11:00"),
+            ["20 1/1 0/0", "21 1/1 0/0", "22 0/0 0/0"],
+        ),
+    ] {
+        let found = backtest_of(&app, &draft, "2026-11-20", "2026-11-23").await;
+        let expected = expected.map(|day| format!("2026-11-{day}"));
+        assert_eq!(days(&found), expected, "{draft}");
+    }
     // A date that a zone skipped is no day.
-    draft["time_zone"] = json!("Pacific/Apia");
-    draft["day_starts_at"] = Value::Null;
-    let apia = try_backtest(&app, &draft, "2011-12-30", "2011-12-31").await;
-    assert_eq!(apia.json()["days"], json!([]));
+    let draft = draft_in("Pacific/Apia", "00:00");
+    let apia = backtest_of(&app, &draft, "2011-12-30", "2011-12-31").await;
+    assert_eq!(apia["days"], json!([]));
+    // The ends of the calendar are days like others.
+    let ends = [("0000-01-01", "0000-12-31"), ("9999-01-01", "9999-12-31")];
+    for (from, to) in ends.into_iter().chain([("1969-12-31", "1970-01-02")]) {
+        for zone in ["GMT+14", "GMT-12"] {
+            backtest_of(&app, &draft_in(zone, "00:00"), from, to).await;
+        }
+    }
 }
 
-on_every_store!(only_limits_count_and_archived_policies_too);
+on_every_store!(only_limits_count_and_archived_policies_and_erased_subjects_too);
 
-async fn only_limits_count_and_archived_policies_too(stack: Stack) {
-    let (app, clock) = App::with_clock(stack).await;
+async fn only_limits_count_and_archived_policies_and_erased_subjects_too(stack: Stack) {
+    let (ground, app, clock) = on_a_ground(stack).await;
+    let (from, to) = ("2026-11-20", "2026-11-22");
+    let mut draft = draft(&[(1, "day")]);
+    let body = json!({ "policy": draft, "from": from, "to": to });
+    let line = "POST /v1/policies/benefit/backtest";
+    problem(&app.ask(line, body.clone()).await, 404, "unknown-policy");
     three_days(&app, &clock).await;
     archive(&app).await;
-    let mut draft = draft(&[(2, "day")]);
-    draft["paused"] = json!(true);
-    draft["active_from"] = json!("2030-01-01T00:00:00Z");
-    draft["reason"] = json!("a test");
-    let answer = try_backtest(&app, &draft, "2026-11-20", "2026-11-22").await;
-    assert_eq!(answer.json()["total"]["denied_grants"], 2);
-    // Another policy's grants are not met.
-    app.put_policy(
-        "other",
-        json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] }),
-    )
-    .await;
-    let body = json!({ "policy": draft, "from": "2026-11-20", "to": "2026-11-22" });
-    let path = "/v1/policies/other/backtest";
-    let other = send(&app, Method::POST, path, body.to_string()).await;
-    assert_eq!(other.json()["total"]["grants"], 0);
-}
-
-on_every_store!(an_erased_subject_has_no_name);
-
-async fn an_erased_subject_has_no_name(stack: Stack) {
-    let (ground, app, clock) = on_a_ground(stack).await;
-    three_days(&app, &clock).await;
     let sql = "UPDATE accounts SET subject = NULL WHERE subject = 'b'";
     let mut direct = Direct::to(&ground).await;
     assert_eq!(direct.execute(sql, sql).await, 1);
-    let answer = backtest(&app, &[(1, "day")], "2026-11-20", "2026-11-22").await;
-    assert_eq!(first_denied(&answer), ["null 2", "\"a\" 4"]);
-}
-
-/// Adds an entry of another kind to the account of a grant, so many seconds after [`NOON`].
-async fn add_entry(ground: &Ground, kind: u8, grant: &str, seconds: i64) {
-    let number = 1_000 + seconds;
-    let at = instant(NOON) + TimeDelta::seconds(seconds);
-    let id = EntryId::new(at, number.cast_unsigned(), 0).0;
-    let columns = "at, flags, units, policy, policy_version, account, totals";
-    let insert = |id: String, grant: String| {
-        format!(
-            "INSERT INTO entries (number, id, kind, {columns})
-             SELECT {number}, {id}, {kind}, {columns} FROM entries WHERE id = {grant}"
-        )
-    };
-    let details = |id: String, grant: String| {
-        format!(
-            "INSERT INTO entry_details (account, number, id, kind, of_grant)
-             SELECT account, {number}, {id}, {kind}, id FROM entries WHERE id = {grant}"
-        )
-    };
-    let text = |id: &str| format!("'{id}'");
-    let hex = |id: &str| format!("unhex('{}')", id.replace('-', ""));
-    let id = id.to_string();
-    let mut direct = Direct::to(ground).await;
-    let postgres = insert(text(&id), text(grant));
-    let sqlite = insert(hex(&id), hex(grant));
-    assert_eq!(direct.execute(&postgres, &sqlite).await, 1);
-    if (2..=4).contains(&kind) {
-        let postgres = details(text(&id), text(grant));
-        let sqlite = details(hex(&id), hex(grant));
-        assert_eq!(direct.execute(&postgres, &sqlite).await, 1);
-    }
+    draft["paused"] = json!(true);
+    draft["active_from"] = json!("2030-01-01T00:00:00Z");
+    draft["reason"] = json!("a test");
+    let found = backtest_of(&app, &draft, from, to).await;
+    assert_eq!(first_denied(&found), ["null 2", "\"a\" 4"]);
+    // Another policy's grants are not met.
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 9, "per": "day" }] });
+    app.put_policy("other", rule).await;
+    let other = app.ask("POST /v1/policies/other/backtest", body).await;
+    assert_eq!(other.at("/total/grants"), 0);
 }
 
 on_every_store!(units_that_were_given_back_or_adjusted_count);
 
 async fn units_that_were_given_back_or_adjusted_count(stack: Stack) {
-    let (ground, app, clock) = on_a_ground(stack).await;
+    let (app, clock) = App::with_clock(stack).await;
     replace(&app, json!({ "limits": [{ "max": 100, "per": "day" }] })).await;
-    let mut ids = Vec::new();
-    for (seconds, subject) in [
-        (0, "a"),
-        (10, "a"),
-        (20, "b"),
-        (50, "a"),
-        (60, "b"),
-        (61, "b"),
-    ] {
-        clock.set(instant(NOON) + TimeDelta::seconds(seconds));
-        ids.push(claim(&app, subject, 1).await);
+    let hold = async |subject: &str, seconds: u64| {
+        let body = json!({ "subject": subject, "hold_seconds": seconds });
+        app.claim_body(body, None).await.grant_id()
+    };
+    let adjust = async |subject: &str, units: i64| {
+        let body = json!({ "units": units, "reason": "a test" });
+        app.adjust(subject, body, None).await.is(201);
+        clock.advance(TimeDelta::seconds(1));
+    };
+    claim(&app, "a", 1).await;
+    let held = hold("a", 3600).await;
+    for subject in ["b", "c", "d"] {
+        claim(&app, subject, 1).await;
+    }
+    adjust("c", 2).await;
+    adjust("d", 1).await;
+    adjust("d", -1).await;
+    app.confirm(&held).await.is(201);
+    app.reverse(&held, "a test").await.is(201);
+    claim(&app, "a", 1).await;
+    for subject in ["b", "c", "d"] {
+        hold(subject, 1).await;
+        clock.advance(TimeDelta::seconds(1));
+        // After its lapse.
+        claim(&app, subject, 1).await;
     }
     let denied = async |max| {
         let limits = [(max, "day"), (100, "month")];
         let answer = backtest(&app, &limits, "2026-11-21", "2026-11-22").await;
+        assert_eq!(days(&answer)[0].split(' ').nth(1), Some("12/12"));
         first_denied(&answer)
     };
-    assert_eq!(denied(1).await, ["\"a\" 2", "\"b\" 2"]);
-    assert_eq!(denied(2).await, ["\"a\" 1", "\"b\" 1"]);
-
-    // A confirmation moves nothing; a reversal or a lapse gives back from its instant on, but
-    // not what would have been denied.
-    add_entry(&ground, 2, &ids[1], 30).await;
-    assert_eq!(denied(2).await, ["\"a\" 1", "\"b\" 1"]);
-    for (kind, grant, seconds) in [(3, 1, 40), (4, 4, 60)] {
-        add_entry(&ground, kind, &ids[grant], seconds).await;
-    }
-    assert_eq!(denied(2).await, Vec::<String>::new());
-    assert_eq!(denied(1).await, ["\"a\" 2", "\"b\" 2"]);
-
-    // What was entered by hand counts, whether or not it fits, and is no grant.
-    for seconds in [21, 22] {
-        add_entry(&ground, 5, &ids[2], seconds).await;
-    }
-    assert_eq!(denied(2).await, ["\"b\" 2"]);
-    for seconds in [23, 24] {
-        add_entry(&ground, 6, &ids[2], seconds).await;
-    }
-    assert_eq!(denied(2).await, Vec::<String>::new());
-    let answer = backtest(&app, &[(100, "day")], "2026-11-21", "2026-11-22").await;
-    assert_eq!(days(&answer), ["2026-11-21 6/6 0/0"]);
+    // What is entered by hand counts, whether or not it fits, and is no grant. A confirmation moves
+    // nothing; a reversal or a lapse gives back from its instant on, but not what would have been
+    // denied.
+    assert_eq!(
+        denied(1).await,
+        ["\"a\" 2", "\"b\" 2", "\"c\" 2", "\"d\" 2"]
+    );
+    assert_eq!(denied(2).await, ["\"c\" 2"]);
+    assert_eq!(denied(100).await, Vec::<String>::new());
 }
 
 on_every_store!(many_entries_are_met_once_each);
@@ -300,74 +267,8 @@ async fn many_entries_are_met_once_each(stack: Stack) {
     let (ground, app, _clock) = on_a_ground(stack).await;
     replace(&app, json!({})).await;
     claim(&app, "a", 1).await;
-    crate::http::v1::exports::copy_grant(&ground, 2, COUNT - 1, false).await;
+    copy_grant(&ground, 2, COUNT - 1, false).await;
     let answer = backtest(&app, &[(5000, "day")], "2026-11-21", "2026-11-22").await;
     assert_eq!(days(&answer), ["2026-11-21 12000/12000 7000/7000"]);
     assert_eq!(first_denied(&answer), ["\"a\" 7000"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_told() {
-    let app = App::on(Stack::Sqlite).await;
-    let good = draft(&[(3, "day")]);
-    let answer = try_backtest(&app, &good, "2026-11-20", "2026-11-22").await;
-    problem(&answer, 404, "unknown-policy");
-    replace(&app, json!({})).await;
-
-    let mut wrong = draft(&[(0, "fortnight")]);
-    wrong["time_zone"] = json!("Asia/Shangai");
-    wrong["active_from"] = json!("soon");
-    wrong["durability"] = json!("counted");
-    let answer = try_backtest(&app, &wrong, "20. 11.", "2026-02-30").await;
-    assert_eq!(
-        invalid_places(&answer),
-        [
-            "#/from",
-            "#/to",
-            "#/policy/active_from",
-            "#/policy/time_zone",
-            "#/policy/limits/0/max",
-            "#/policy/limits/0/per",
-        ]
-    );
-    let mut counted = good.clone();
-    counted["durability"] = json!("counted");
-    let answer = try_backtest(&app, &counted, "2026-11-20", "2026-11-22").await;
-    assert_eq!(invalid_places(&answer), ["#/policy/durability"]);
-    for (from, to) in [
-        ("2026-11-20", "2026-11-20"),
-        ("2026-11-20", "2026-11-19"),
-        ("2026-01-01", "2027-02-06"),
-        ("0000-01-01", "9999-12-31"),
-    ] {
-        let answer = try_backtest(&app, &good, from, to).await;
-        assert_eq!(invalid_places(&answer), ["#/to"], "{from} {to}");
-    }
-    // The ends of the calendar are days like others.
-    for (from, to) in [
-        ("0000-01-01", "0000-12-31"),
-        ("9999-01-01", "9999-12-31"),
-        ("1969-12-31", "1970-01-02"),
-    ] {
-        for zone in ["GMT+14", "GMT-12"] {
-            let mut draft = draft(&[(3, "day"), (3, "year")]);
-            draft["time_zone"] = json!(zone);
-            let answer = try_backtest(&app, &draft, from, to).await;
-            assert_eq!(answer.status, 200, "{from} {to}: {answer:?}");
-        }
-    }
-    let day = ("2026-11-20", "2026-11-21");
-    for body in [
-        json!({}),
-        json!({ "policy": good, "from": day.0 }),
-        json!({ "policy": [], "from": day.0, "to": day.1 }),
-        json!({ "policy": good, "from": 20_261_120, "to": day.1 }),
-        json!({ "policy": good, "from": day.0, "to": day.1, "limits": [] }),
-        json!({ "policy": { "time_zone": "UTC", "limit": [] }, "from": day.0, "to": day.1 }),
-    ] {
-        let answer = send(&app, Method::POST, BACKTEST, body.to_string()).await;
-        problem(&answer, 400, "malformed");
-    }
-    let answer = send(&app, Method::POST, "/v1/policies/Benefit/backtest", "{}").await;
-    problem(&answer, 400, "malformed");
 }

@@ -4,16 +4,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::{
-    all_items, archive, column, encoded, has_version, invalid_places, problem, replace, told_at,
-    with_member,
+    all_items, archive, column, encoded, has_version, invalid_places, problem, replace,
 };
 use crate::support::app::{Answer, App, NOON, Stack};
 use crate::support::desk::on_every_store;
 
 const OVERRIDES: &str = "/v1/policies/benefit/overrides";
 const OVERRIDE: &str = "/v1/policies/benefit/overrides/member-42";
-/// 2^53 − 1.
-const MOST: u64 = 9_007_199_254_740_991;
 
 fn per_day(max: u64) -> Value {
     json!({ "limits": [{ "max": max, "per": "day" }], "reason": "vip" })
@@ -207,68 +204,4 @@ async fn an_archived_policy_keeps_its_overrides(stack: Stack) {
     assert_eq!(claim["limits"][0]["max"], 9);
     app.benefit(5, "GMT+8").await;
     problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_told_with_its_place() {
-    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
-    app.benefit(3, "GMT+8").await;
-    let limits = |max: Value, per: &str| json!([{ "max": max, "per": per }]);
-    let day = |max: Value| limits(max, "day");
-    let and = |per: &str| json!([{ "max": 1, "per": "day" }, { "max": 2, "per": per }]);
-    #[rustfmt::skip]
-    let faults = [
-        ("limits", json!([]), "#/limits", "at least one"),
-        ("limits", day(json!(-1)), "#/limits/0/max", "from 0 to"),
-        ("limits", day(json!(MOST + 1)), "#/limits/0/max", "9007199254740991"),
-        ("limits", day(json!(1e300)), "#/limits/0/max", "from 0 to"),
-        ("limits", limits(json!(1), "eon"), "#/limits/0/per", "eon"),
-        ("limits", limits(json!(1), "month"), "#/limits/0/per", "no limit per month"),
-        ("limits", and("day"), "#/limits/1/per", "already"),
-        ("limits", and("week"), "#/limits/1/per", "no limit per week"),
-        ("until", json!(NOON), "#/until", "passed"),
-        ("until", json!("2020-01-01T00:00:00Z"), "#/until", "passed"),
-        ("until", json!("tomorrow"), "#/until", "RFC 3339"),
-        ("reason", json!("x".repeat(1001)), "#/reason", "1000"),
-        ("reason", json!("\0"), "#/reason", "U+0000"),
-    ];
-    for (name, value, place, words) in faults {
-        let body = with_member(&per_day(1), name, value);
-        told_at(&app.put_override("member-42", body).await, place, words);
-    }
-    #[rustfmt::skip]
-    let unreadable = [
-        ("limit", json!([])),
-        ("limits", json!({})),
-        ("limits", json!([[1, "day"]])),
-        ("limits", json!([{ "max": 1 }])),
-        ("limits", json!([{ "max": 1.5, "per": "day" }])),
-        ("limits", json!([{ "max": "1", "per": "day" }])),
-        ("until", json!(1)),
-        ("reason", json!(1)),
-    ];
-    let unreadable = unreadable.map(|(name, value)| with_member(&per_day(1), name, value));
-    for body in unreadable.into_iter().chain([json!({})]) {
-        let answer = app.put_override("member-42", body).await;
-        problem(&answer, 400, "malformed");
-    }
-    for subject in ["x".repeat(257), "%00".to_owned()] {
-        let path = format!("{OVERRIDES}/{subject}");
-        assert_eq!(invalid_places(&app.get(&path).await), ["subject"]);
-        let put = Answer::of(app.request(Method::PUT, &path).json(&per_day(1))).await;
-        assert_eq!(invalid_places(&put), ["subject"]);
-    }
-    let list = app.get(&format!("{OVERRIDES}?limit=0")).await;
-    assert_eq!(invalid_places(&list), ["limit"]);
-    // 422 for what is wrong in itself before 404, and nothing was changed.
-    let wrong = app.request(Method::PUT, "/v1/policies/nothing/overrides/a");
-    let wrong = Answer::of(wrong.json(&per_day(MOST + 1))).await;
-    assert_eq!(invalid_places(&wrong), ["#/limits/0/max"]);
-    assert_eq!(app.get(OVERRIDES).await.json()["items"], json!([]));
-    // At the bounds.
-    let most =
-        json!({ "limits": [{ "max": MOST, "per": "day" }], "until": "9999-12-31T23:59:59Z" });
-    assert_eq!(app.put_override("member-42", most).await.status, 201);
-    let claim = app.claim_body(json!({ "subject": "member-42", "units": MOST }), None);
-    assert_eq!(claim.await.json()["limits"][0]["remaining"], 0);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::http::{encoded, invalid_places, replace};
+use crate::http::{encoded, replace};
 use crate::support::app::{App, Stack};
 use crate::support::desk::on_every_store;
 
@@ -97,17 +97,5 @@ async fn subjects_are_any_text(stack: Stack) {
         let found = found["items"].as_array().expect("items");
         assert_eq!(found.len(), 1, "{subject}");
         assert_eq!(found[0]["subject"], subject);
-    }
-}
-
-/// What is no UTF-8 is no subject, and not another one either.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subject_in_the_path_is_utf_8() {
-    let app = App::on(Stack::Sqlite).await;
-    app.benefit(3, "GMT+8").await;
-    for segment in ["%FF", "a%C3", "%ED%A0%80"] {
-        let path = format!("/v1/policies/benefit/subjects/{segment}");
-        let answer = app.get(&path).await;
-        assert_eq!(invalid_places(&answer), ["subject"], "{segment}");
     }
 }
