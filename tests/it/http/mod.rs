@@ -8,6 +8,8 @@ mod errors;
 mod health;
 mod metrics;
 mod overload;
+mod pages;
+mod preconditions;
 mod queries;
 mod refusals;
 mod request_id;

@@ -3,16 +3,12 @@
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 
-use crate::http::{CLAIMS, all_items, archive, column, invalid_places, problem, send};
-use crate::support::app::{Answer, App, Stack};
+use crate::http::{CLAIMS, all_items, archive, problem, send};
+use crate::support::app::{App, Stack};
 use crate::support::desk::on_every_store;
 
 fn rule(max: u64) -> Value {
     json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "year" }], "reason": "a test" })
-}
-
-fn ids(items: &[Value]) -> Vec<&str> {
-    column(items, "id")
 }
 
 on_every_store!(one_grant);
@@ -157,87 +153,4 @@ async fn filters_combine(stack: Stack) {
     assert_eq!(items.len(), later, "{next}");
     let refused = app.get("/v1/grants?policy=nothing").await;
     problem(&refused, 404, "unknown-policy");
-}
-
-on_every_store!(a_cursor_stays_right_while_grants_come_in);
-
-async fn a_cursor_stays_right_while_grants_come_in(stack: Stack) {
-    let app = App::on(stack).await;
-    app.put_policy("benefit", rule(1000)).await;
-    for number in 0..25 {
-        app.claim(&format!("member-{}", number % 4), None).await;
-    }
-    let before = all_items(&app, "/v1/grants").await;
-    assert_eq!(before.len(), 25);
-    for query in ["", "policy=benefit", "subject=member-1"] {
-        let old = all_items(&app, &format!("/v1/grants?{query}")).await;
-        let mut seen: Vec<Value> = Vec::new();
-        let mut cursor = String::new();
-        loop {
-            let path = format!("/v1/grants?{query}&limit=3{cursor}");
-            let page = app.get(&path).await.json();
-            seen.extend(page["items"].as_array().expect("items").iter().cloned());
-            let Some(next) = page["next_cursor"].as_str() else {
-                break;
-            };
-            cursor = format!("&cursor={next}");
-            for _ in 0..2 {
-                assert_eq!(app.claim("member-1", None).await.status, 201);
-            }
-        }
-        assert_eq!(ids(&seen), ids(&old), "{query}");
-    }
-    // Grants are in the order of their ids, newest first.
-    let after = all_items(&app, "/v1/grants?limit=7").await;
-    let mut sorted = ids(&after);
-    sorted.sort_unstable_by(|a, b| b.cmp(a));
-    sorted.dedup();
-    assert_eq!(ids(&after), sorted);
-    assert_eq!(&after[after.len() - 25..], before);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cursor_is_good_for_its_own_list_only() {
-    let app = App::on(Stack::Sqlite).await;
-    app.put_policy("benefit", rule(1000)).await;
-    for _ in 0..3 {
-        app.claim("member-1", None).await;
-    }
-    let list = "/v1/grants?policy=benefit&limit=1";
-    let page = app.get(list).await.json();
-    let cursor = page["next_cursor"].as_str().expect("a cursor");
-    // Another page size is the same list.
-    let answer = app
-        .get(&format!(
-            "/v1/grants?policy=benefit&limit=2&cursor={cursor}"
-        ))
-        .await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let mut tampered = Vec::new();
-    for index in 0..cursor.len() {
-        let mut bytes = cursor.as_bytes().to_vec();
-        bytes[index] = if bytes[index] == b'A' { b'B' } else { b'A' };
-        tampered.push(String::from_utf8(bytes).expect("ASCII"));
-    }
-    tampered.push(cursor[..cursor.len() - 1].to_owned());
-    tampered.push(format!("{cursor}="));
-    tampered.push("A".repeat(8_000));
-    for cursor in tampered {
-        let answer = app.get(&format!("{list}&cursor={cursor}")).await;
-        assert_eq!(invalid_places(&answer), ["cursor"], "{cursor}");
-    }
-    for path in [
-        format!("/v1/grants?limit=1&cursor={cursor}"),
-        format!("{list}&subject=member-1&cursor={cursor}"),
-        format!("{list}&state=granted&cursor={cursor}"),
-        format!("{list}&from=2020-01-01T00:00:00Z&cursor={cursor}"),
-        format!("/v1/policies?cursor={cursor}"),
-    ] {
-        assert_eq!(invalid_places(&app.get(&path).await), ["cursor"], "{path}");
-    }
-    // Nor is it good for another ledger.
-    let other = App::on(Stack::Sqlite).await;
-    other.put_policy("benefit", rule(1)).await;
-    let answer: Answer = other.get(&format!("{list}&cursor={cursor}")).await;
-    assert_eq!(invalid_places(&answer), ["cursor"]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{all_items, invalid_places, problem, replace};
+use crate::http::{all_items, problem, replace};
 use crate::support::app::{App, Stack};
 
 const WINDOWS: &str = "/v1/policies/benefit/windows";
@@ -84,7 +84,7 @@ async fn a_change_of_the_clocks_makes_short_and_long_windows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn windows_come_page_by_page() {
+async fn the_windows_of_a_year_leave_no_gap() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "Europe/Berlin").await;
     let year = "from=2025-12-31T23:00:00Z&to=2026-12-31T23:00:00Z";
@@ -95,12 +95,5 @@ async fn windows_come_page_by_page() {
         let end = pair[0].split(' ').nth(1);
         assert_eq!(end, pair[1].split(' ').next());
     }
-    for limit in [1, 73, 364, 365] {
-        assert_eq!(windows(&app, &format!("{year}&limit={limit}")).await, whole);
-    }
     assert_eq!(windows(&app, year).await, whole);
-    let page = app.get(&format!("{WINDOWS}?{year}&limit=2")).await.json();
-    let cursor = page["next_cursor"].as_str().expect("a cursor");
-    let other = format!("{WINDOWS}?{year}&per=week&cursor={cursor}");
-    assert_eq!(invalid_places(&app.get(&other).await), ["cursor"]);
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{end, make, make_role, revoke};
-use crate::http::{all_items, column, has_version, problem};
+use super::{end, make_role, revoke};
+use crate::http::{has_version, problem};
 use crate::support::app::{App, KEY, NOON, Stack};
 use crate::support::desk::on_every_store;
 
@@ -100,22 +100,5 @@ async fn the_same_version_is_changed_once() {
     let delete = format!("DELETE {path}?reason=x");
     for (line, body) in [(get, Value::Null), (patch, body), (delete, Value::Null)] {
         problem(&app.ask(&line, body).await, 404, "not-found");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_listed_newest_first_page_by_page() {
-    let app = App::on(Stack::Sqlite).await;
-    let mut names = Vec::new();
-    for index in 0..7 {
-        let name = format!("key {index}");
-        make(&app, json!({ "name": name, "role": "audit" })).await;
-        names.insert(0, name);
-        // Ids are in the order of milliseconds.
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
-    for limit in [1, 3, 7, 100] {
-        let items = all_items(&app, &format!("/v1/keys?limit={limit}")).await;
-        assert_eq!(column(&items, "name"), names);
     }
 }

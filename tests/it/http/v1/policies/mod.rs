@@ -1,13 +1,11 @@
-//! Policies: put, read, archived, revived; preconditions; versions and lists.
+//! Policies: put, read, archived, revived.
 
 mod schedules;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::{
-    all_items, archive, column, has_version, invalid_places, items, problem, replace,
-};
+use crate::http::{archive, has_version, invalid_places, items, problem, replace};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
 use crate::support::desk::on_every_store;
 
@@ -24,16 +22,13 @@ fn listed(mut policy: Value) -> Value {
     policy
 }
 
-async fn put_if(app: &App, max: u64, header: (&str, &str)) -> Answer {
-    let request = app.request(Method::PUT, POLICY).json(&rule(max));
-    Answer::of(request.header(header.0, header.1)).await
-}
-
 on_every_store!(a_policy_lives);
 
 async fn a_policy_lives(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
-    problem(&app.get(POLICY).await, 404, "unknown-policy");
+    for path in [POLICY, "/v1/policies/benefit/versions"] {
+        problem(&app.get(path).await, 404, "unknown-policy");
+    }
     let put = json!({
         "description": "3 benefit claims per member per day",
         "time_zone": "gmt+8",
@@ -113,54 +108,6 @@ async fn a_policy_lives(stack: Stack) {
     assert_eq!(app.get(POLICY).await.json(), revived.json());
 }
 
-on_every_store!(preconditions);
-
-async fn preconditions(stack: Stack) {
-    let app = App::on(stack).await;
-    let archive_if = async |etag: &str| {
-        let path = format!("{POLICY}?reason=x");
-        Answer::of(app.request(Method::DELETE, &path).header("If-Match", etag)).await
-    };
-    for etag in ["*", "\"1\""] {
-        let answer = put_if(&app, 3, ("If-Match", etag)).await;
-        problem(&answer, 412, "precondition-failed");
-    }
-    assert_eq!(put_if(&app, 3, ("If-None-Match", "*")).await.status, 201);
-    let answer = put_if(&app, 4, ("If-None-Match", "*")).await;
-    problem(&answer, 412, "precondition-failed");
-    assert_eq!(answer.header("etag"), Some("\"1\""));
-    assert_eq!(put_if(&app, 4, ("If-Match", "\"1\"")).await.status, 200);
-    // A stale one, also where the rule is the same already.
-    for max in [4, 5] {
-        let answer = put_if(&app, max, ("If-Match", "\"1\"")).await;
-        problem(&answer, 412, "precondition-failed");
-        assert_eq!(answer.header("etag"), Some("\"2\""));
-    }
-    let either = put_if(&app, 5, ("If-Match", "\"1\", \"2\"")).await;
-    assert_eq!(either.status, 200);
-    assert_eq!(put_if(&app, 6, ("If-Match", "*")).await.status, 200);
-    // A weak one never matches; another service's never either.
-    for etag in ["W/\"4\"", "\"abc\"", "\"04x\"", "\"\""] {
-        let answer = put_if(&app, 7, ("If-Match", etag)).await;
-        problem(&answer, 412, "precondition-failed");
-    }
-    for (name, value) in [
-        ("If-Match", "4"),
-        ("If-Match", ""),
-        ("If-None-Match", "\"4\""),
-    ] {
-        let answer = put_if(&app, 7, (name, value)).await;
-        assert_eq!(invalid_places(&answer), [name], "{value}");
-    }
-    problem(&archive_if("\"3\"").await, 412, "precondition-failed");
-    assert_eq!(archive_if("\"4\"").await.status, 200);
-    // An archived policy does not exist.
-    let answer = put_if(&app, 3, ("If-Match", "\"5\"")).await;
-    problem(&answer, 412, "precondition-failed");
-    assert_eq!(put_if(&app, 3, ("If-None-Match", "*")).await.status, 201);
-    assert_eq!(app.get(POLICY).await.json()["version"], 6);
-}
-
 on_every_stack!(a_revived_policy_goes_on_counting);
 
 async fn a_revived_policy_goes_on_counting(stack: Stack) {
@@ -218,92 +165,34 @@ async fn a_policy_that_is_not_active_grants_nothing(stack: Stack) {
     assert_eq!(claimed["limits"][0]["used"], 3);
 }
 
-on_every_store!(policies_are_listed_by_name_page_by_page);
+on_every_store!(a_dry_run_changes_nothing);
 
-async fn policies_are_listed_by_name_page_by_page(stack: Stack) {
+async fn a_dry_run_changes_nothing(stack: Stack) {
     let app = App::on(stack).await;
-    let longest = "z".repeat(63);
-    let names = ["b", "a-1", "a", "0", longest.as_str(), "ab", "c", "a0"];
-    for name in names {
-        assert_eq!(app.put_policy(name, rule(1)).await.status, 201);
-    }
-    let answer = Answer::of(app.request(Method::DELETE, "/v1/policies/c?reason=x")).await;
-    assert_eq!(answer.status, 200);
-    let mut wanted: Vec<&str> = names.into_iter().filter(|name| *name != "c").collect();
-    wanted.sort_unstable();
-    for limit in [1, 2, 3, 7, 8] {
-        let items = all_items(&app, &format!("/v1/policies?limit={limit}")).await;
-        assert_eq!(column(&items, "name"), wanted, "{limit} a page");
-    }
-    // Policies that come in between.
-    let page = app.get("/v1/policies?limit=2").await.json();
-    assert_eq!(page["items"].as_array().map(Vec::len), Some(2));
-    let cursor = page["next_cursor"].as_str().expect("a cursor");
-    for name in ["00", "a-0", "y"] {
-        assert_eq!(app.put_policy(name, rule(1)).await.status, 201);
-    }
-    let rest = all_items(&app, &format!("/v1/policies?cursor={cursor}")).await;
-    let rest = column(&rest, "name");
-    let all = items(&app.get("/v1/policies").await);
-    let after = column(&all, "name")
-        .into_iter()
-        .filter(|name| *name > wanted[1]);
-    assert_eq!(rest, after.collect::<Vec<&str>>());
-}
-
-on_every_store!(versions_are_listed_newest_first_page_by_page);
-
-async fn versions_are_listed_newest_first_page_by_page(stack: Stack) {
-    let app = App::on(stack).await;
-    let versions = "/v1/policies/benefit/versions";
-    problem(&app.get(versions).await, 404, "unknown-policy");
-    for max in 1..=7 {
-        let answer = app.put_policy("benefit", rule(max)).await;
-        assert!(answer.status.is_success());
-    }
-    let list = async |query: &str| {
-        let items = all_items(&app, &format!("{versions}?{query}")).await;
-        let numbers = items.iter().filter_map(|item| item["version"].as_u64());
-        numbers.collect::<Vec<u64>>()
+    let rehearse = async |max: u64, etag: &str| {
+        let line = format!("PUT {POLICY}?dry_run=true");
+        app.ask_with(("If-Match", etag), &line, rule(max)).await
     };
-    for limit in [1, 2, 3, 7, 8] {
-        let found = list(&format!("limit={limit}")).await;
-        assert_eq!(found, [7, 6, 5, 4, 3, 2, 1], "{limit} a page");
-    }
-    let page = app.get(&format!("{versions}?limit=4")).await.json();
-    let cursor = page["next_cursor"].as_str().expect("a cursor");
-    app.put_policy("benefit", rule(8)).await;
-    assert_eq!(list(&format!("cursor={cursor}")).await, [3, 2, 1]);
-    // A cursor is good for its own list only.
-    app.put_policy("other", rule(1)).await;
-    for path in [
-        format!("/v1/policies/other/versions?cursor={cursor}"),
-        format!("/v1/policies?cursor={cursor}"),
-        format!("/v1/grants?cursor={cursor}"),
-        format!("/v1/policies/benefit/windows?cursor={cursor}"),
-        format!("{versions}?cursor={cursor}A"),
-        format!("{versions}?cursor=A{cursor}"),
-        format!("{versions}?cursor={}", &cursor[1..]),
-    ] {
-        assert_eq!(invalid_places(&app.get(&path).await), ["cursor"], "{path}");
-    }
-}
+    let line = format!("PUT {POLICY}?dry_run=true");
+    let answer = app.ask(&line, rule(3)).await;
+    assert_eq!(answer.is(200)["version"], 1);
+    assert_eq!(answer.header("etag"), None);
+    assert_eq!(app.get(POLICY).await.status, 404);
+    assert_eq!(app.claim("member-42", None).await.status, 404);
+    assert_eq!(rehearse(3, "\"1\"").await.status, 412);
 
-/// Without a precondition the last writer wins; with one, one of many does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_many_writers_with_the_same_etag_wins() {
-    let app = App::on(Stack::Postgres).await;
-    app.benefit(1, "GMT+8").await;
-    let writers = (2..12).map(|max| put_if(&app, max, ("If-Match", "\"1\"")));
-    let answers = futures_util::future::join_all(writers).await;
-    let won = answers.iter().filter(|answer| answer.status == 200).count();
-    let lost = answers.iter().filter(|answer| answer.status == 412).count();
-    assert_eq!((won, lost), (1, 9));
-    let writers = (2..12).map(|max| app.put_policy("benefit", rule(max)));
-    let answers = futures_util::future::join_all(writers).await;
-    assert!(answers.iter().all(|answer| answer.status == 200));
-    let items = all_items(&app, "/v1/policies/benefit/versions").await;
-    let newest = app.get(POLICY).await.json();
-    assert_eq!(items[0], listed(newest.clone()));
-    assert_eq!(newest["version"].as_u64(), Some(items.len() as u64));
+    app.put_policy("benefit", rule(3)).await.is(201);
+    let told = rehearse(5, "\"1\"").await.is(200);
+    assert_eq!([&told["version"], &told["limits"][0]["max"]], [2, 5]);
+    assert_eq!(app.ask(&line, rule(3)).await.at("/version"), 1);
+    assert_eq!(rehearse(5, "\"2\"").await.status, 412);
+    // Not at the claims either.
+    let claim = json!({ "subject": "member-42", "units": 4 });
+    assert_eq!(app.claim_body(claim, None).await.status, 422);
+    for wrong in ["dry_run=1", "dry_run=false", "dry_run=", "dry=true"] {
+        let answer = app.ask(&format!("PUT {POLICY}?{wrong}"), rule(5)).await;
+        assert!([400, 422].contains(&answer.status.as_u16()), "{answer:?}");
+    }
+    let versions = app.get("/v1/policies/benefit/versions").await;
+    assert_eq!(items(&versions).len(), 1);
 }
