@@ -1,20 +1,13 @@
 //! Batches of claims: one by one, and all or nothing.
 
 use chrono::TimeDelta;
-use futures_util::future::join_all;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::{items, problem, used};
 use crate::support::app::{Answer, App, NOON, Stack, instant, on_every_stack};
-use crate::support::books::Books;
-use crate::support::crowd::Fleet;
 use crate::support::desk::on_every_store;
 
-on_every_stack!(
-    all_are_granted_or_none_is,
-    atomic_batches_race_for_the_last_units,
-);
+on_every_stack!(all_are_granted_or_none_is,);
 
 on_every_store!(
     each_item_is_what_the_claim_alone_would_get,
@@ -23,7 +16,7 @@ on_every_store!(
 
 async fn send(app: &App, claims: Value, atomic: bool) -> Answer {
     let body = json!({ "claims": claims, "atomic": atomic });
-    Answer::of(app.request(Method::POST, "/v1/claims").json(&body)).await
+    app.ask("POST /v1/claims", body).await
 }
 
 fn statuses(answer: &Answer) -> Vec<u64> {
@@ -156,51 +149,6 @@ async fn an_atomic_batch_is_safe_to_retry(stack: Stack) {
     clock.advance(TimeDelta::seconds(60));
     let full = json!([claim("sms", "a", 2), claim("sms", "b", 2)]);
     assert_eq!(statuses(&send(&app, full, true).await), [201, 201]);
-}
-
-async fn atomic_batches_race_for_the_last_units(stack: Stack) {
-    let fleet = Fleet::start(stack, instant(NOON)).await;
-    fleet
-        .put("GMT+8", json!([{ "max": 10, "per": "day" }]))
-        .await;
-    // Each wants a unit of three subjects, in an order of its own, beside single claims.
-    let subjects = ["a", "b", "c"];
-    let race = (0..24).map(|client| {
-        let app = fleet.app(client);
-        async move {
-            let mut wanted = subjects.to_vec();
-            wanted.rotate_left(client % 3);
-            if client % 2 == 1 {
-                wanted.reverse();
-            }
-            let claims: Vec<Value> = wanted
-                .iter()
-                .map(|subject| claim("benefit", subject, 1))
-                .collect();
-            let answer = send(&app, json!(claims), true).await;
-            let single = app.claim(subjects[client % 3], None).await;
-            (answer, single)
-        }
-    });
-    let answers = join_all(race).await;
-    let mut granted = 0;
-    let mut singles = [0, 0, 0];
-    for (client, (answer, single)) in answers.iter().enumerate() {
-        let statuses = statuses(answer);
-        let all = statuses.iter().all(|status| *status == 201);
-        let none = statuses.iter().all(|status| matches!(status, 424 | 429));
-        assert!(all || none && statuses.contains(&429), "{statuses:?}");
-        granted += u64::from(all);
-        singles[client % 3] += u64::from(single.status == 201);
-    }
-    for (subject, singles) in subjects.iter().zip(singles) {
-        let found = used(&fleet.app(0), "benefit", subject).await;
-        assert_eq!(found, [granted + singles]);
-        assert!(granted + singles <= 10);
-    }
-    let books = Books::open(&fleet.ground).await;
-    books.audit().await;
-    books.counters_follow().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

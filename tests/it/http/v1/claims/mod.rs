@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::http::{problem, replace};
+use crate::http::problem;
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::servers::Postgres;
 
@@ -87,33 +87,4 @@ async fn a_ledger_that_is_gone_decides_nothing() {
             .as_array()
             .is_some_and(|items| items.len() <= 3)
     );
-}
-
-/// Instances share a ledger on PostgreSQL.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_of_several_instances_make_one_account() {
-    for stack in [Stack::Postgres, Stack::RedisAndPostgres] {
-        share_an_account(stack).await;
-    }
-}
-
-async fn share_an_account(stack: Stack) {
-    let ground = Ground::new(stack);
-    let (one, other) = (App::start(&ground).await, App::start(&ground).await);
-    replace(&one, json!({})).await;
-    // A change holds everywhere within a second; until then the policy is not known there.
-    let mut answer = other.claim("member-42", Some("order-1")).await;
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while answer.status == 404 && std::time::Instant::now() < deadline {
-        answer = other.claim("member-42", Some("order-1")).await;
-    }
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let again = one.claim("member-42", Some("order-1")).await;
-    assert_eq!((again.status.as_u16(), again.json()), (200, answer.json()));
-    assert_eq!(one.claim("member-42", None).await.status, 201);
-    let third = other.claim("member-42", None).await;
-    assert_eq!(third.json()["limits"][0]["used"], 3);
-    for app in [&one, &other] {
-        problem(&app.claim("member-42", None).await, 429, "quota-exceeded");
-    }
 }

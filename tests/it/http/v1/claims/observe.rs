@@ -1,18 +1,13 @@
 //! `mode: observe`: a policy that grants all, and marks what it would have denied.
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::{all_items, archive, invalid_places, problem, replace, used};
 use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
 use crate::support::books::Books;
 use crate::support::counted_stores::on_every_counted_store;
-use crate::support::crowd::all_at_once;
 
-on_every_stack!(
-    as_many_are_marked_as_would_have_been_denied,
-    what_a_longer_window_sums_is_exact,
-);
+on_every_stack!(what_a_longer_window_sums_is_exact,);
 
 on_every_counted_store!(
     an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
@@ -55,13 +50,8 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         let ground = Ground::new(stack);
         let app = App::start(&ground).await;
         let books = Books::open(&ground).await;
-        let put = app
-            .put_policy("benefit", policy(2, "observe", durability))
-            .await;
-        assert_eq!(
-            (put.status.as_u16(), &put.json()["mode"]),
-            (201, &json!("observe"))
-        );
+        let put = app.put_policy("benefit", policy(2, "observe", durability));
+        assert_eq!(put.await.is(201)["mode"], "observe");
         let mut grants = 0;
         let mut claim = async |units: u64, key: Option<&str>| {
             books.has_recorded("member-42", grants).await;
@@ -83,11 +73,8 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         // The same claim again is the same grant, as it was marked.
         let body = json!({ "subject": "member-42", "units": 7 });
         let again = app.claim_body(body, Some("order-1")).await;
-        assert_eq!(
-            (again.status.as_u16(), &again.json()["would_deny"]),
-            (200, &json!(true))
-        );
-        assert_eq!(again.json()["grant"]["id"], first.json()["grant"]["id"]);
+        assert_eq!(again.is(200)["would_deny"], true);
+        assert_eq!(again.grant_id(), first.grant_id());
         // A dry run says what would be marked.
         for (units, would_deny) in [(8, false), (9, true)] {
             let body = json!({ "subject": "member-42", "units": units, "dry_run": true });
@@ -104,9 +91,8 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         assert_eq!(units, [1, 7, 1]);
         assert!(marked.iter().all(|grant| grant["would_deny"] == true));
         assert_eq!(all_items(&app, "/v1/grants").await.len(), 5);
-        let csv = app
-            .get("/v1/grants/export?format=csv&would_deny=true")
-            .await;
+        let csv = "/v1/grants/export?format=csv&would_deny=true";
+        let csv = app.get(csv).await;
         assert_eq!(csv.text.lines().count(), 4, "{csv:?}");
 
         // Inactive and archived policies refuse as ever.
@@ -114,14 +100,12 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         replace(&app, paused).await;
         problem(&app.claim("member-42", None).await, 409, "policy-inactive");
         // And once it enforces, nothing more fits.
-        let put = app
-            .put_policy("benefit", policy(2, "enforce", durability))
-            .await;
-        assert_eq!(put.status, 200);
-        assert_eq!(app.delete_override("member-42").await.status, 200);
+        let put = app.put_policy("benefit", policy(2, "enforce", durability));
+        put.await.is(200);
+        app.delete_override("member-42").await.is(200);
         let denied = app.claim("member-42", None).await;
         problem(&denied, 429, "quota-exceeded");
-        assert_eq!(denied.json()["limits"][0]["used"], 12);
+        assert_eq!(denied.at("/limits/0/used"), 12);
         let body = json!({ "subject": "member-42", "units": 3 });
         let denied = app.claim_body(body, None).await;
         assert_eq!(invalid_places(&denied), ["#/units"]);
@@ -132,32 +116,6 @@ async fn an_observing_policy_grants_all_and_marks_what_it_would_have_denied(stac
         books.counters_follow().await;
         no_alarms(&app).await;
     }
-}
-
-/// Many claims at once: all are granted, and none too many or too few is marked.
-async fn as_many_are_marked_as_would_have_been_denied(stack: Stack) {
-    let ground = Ground::new(stack);
-    let app = std::sync::Arc::new(App::start(&ground).await);
-    let put = app
-        .put_policy("benefit", policy(7, "observe", "recorded"))
-        .await;
-    assert_eq!(put.status, 201);
-    let answers = all_at_once(40, |client| {
-        let app = app.clone();
-        async move {
-            let key = format!("order-{client}");
-            let key = (client % 2 == 0).then_some(key);
-            app.claim("member-42", key.as_deref()).await
-        }
-    })
-    .await;
-    let marked = answers.iter().filter(|answer| granted(answer).0).count();
-    assert_eq!(marked, 33);
-    let listed = all_items(&app, "/v1/grants?would_deny=true").await;
-    assert_eq!(listed.len(), 33);
-    let books = Books::open(&ground).await;
-    books.counters_follow().await;
-    books.audit().await;
 }
 
 /// Six claims of all units that can be counted, and one reversal: all that was granted is given
@@ -192,8 +150,7 @@ async fn what_cannot_be_counted_is_refused(stack: Stack) {
                 let claims = ["member-42", "other"]
                     .map(|subject| json!({ "policy": "benefit", "subject": subject }));
                 let body = json!({ "atomic": atomic, "claims": claims });
-                let request = app.request(Method::POST, "/v1/claims").json(&body);
-                let items = Answer::of(request).await.json()["items"].clone();
+                let items = app.ask("POST /v1/claims", body).await.at("/items");
                 let other = if atomic { 424 } else { 201 };
                 assert_eq!(items[0]["status"], 422, "{items}");
                 assert_eq!(items[1]["status"], other, "{items}");
@@ -258,10 +215,7 @@ async fn what_a_longer_window_sums_is_exact(stack: Stack) {
 
 /// The ledger is at one with itself, and the counters with it.
 async fn no_alarms(app: &App) {
-    let check = app.request(Method::POST, "/v1/reconciliations");
-    let report = Answer::of(check.json(&json!({ "apply": false })))
-        .await
-        .json();
+    let report = app.ask("POST /v1/reconciliations", json!({})).await.json();
     assert_eq!(report["alarm_count"], 0, "{report}");
     assert_eq!(report["difference_count"], 0, "{report}");
 }

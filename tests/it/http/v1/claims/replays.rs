@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, select};
 use perdiem::clock::{Clock, ManualClock};
 use serde_json::json;
 
@@ -152,40 +152,6 @@ async fn a_key_stands_for_one_claim(stack: Stack) {
     let again = app.claim_body(body, Some("order-17")).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, first.json()));
     assert_eq!(app.claim_body(bare, Some("bare")).await.status, 200);
-}
-
-on_every_stack!(a_key_repeated_by_many_at_once_makes_one_grant);
-
-async fn a_key_repeated_by_many_at_once_makes_one_grant(stack: Stack) {
-    let ground = Ground::new(stack);
-    let app = App::start(&ground).await;
-    app.benefit(50, "GMT+8").await;
-    for round in 0..5 {
-        let key = format!("order-{round}");
-        let claims = (0..20).map(|_| app.claim("member-42", Some(&key)));
-        let answers = join_all(claims).await;
-        let of = |status: u16| -> Vec<&Answer> {
-            let same = |answer: &&Answer| answer.status == status;
-            answers.iter().filter(same).collect()
-        };
-        let (made, replayed, waiting) = (of(201), of(200), of(409));
-        assert_eq!(made.len(), 1, "{answers:?}");
-        assert_eq!(
-            made.len() + replayed.len() + waiting.len(),
-            answers.len(),
-            "{answers:?}"
-        );
-        assert!(
-            replayed
-                .iter()
-                .all(|answer| answer.json() == made[0].json())
-        );
-        for answer in waiting {
-            problem(answer, 409, "claim-in-progress");
-        }
-    }
-    let history = app.get("/v1/grants").await.json();
-    assert_eq!(history["items"].as_array().map(Vec::len), Some(5));
 }
 
 on_every_store!(a_key_that_is_being_decided_is_told);
