@@ -24,31 +24,33 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     scene.grants("member-43", 3).await;
     scene.ground.open_the_ledger().await;
     let account = scene.ground.literal(scene.account("member-42").0);
-    scene
-        .ground
-        .sql(&format!(
-            "UPDATE entries SET totals = replace(totals, 'd5,2,', 'd5,1,')
+    let set = async |from: u64, to: u64| {
+        let sql = format!(
+            "UPDATE entries SET totals = replace(totals, 'd5,{from},', 'd5,{to},')
              WHERE number = 2 AND account = {account}"
-        ))
-        .await;
+        );
+        scene.ground.sql(&sql).await;
+    };
+    set(2, 1).await;
     for apply in [false, true, true] {
         let report = reconcile(&scene.app, apply).await;
         // The entry, and the one after it, which was decided on what stood there before.
         assert_eq!(kinds(&report), ["wrong_total"; 2], "{report}");
-        assert_eq!(report["difference_count"], 2);
-        assert_eq!(report["alarm_count"], 2);
-        assert_eq!(report["healed_count"], 0);
+        let counts = ["difference_count", "alarm_count", "healed_count"];
+        assert_eq!(counts.map(|name| &report[name]), [2, 2, 0]);
         let difference = &report["differences"][0];
-        assert_eq!(difference["alarm"], true);
-        assert_eq!(difference["healed"], false);
-        assert_eq!(difference["policy"], "benefit");
-        assert_eq!(difference["subject"], "member-42");
+        assert_eq!(
+            ["alarm", "healed"].map(|name| &difference[name]),
+            [true, false]
+        );
+        assert_eq!(
+            ["policy", "subject"].map(|name| &difference[name]),
+            ["benefit", "member-42"]
+        );
         assert_eq!(difference["found_number"], 2);
         let window = &difference["windows"][0];
-        assert_eq!(
-            (&window["per"], &window["found"], &window["expected"]),
-            (&json!("day"), &json!(1), &json!(2))
-        );
+        assert_eq!(window["per"], "day");
+        assert_eq!(["found", "expected"].map(|name| &window[name]), [1, 2]);
         let id = report["id"].as_str().expect("an id");
         eventually("/readyz shows it, and decides all the same", || async {
             let answer = scene.app.get("/readyz").await;
@@ -58,13 +60,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
         .await;
     }
     // Put right by hand: the newest report says so.
-    scene
-        .ground
-        .sql(&format!(
-            "UPDATE entries SET totals = replace(totals, 'd5,1,', 'd5,2,')
-             WHERE number = 2 AND account = {account}"
-        ))
-        .await;
+    set(1, 2).await;
     nothing_differs(&scene.app, false).await;
     eventually("/readyz is content", || async {
         let answer = scene.app.get("/readyz").await;
@@ -73,120 +69,54 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     .await;
 }
 
-/// An entry like the second one of the account, with some columns changed.
-fn insert(scene: &Scene, columns: &[(&str, String)]) -> String {
-    let names = [
-        "number",
-        "at",
-        "units",
-        "policy",
-        "policy_version",
-        "kind",
-        "flags",
-        "account",
-        "id",
-        "totals",
-    ];
-    let id = ("id", scene.ground.literal(Uuid::new_v4()));
-    let value = |name: &str| {
-        let mut columns = columns.iter().chain([&id]);
-        let changed = columns.find(|(column, _)| *column == name);
-        changed.map_or(name.to_owned(), |(_, value)| value.clone())
-    };
-    let values: Vec<String> = names.iter().map(|name| value(name)).collect();
+/// An entry like the second one of the account, with a number, an account and totals.
+fn copy(number: u64, account: &str, totals: &str) -> String {
     format!(
-        "INSERT INTO entries ({}) SELECT {} FROM entries WHERE number = 2",
-        names.join(", "),
-        values.join(", ")
+        "INSERT INTO entries (number, account, id, totals, at, units, policy, policy_version, kind,
+             flags)
+         SELECT {number}, {account}, {{new}}, {totals}, at, units, policy, policy_version, kind,
+             flags
+         FROM entries WHERE number = 2"
     )
 }
 
 async fn planted_faults_are_found(stack: Stack) {
-    let update = |change: &str| format!("UPDATE entries SET {change} WHERE number = 2");
+    let second = |change: &str| format!("UPDATE entries SET {change} WHERE number = 2");
     let earlier = match stack {
         Stack::Sqlite => "at = at - 1000000",
         _ => "at = at - interval '1 second'",
     };
-    type Fault = Box<dyn Fn(&Scene) -> String>;
-    let told = |sql: String| -> Fault { Box::new(move |_| sql.clone()) };
-    let faults: Vec<(&str, Fault, &[&str])> = vec![
-        ("more units", told(update("units = 2")), &["wrong_total"]),
-        (
-            "another window",
-            told(update("totals = 'd5,2,0+86400'")),
-            &["wrong_total"],
-        ),
-        (
-            "an earlier instant",
-            told(update(earlier)),
-            &["time_backwards"],
-        ),
-        (
-            "a lost entry",
-            told("DELETE FROM entries WHERE number = 2".to_owned()),
-            &["gap", "wrong_total"],
-        ),
-        (
-            "a lost first entry",
-            told("DELETE FROM entries WHERE number = 1".to_owned()),
-            &["gap", "wrong_total"],
-        ),
-        (
-            "a number too high",
-            told("UPDATE entries SET number = 9 WHERE number = 3".to_owned()),
-            &["gap"],
-        ),
-        (
-            "another policy",
-            told(update("policy = 999")),
-            &["foreign_entry"],
-        ),
-        (
-            "totals that cannot be read",
-            told(update("totals = 'junk'")),
-            &["unreadable_entry"],
-        ),
-        (
-            "no such kind",
-            told(update("kind = 99")),
-            &["unreadable_entry"],
-        ),
-        (
-            "an entry once more",
-            Box::new(|scene| insert(scene, &[("number", "4".to_owned())])),
-            &["time_backwards", "wrong_total"],
-        ),
-        (
-            "an entry of nobody",
-            Box::new(|scene| {
-                let account = scene.ground.literal(Uuid::new_v4());
-                let totals = "replace(totals, 'd5,2,', 'd5,1,')".to_owned();
-                let columns = [
-                    ("account", account),
-                    ("number", "1".to_owned()),
-                    ("totals", totals),
-                ];
-                insert(scene, &columns)
-            }),
-            // Its id, which bears its instant, was made elsewhere.
-            &["foreign_entry", "time_backwards", "wrong_total"],
-        ),
-        (
-            "another subject",
-            told("UPDATE accounts SET subject = 'member-43'".to_owned()),
-            &["foreign_entry"],
-        ),
+    let lose = |number: u64| format!("DELETE FROM entries WHERE number = {number}");
+    let skip = "UPDATE entries SET number = 9 WHERE number = 3".to_owned();
+    let rename = "UPDATE accounts SET subject = 'member-43'".to_owned();
+    let lower = "replace(totals, 'd5,2,', 'd5,1,')";
+    #[rustfmt::skip]
+    let faults = [
+        ("more units", second("units = 2"), "wrong_total"),
+        ("another window", second("totals = 'd5,2,0+86400'"), "wrong_total"),
+        ("an earlier instant", second(earlier), "time_backwards"),
+        ("a lost entry", lose(2), "gap wrong_total"),
+        ("a lost first entry", lose(1), "gap wrong_total"),
+        ("a number too high", skip, "gap"),
+        ("another policy", second("policy = 999"), "foreign_entry"),
+        ("totals that cannot be read", second("totals = 'junk'"), "unreadable_entry"),
+        ("no such kind", second("kind = 99"), "unreadable_entry"),
+        ("an entry once more", copy(4, "account", "totals"), "time_backwards wrong_total"),
+        // Its id, which has its instant, was made elsewhere.
+        ("an entry of nobody", copy(1, "{new}", lower), "foreign_entry time_backwards wrong_total"),
+        ("another subject", rename, "foreign_entry"),
     ];
     for (what, fault, expected) in faults {
         let scene = Scene::new(stack).await;
         scene.grants("member-42", 3).await;
         nothing_differs(&scene.app, false).await;
         scene.ground.open_the_ledger().await;
-        scene.ground.sql(&fault(&scene)).await;
+        let new = scene.ground.literal(Uuid::new_v4());
+        scene.ground.sql(&fault.replace("{new}", &new)).await;
         let report = reconcile(&scene.app, true).await;
-        assert_eq!(kinds(&report), expected, "{what}: {report}");
-        assert_eq!(report["alarm_count"], expected.len(), "{what}: {report}");
-        assert_eq!(report["healed_count"], 0);
+        assert_eq!(kinds(&report).join(" "), expected, "{what}: {report}");
+        assert_eq!(report["alarm_count"], kinds(&report).len(), "{what}");
+        assert_eq!(report["healed_count"], 0, "{what}");
         for difference in report["differences"].as_array().expect("differences") {
             assert_eq!(difference["alarm"], true, "{what}");
             assert!(difference["account"].is_string(), "{what}");
@@ -200,10 +130,8 @@ async fn a_lost_account_is_missed(stack: Stack) {
     scene.grants("member-43", 2).await;
     scene.ground.open_the_ledger().await;
     let account = scene.ground.literal(scene.account("member-42").0);
-    scene
-        .ground
-        .sql(&format!("DELETE FROM entries WHERE account = {account}"))
-        .await;
+    let lose = format!("DELETE FROM entries WHERE account = {account}");
+    scene.ground.sql(&lose).await;
     let report = reconcile(&scene.app, false).await;
     assert_eq!(kinds(&report), ["gap"], "{report}");
     let difference = &report["differences"][0];
@@ -219,10 +147,8 @@ async fn an_erased_subject_is_no_fault(stack: Stack) {
     nothing_differs(&scene.app, false).await;
     // A fault found before is still told, without the subject.
     scene.ground.open_the_ledger().await;
-    scene
-        .ground
-        .sql("UPDATE entries SET units = 2 WHERE number = 2")
-        .await;
+    let fault = "UPDATE entries SET units = 2 WHERE number = 2";
+    scene.ground.sql(fault).await;
     let report = reconcile(&scene.app, false).await;
     assert_eq!(report["differences"][0]["subject"], Value::Null);
     assert_eq!(report["differences"][0]["policy"], "benefit");
