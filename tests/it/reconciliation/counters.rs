@@ -3,12 +3,11 @@
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
 use perdiem::domain::totals::{decode_totals, encode_totals};
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Scene, kinds, nothing_differs, reconcile, with_redis};
-use crate::support::app::{App, Stack, eventually, on_every_stack};
+use crate::support::app::{Stack, eventually, on_every_stack};
 use crate::support::desk::on_every_store;
 use crate::support::servers::Redis;
 
@@ -17,7 +16,6 @@ on_every_store!(
     counters_that_are_wrong_are_found_and_healed,
     what_is_no_counter_is_replaced,
     orphans_are_deleted,
-    a_counter_that_is_gone_is_no_difference,
     other_keys_are_left_alone,
     a_report_is_bounded,
 );
@@ -200,14 +198,6 @@ async fn orphans_are_deleted(stack: Stack) {
     nothing_differs(&scene.app, false).await;
 }
 
-async fn a_counter_that_is_gone_is_no_difference(stack: Stack) {
-    let scene = Scene::new(with_redis(stack)).await;
-    scene.grants("member-42", 3).await;
-    let _: i64 = scene.run(&["DEL", &scene.counter_of("member-42")]).await;
-    nothing_differs(&scene.app, true).await;
-    assert_eq!(scene.reading("member-42").await, Reading::Absent);
-}
-
 /// Under the same tags, and of other ledgers.
 async fn other_keys_are_left_alone(stack: Stack) {
     let scene = Scene::new(with_redis(stack)).await;
@@ -280,22 +270,4 @@ async fn a_redis_that_is_down_is_told() {
         })
         .await;
     }
-}
-
-/// A settlement that was lost, as a crash between the answer and the settlement loses it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settlement_that_was_lost_is_made_up_for() {
-    let scene = Scene::new(Stack::RedisAndPostgres).await;
-    scene.grants("member-42", 1).await;
-    // An instance without Redis settles nothing.
-    let quiet = App::start_with(&scene.ground, |options| options.redis_url = None).await;
-    assert_eq!(
-        quiet.claim("member-42", None).await.status,
-        StatusCode::CREATED
-    );
-    assert_eq!(number(&scene, "member-42").await, Some(1));
-    let report = reconcile(&scene.app, true).await;
-    assert_eq!(kinds(&report), ["counter_lags"], "{report}");
-    assert_eq!(number(&scene, "member-42").await, Some(2));
-    nothing_differs(&scene.app, true).await;
 }

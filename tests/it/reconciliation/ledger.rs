@@ -1,8 +1,7 @@
 //! Whatever is planted in the ledger is an alarm, and stays one: the ledger is append-only.
 
-use chrono::TimeDelta;
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Scene, kinds, nothing_differs, reconcile};
@@ -14,7 +13,6 @@ on_every_store!(
     planted_faults_are_found,
     a_lost_account_is_missed,
     an_erased_subject_is_no_fault,
-    changes_of_a_policy_are_no_fault,
     accounts_of_any_length_are_checked,
 );
 
@@ -152,40 +150,6 @@ async fn an_erased_subject_is_no_fault(stack: Stack) {
     let report = reconcile(&scene.app, false).await;
     assert_eq!(report["differences"][0]["subject"], Value::Null);
     assert_eq!(report["differences"][0]["policy"], "benefit");
-}
-
-/// Windows that the line before does not tell are summed by the ledger.
-async fn changes_of_a_policy_are_no_fault(stack: Stack) {
-    let (app, clock) = App::with_clock(stack).await;
-    let rules = [
-        ("GMT+8", json!([{ "max": 30, "per": "day" }])),
-        (
-            "UTC",
-            json!([{ "max": 30, "per": "day" }, { "max": 90, "per": "month" }]),
-        ),
-        ("America/New_York", json!([{ "max": 60, "per": "week" }])),
-        (
-            "GMT+8",
-            json!([{ "max": 20, "per": "hour" }, { "max": 30, "per": "day" }]),
-        ),
-    ];
-    for round in 0..3 {
-        for (zone, limits) in &rules {
-            let body = json!({ "time_zone": zone, "limits": limits, "reason": "a test" });
-            assert!(app.put_policy("benefit", body).await.status.is_success());
-            for subject in ["member-1", "member-2"] {
-                for units in 1..=2 {
-                    let body = json!({ "subject": subject, "units": units });
-                    let answer = app.claim_body(body, None).await;
-                    assert_eq!(answer.status, StatusCode::CREATED, "{round}: {answer:?}");
-                }
-            }
-            clock.advance(TimeDelta::minutes(75));
-        }
-    }
-    let report = nothing_differs(&app, true).await;
-    assert_eq!(report["entry_count"], 48);
-    assert_eq!(report["account_count"], 2);
 }
 
 /// Also those that do not fit into a page, and where pages end between accounts.

@@ -46,41 +46,19 @@ async fn without_a_span_it_is_the_present_window() {
 async fn a_change_of_the_clocks_makes_short_and_long_windows() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "America/New_York").await;
-    let days = "per=day&from=2026-03-07T12:00:00Z&to=2026-03-09T12:00:00Z";
-    assert_eq!(
-        windows(&app, days).await,
-        [
-            "2026-03-07T05:00:00Z 2026-03-08T05:00:00Z 2026-03-07",
-            "2026-03-08T05:00:00Z 2026-03-09T04:00:00Z 2026-03-08",
-            "2026-03-09T04:00:00Z 2026-03-10T04:00:00Z 2026-03-09",
-        ]
-    );
     // 02:00 is skipped in March; 01:00 lasts two hours in November.
-    let hours = "per=hour&from=2026-03-08T06:30:00Z&to=2026-03-08T08:00:00Z";
-    assert_eq!(
-        windows(&app, hours).await,
-        [
-            "2026-03-08T06:00:00Z 2026-03-08T07:00:00Z 2026-03-08",
-            "2026-03-08T07:00:00Z 2026-03-08T08:00:00Z 2026-03-08",
-        ]
-    );
-    let hours = "per=hour&from=2026-11-01T04:00:00Z&to=2026-11-01T08:00:00Z";
-    assert_eq!(
-        windows(&app, hours).await,
-        [
-            "2026-11-01T04:00:00Z 2026-11-01T05:00:00Z 2026-11-01",
-            "2026-11-01T05:00:00Z 2026-11-01T07:00:00Z 2026-11-01",
-            "2026-11-01T07:00:00Z 2026-11-01T08:00:00Z 2026-11-01",
-        ]
-    );
-    let months = "per=month&from=2026-02-28T12:00:00Z&to=2026-04-01T04:00:00Z";
-    assert_eq!(
-        windows(&app, months).await,
-        [
-            "2026-02-01T05:00:00Z 2026-03-01T05:00:00Z 2026-02-01",
-            "2026-03-01T05:00:00Z 2026-04-01T04:00:00Z 2026-03-01",
-        ]
-    );
+    #[rustfmt::skip]
+    let rows = [
+        ("day", "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z 2026-03-09T04:00:00Z 2026-03-08"),
+        ("hour", "2026-03-08T06:30:00Z", "2026-03-08T06:00:00Z 2026-03-08T07:00:00Z 2026-03-08"),
+        ("hour", "2026-03-08T07:30:00Z", "2026-03-08T07:00:00Z 2026-03-08T08:00:00Z 2026-03-08"),
+        ("hour", "2026-11-01T06:30:00Z", "2026-11-01T05:00:00Z 2026-11-01T07:00:00Z 2026-11-01"),
+        ("month", "2026-03-31T12:00:00Z", "2026-03-01T05:00:00Z 2026-04-01T04:00:00Z 2026-03-01"),
+    ];
+    for (per, from, expected) in rows {
+        let found = windows(&app, &format!("per={per}&from={from}")).await;
+        assert_eq!(found, [expected], "{per} {from}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

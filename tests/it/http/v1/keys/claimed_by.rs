@@ -1,11 +1,10 @@
 //! The ledger tells which key made an entry.
 
 use perdiem::domain::key::KeyNumber;
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{make_role, with};
-use crate::support::app::{Answer, App, Ground, Stack};
+use super::make_role;
+use crate::support::app::{App, Ground, Stack};
 use crate::support::books::Books;
 use crate::support::counted_stores::on_every_counted_store;
 
@@ -18,8 +17,9 @@ async fn entries_tell_which_key_made_them(stack: Stack) {
     make_role(&app, "audit", None).await;
     let shop = make_role(&app, "claim", None).await;
     let send = async |path: &str, body: Value| {
-        let request = with(&app, &shop.secret, Method::POST, path);
-        let answer = Answer::of(request.json(&body)).await;
+        let answer = app
+            .ask_as(&shop.secret, &format!("POST {path}"), body)
+            .await;
         assert!(answer.status.is_success(), "{answer:?}");
         answer
     };

@@ -24,10 +24,7 @@ pub struct Made {
 
 /// Makes a key.
 pub async fn make(app: &App, body: Value) -> Made {
-    let request = app.request(Method::POST, "/v1/keys").json(&body);
-    let answer = Answer::of(request).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let key = answer.json();
+    let key = app.ask("POST /v1/keys", body).await.is(201);
     let text = |name: &str| key[name].as_str().expect("a text").to_owned();
     Made {
         id: text("id"),
@@ -66,14 +63,14 @@ async fn status_at(url: &str, secret: &str) -> u16 {
 }
 
 pub async fn revoke(app: &App, secret: &str, id: &str) -> Answer {
-    let path = format!("/v1/keys/{id}?reason=a+test");
-    Answer::of(with(app, secret, Method::DELETE, &path)).await
+    let line = format!("DELETE /v1/keys/{id}?reason=a+test");
+    app.ask_as(secret, &line, Value::Null).await
 }
 
 pub async fn end(app: &App, secret: &str, id: &str, at: Option<&str>) -> Answer {
     let body = json!({ "ends_at": at, "reason": "a test" });
-    let request = with(app, secret, Method::PATCH, &format!("/v1/keys/{id}"));
-    Answer::of(request.json(&body)).await
+    app.ask_as(secret, &format!("PATCH /v1/keys/{id}"), body)
+        .await
 }
 
 /// A client that comes from another address of this machine.
