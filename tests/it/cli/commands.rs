@@ -30,80 +30,39 @@ fn openapi_prints_the_specification() {
     assert_eq!(said, perdiem::http::specification_yaml());
 }
 
+/// What sessions show in lines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_is_put_shown_and_listed() {
-    let app = App::on(Stack::Sqlite).await;
-    let put = "policy put benefit --limit '3 per day' --time-zone GMT+8";
-    let line = command(&app, put).await.well(0);
-    for word in ["benefit", "version 1", "+08:00", "3 per day"] {
-        assert!(line.contains(word), "{word}: {line}");
-    }
-    let more = "--limit '30 per month' --reason 'campaign 7' --if-version 1 --json";
-    let policy = command(&app, &format!("{put} {more}")).await.json(0);
-    assert_eq!(policy["version"], 2);
-    assert_eq!(policy["limits"][1], json!({ "max": 30, "per": "month" }));
-    assert_eq!(app.get("/v1/policies/benefit").await.json(), policy);
-    assert_eq!(
-        command(&app, "policy show benefit --json").await.json(0),
-        policy
-    );
-    let shown = command(&app, "policy show benefit").await.well(0);
-    assert!(shown.contains("3 per day, 30 per month"), "{shown}");
-    let listed = command(&app, "policy list --json").await.json(0);
-    assert_eq!(listed[0]["name"], policy["name"]);
-    assert_eq!(listed[0]["version"], policy["version"]);
-    assert_eq!(
-        command(&app, "policy list").await.well(0).lines().count(),
-        1
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_is_granted_rehearsed_repeated_and_denied() {
+async fn every_command_prints_json_on_demand() {
     let (app, _clock) = App::with_clock(Stack::Sqlite).await;
-    app.benefit(3, "GMT+8").await;
-    // Subjects that are like a name, and like a path.
-    for subject in ["member-42", "a/b %2F?#"] {
-        let claim = format!("claim benefit '{subject}'");
-        let said = async |options: &str, code: i32| {
-            command(&app, &format!("{claim} {options}"))
-                .await
-                .well(code)
-        };
-        let first = said("", 0).await;
-        assert!(first.starts_with("granted\n"), "{first}");
-        assert!(first.contains("1 of 3 used, 2 left until 2026-11-22T00:00:00+08:00"));
-        let rehearsal = said("--units 3 --dry-run", 3).await;
-        assert!(rehearsal.starts_with("denied"), "{rehearsal}");
-        let keyed = format!("{claim} --units 2 --idempotency-key '{subject}' --json");
-        let keyed = [words(&keyed), vec!["--metadata", r#"{"a":1}"#]].concat();
-        let granted = Said::by(&app, &keyed).await.json(0);
-        assert_eq!(granted["grant"]["metadata"], json!({ "a": 1 }));
-        assert_eq!(Said::by(&app, &keyed).await.json(0), granted);
-        let denied = said("", 3).await;
-        for words in [
-            "has used 3 of 3 for today under benefit",
-            "the next window begins at 2026-11-22T00:00:00+08:00",
-        ] {
-            assert!(denied.contains(words), "{denied}");
-        }
-        assert!(
-            denied.starts_with("denied: ") && !denied.contains('Z'),
-            "{denied}"
-        );
-        let denied = command(&app, &format!("{claim} --json")).await.json(3);
-        assert_eq!(denied["outcome"], "denied");
-        assert_eq!(denied["limits"][0]["resets_at"], "2026-11-21T16:00:00Z");
-        let usage = format!("usage benefit '{subject}'");
-        let told = command(&app, &format!("{usage} --json")).await.json(0);
-        assert_eq!(told["subject"], subject);
-        assert_eq!(told["limits"][0]["used"], 3);
-        let told = command(&app, &usage).await.well(0);
-        assert!(
-            told.contains("3 of 3 used, 0 left until 2026-11-22T00:00:00+08:00"),
-            "{told}"
-        );
-    }
+    let told = async |line: &str, code: i32| {
+        let line = format!("{line} --json");
+        command(&app, &line).await.json(code)
+    };
+    let put = "policy put benefit --limit '3 per day' --time-zone GMT+8";
+    let policy = told(put, 0).await;
+    assert_eq!(app.get("/v1/policies/benefit").await.is(200), policy);
+    assert_eq!(told("policy show benefit", 0).await, policy);
+    assert_eq!(told("policy list", 0).await, json!([policy]));
+    let claim = "claim benefit a --units 2 --idempotency-key 'order 1' --json";
+    let claim = [words(claim), vec!["--metadata", r#"{"a":1}"#]].concat();
+    let granted = Said::by(&app, &claim).await.json(0);
+    assert_eq!(granted["grant"]["metadata"], json!({ "a": 1 }));
+    assert_eq!(Said::by(&app, &claim).await.json(0), granted);
+    let denied = told("claim benefit a --units 2", 3).await;
+    assert_eq!(denied["outcome"], "denied");
+    assert_eq!(denied["limits"][0]["resets_at"], "2026-11-21T16:00:00Z");
+    let usage = told("usage benefit a", 0).await;
+    assert_eq!(usage["subject"], "a");
+    assert_eq!(usage["limits"], denied["limits"]);
+    let overridden = told("override put benefit a --limit '10 per day'", 0).await;
+    let path = "/v1/policies/benefit/overrides/a";
+    assert_eq!(app.get(path).await.is(200), overridden);
+    let mut key = told("key create root --role admin", 0).await;
+    assert!(key["secret"].take().is_string());
+    key.as_object_mut().expect("an object").remove("secret");
+    assert_eq!(told("key list", 0).await, json!([key]));
+    let end = "key end x --at 2100-01-01T00:00:00Z";
+    assert_eq!(command(&app, end).await.code, 2, "a reason is required");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,9 +5,9 @@ mod changes;
 mod commands;
 mod corrections;
 mod files;
-mod overrides;
 mod secrets;
 mod serving;
+mod sessions;
 mod settings;
 
 use std::fs::{self, File};
