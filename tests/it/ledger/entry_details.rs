@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::older::older_ledger;
-use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::counted_stores::on_every_counted_store;
 use crate::support::desk::{another_ledger, on_every_store};
@@ -91,7 +90,7 @@ async fn start(ground: &Ground, clock: &ManualClock) -> App {
 
 async fn granted(app: &App, policy: &str, body: Value, key: Option<&str>) -> String {
     let answer = app.claim_under(policy, body, key).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    answer.is(201);
     answer.grant_id()
 }
 
@@ -114,8 +113,7 @@ async fn make_every_kind(app: &App, clock: &ManualClock) -> Vec<String> {
     put(app, "watched", json!({ "mode": "observe" })).await;
     put(app, "counted", json!({ "durability": "counted" })).await;
     let key = json!({ "name": "shop", "role": "claim" });
-    let made = Answer::of(app.request(Method::POST, "/v1/keys").json(&key)).await;
-    assert_eq!(made.status, 201, "{made:?}");
+    app.ask("POST /v1/keys", key).await.is(201);
     app.override_day("member-2", 30).await;
     let mut ids = Vec::new();
     let metadata = json!({ "order": "A-1" });
@@ -126,20 +124,17 @@ async fn make_every_kind(app: &App, clock: &ManualClock) -> Vec<String> {
         let body = json!({ "subject": subject, "units": units });
         ids.push(granted(app, "benefit", body, None).await);
     }
-    let reversed = app.reverse(&ids[1], "a reversal").await;
-    assert_eq!(reversed.status, 201, "{reversed:?}");
+    app.reverse(&ids[1], "a reversal").await.is(201);
     for seconds in [30, 60, 120, 3600] {
         let body = json!({ "subject": "member-1", "hold_seconds": seconds });
         ids.push(granted(app, "benefit", body, None).await);
     }
-    let confirmed = app.confirm(&ids[4]).await;
-    assert_eq!(confirmed.status, 201, "{confirmed:?}");
+    app.confirm(&ids[4]).await.is(201);
     // The second hold lapses, and the next decision says so. Nothing says so of the third.
     clock.set(clock.now() + TimeDelta::seconds(60));
     for (direction, key) in [(4, None), (-1, Some("by hand"))] {
         let body = json!({ "units": direction, "reason": "a test" });
-        let adjusted = app.adjust("member-1", body, key).await;
-        assert_eq!(adjusted.status, 201, "{adjusted:?}");
+        app.adjust("member-1", body, key).await.is(201);
     }
     for _ in 0..2 {
         let body = json!({ "subject": "member-1", "units": 15 });
@@ -151,9 +146,7 @@ async fn make_every_kind(app: &App, clock: &ManualClock) -> Vec<String> {
     }
     eventually("the counted grants are recorded", || async {
         let listed = app.get("/v1/grants?provisional=true").await.json();
-        listed["items"]
-            .as_array()
-            .is_some_and(|items| items.len() == 2)
+        listed["items"].as_array().map(Vec::len) == Some(2)
     })
     .await;
     clock.set(clock.now() + TimeDelta::seconds(60));
@@ -162,37 +155,39 @@ async fn make_every_kind(app: &App, clock: &ManualClock) -> Vec<String> {
 
 /// All that an application tells of its ledger.
 async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
-    let mut paths: Vec<String> = ["", "held", "granted", "reversed", "lapsed"]
-        .into_iter()
-        .flat_map(|state| {
-            let state = if state.is_empty() {
-                ""
-            } else {
-                &format!("&state={state}")
-            };
-            ["", "&policy=benefit", "&policy=benefit&subject=member-1"]
-                .map(|scope| format!("/v1/grants?limit=100{scope}{state}"))
-        })
-        .collect();
+    let scopes = ["", "&policy=benefit", "&policy=benefit&subject=member-1"];
+    let states = [
+        "",
+        "&state=held",
+        "&state=granted",
+        "&state=reversed",
+        "&state=lapsed",
+    ];
+    let list = |scope: &str, state: &str| format!("/v1/grants?limit=100{scope}{state}");
+    let lists = scopes
+        .iter()
+        .flat_map(|scope| states.map(|state| list(scope, state)));
+    let mut paths: Vec<String> = lists.collect();
     paths.extend(ids.iter().map(|id| format!("/v1/grants/{id}")));
-    for path in [
-        "/v1/grants?provisional=true",
-        "/v1/grants?would_deny=true",
-        "/v1/grants?policy=watched&would_deny=true",
-        "/v1/grants?policy=benefit&limit=2",
-        "/v1/grants?policy=benefit&from=2026-11-21T03:04:06Z",
-        "/v1/grants?policy=benefit&idempotency_key=plain",
-        "/v1/grants/export?format=csv",
-        "/v1/grants/export?format=ndjson",
-        "/v1/policies/benefit/subjects/member-1/entries",
-        "/v1/policies/benefit/subjects/member-1",
-        "/v1/policies/benefit/subjects/member-2",
-        "/v1/policies/watched/subjects/member-1",
-        "/v1/keys",
-        "/v1/changes",
-    ] {
-        paths.push(path.to_owned());
-    }
+    paths.extend(
+        [
+            "/v1/grants?provisional=true",
+            "/v1/grants?would_deny=true",
+            "/v1/grants?policy=watched&would_deny=true",
+            "/v1/grants?policy=benefit&limit=2",
+            "/v1/grants?policy=benefit&from=2026-11-21T03:04:06Z",
+            "/v1/grants?policy=benefit&idempotency_key=plain",
+            "/v1/grants/export?format=csv",
+            "/v1/grants/export?format=ndjson",
+            "/v1/policies/benefit/subjects/member-1/entries",
+            "/v1/policies/benefit/subjects/member-1",
+            "/v1/policies/benefit/subjects/member-2",
+            "/v1/policies/watched/subjects/member-1",
+            "/v1/keys",
+            "/v1/changes",
+        ]
+        .map(str::to_owned),
+    );
     let mut told = Vec::new();
     for path in paths {
         let answer = app.get(&path).await;
@@ -202,9 +197,8 @@ async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
     let path = "/v1/policies/benefit/backtest";
     let draft = json!({ "time_zone": "GMT+8", "limits": [{ "max": 2, "per": "day" }] });
     let body = json!({ "policy": draft, "from": "2026-11-21", "to": "2026-11-22" });
-    let answer = Answer::of(app.request(Method::POST, path).json(&body)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    told.push((path.to_owned(), answer.json()));
+    let answer = app.ask(&format!("POST {path}"), body).await;
+    told.push((path.to_owned(), answer.is(200)));
     told
 }
 
@@ -236,16 +230,11 @@ async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
     let metadata = json!({ "order": "A-1" });
     let body = json!({ "subject": "member-1", "units": 2, "metadata": metadata });
     let again = migrated.claim_body(body, Some("plain")).await;
-    assert_eq!(
-        (again.status.as_u16(), again.grant_id()),
-        (200, ids[0].clone())
-    );
-    let again = migrated.reverse(&ids[1], "once more").await;
-    assert_eq!(again.status, 200, "{again:?}");
-    let lapsed = migrated.confirm(&ids[6]).await;
-    assert_eq!(lapsed.status, 410, "{lapsed:?}");
-    let confirmed = migrated.confirm(&ids[7]).await;
-    assert_eq!(confirmed.status, 201, "{confirmed:?}");
+    again.is(200);
+    assert_eq!(again.grant_id(), ids[0]);
+    migrated.reverse(&ids[1], "once more").await.is(200);
+    migrated.confirm(&ids[6]).await.is(410);
+    migrated.confirm(&ids[7]).await.is(201);
     granted(&migrated, "benefit", json!({ "subject": "member-1" }), None).await;
     older_books.audit().await;
 }

@@ -14,7 +14,6 @@ on_every_store!(
     a_fresh_database_is_migrated_by_several_at_once,
     entries_are_append_only,
     instances_know_of_one_another,
-    the_clock_is_compared,
 );
 
 async fn a_ledger_is_the_same_when_it_is_opened_again(stack: Stack) {
@@ -108,23 +107,4 @@ async fn instances_know_of_one_another(stack: Stack) {
     assert!(report(&desk.ledger, one, "2026a", later).await.is_empty());
     let again = report(&other, two, "2026b", later).await;
     assert_eq!(again, ["2026a"]);
-}
-
-/// PostgreSQL tells both ways how far it is off; SQLite only that its newest entry is ahead.
-async fn the_clock_is_compared(stack: Stack) {
-    let desk = Desk::open(stack).await;
-    let offset = async |now| desk.ledger.clock_offset(now).await.expect("an offset");
-    let hour = TimeDelta::hours(1);
-    if stack == Stack::Postgres {
-        let now = perdiem::clock::Clock::system().now();
-        assert!(offset(now).await.abs() < hour);
-        assert!(offset(now + hour * 2).await > hour);
-        assert!(offset(now - hour * 2).await < -hour);
-        return;
-    }
-    assert_eq!(offset(desk.now).await, TimeDelta::zero());
-    desk.append(desk.draft("a", None, 2)).await;
-    assert_eq!(offset(desk.now).await, TimeDelta::zero());
-    assert_eq!(offset(desk.now + hour).await, TimeDelta::zero());
-    assert_eq!(offset(desk.now - hour).await, -hour);
 }

@@ -6,7 +6,7 @@ use perdiem::domain::window::Window;
 use perdiem::ledger::Look;
 use uuid::Uuid;
 
-use crate::support::app::Stack;
+use crate::support::app::{Stack, instant};
 use crate::support::desk::{Desk, on_every_store};
 
 on_every_store!(
@@ -42,56 +42,41 @@ async fn a_look_sees_lines_keys_and_ids(stack: Stack) {
 
 async fn sums_have_their_start_and_not_their_end(stack: Stack) {
     let mut desk = Desk::open(stack).await;
-    desk.now = crate::support::app::instant("2026-11-21T03:00:00Z");
+    desk.now = instant("2026-11-21T03:00:00Z");
     let start = desk.now;
     let mut last = None;
-    for units in [1, 10, 100, 1000] {
-        if units == 1000 {
-            desk.advance(TimeDelta::hours(20));
-        }
+    for (hours, units) in [(0, 1), (1, 10), (2, 100), (23, 1000)] {
+        desk.now = start + TimeDelta::hours(hours);
         let draft = desk.draft_of("a", last.as_ref(), &[(units, None)]);
         last = Some(desk.append(draft).await);
-        desk.advance(TimeDelta::hours(1));
     }
     // Another account's count for nothing.
     desk.append(desk.draft("b", None, 3)).await;
-    let sum = async |hours: i64, micros: i64, until: i64, until_micros: i64| {
-        let edge =
-            |hours, micros| start + TimeDelta::hours(hours) + TimeDelta::microseconds(micros);
-        let window = Window {
-            start: edge(hours, micros),
-            end: edge(until, until_micros),
-        };
-        let windows = [window];
-        let sums = desk
-            .ledger
-            .sums(desk.account("a"), last.as_ref(), &windows)
-            .await
-            .expect("sums");
-        format!("{sums:?}")
-    };
-    let is = |text: String, units: u64| {
-        assert!(text.ends_with(&format!(", {units})])")), "{units}: {text}");
-    };
-    is(sum(0, 0, 3, 0).await, 111);
-    is(sum(0, 0, 1, 0).await, 1);
-    is(sum(0, 0, 1, 1).await, 11);
-    is(sum(1, 0, 2, 0).await, 10);
-    is(sum(0, 1, 2, 1).await, 110);
-    is(sum(-5, 0, 0, 0).await, 0);
-    is(sum(-5, 0, 100, 0).await, 1111);
-    // Up to the line that is asked for, and no further.
-    let account = desk.account("a");
-    let mut line = last.clone().expect("a line");
-    line.number = 2;
-    let windows = [Window {
-        start,
-        end: start + TimeDelta::days(9),
-    }];
-    let sums = desk.ledger.sums(account, Some(&line), &windows).await;
-    is(format!("{:?}", sums.expect("sums")), 11);
-    let sums = desk.ledger.sums(account, None, &windows).await;
-    is(format!("{:?}", sums.expect("sums")), 0);
+    let last = last.expect("a line");
+    let mut second = last.clone();
+    second.number = 2;
+    let after = |hours, micros| start + TimeDelta::hours(hours) + TimeDelta::microseconds(micros);
+    // A line, the hours and microseconds of a window, and the units in it up to that line.
+    for (line, from, to, units) in [
+        (Some(&last), (0, 0), (3, 0), 111),
+        (Some(&last), (0, 0), (1, 0), 1),
+        (Some(&last), (0, 0), (1, 1), 11),
+        (Some(&last), (1, 0), (2, 0), 10),
+        (Some(&last), (0, 1), (2, 1), 110),
+        (Some(&last), (-5, 0), (0, 0), 0),
+        (Some(&last), (-5, 0), (100, 0), 1111),
+        (Some(&second), (0, 0), (216, 0), 11),
+        (None, (0, 0), (216, 0), 0),
+    ] {
+        let (start, end) = (after(from.0, from.1), after(to.0, to.1));
+        let windows = [Window { start, end }];
+        let sums = desk.ledger.sums(desk.account("a"), line, &windows).await;
+        let told = format!("{:?}", sums.expect("sums"));
+        assert!(
+            told.ends_with(&format!(", {units})])")),
+            "{from:?} {to:?}: {told}"
+        );
+    }
 }
 
 async fn keys_of_an_account_are_newest_first(stack: Stack) {
