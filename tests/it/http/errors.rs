@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use futures_util::future::join_all;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::{CLAIMS, archive, invalid_places, problem, replace, send};
 use crate::support::app::{Answer, App, KEY, Stack, on_every_stack};
@@ -131,18 +131,27 @@ async fn no_body_makes_the_service_fail() {
 async fn faults_are_told_in_the_order_of_the_contract() {
     let app = App::on(Stack::Sqlite).await;
     // 400 before 422, whichever part of the request each is in.
-    let request = app.request(Method::POST, "/v1/policies/No_Such/claims");
-    let request = request.header("Idempotency-Key", "\"open").body("{");
-    problem(&Answer::of(request).await, 400, "malformed");
-    let request = app.request(Method::PUT, "/v1/policies/No_Such");
-    let request = request.header("If-Match", "3").body("{");
-    problem(&Answer::of(request).await, 400, "malformed");
-    let request = app.request(Method::DELETE, "/v1/policies/No_Such?why=x");
-    let answer = Answer::of(request.header("If-Match", "3")).await;
-    problem(&answer, 400, "malformed");
-    for list in ["versions", "windows"] {
-        let path = format!("/v1/policies/No_Such/{list}?what=x");
-        problem(&app.get(&path).await, 400, "malformed");
+    for (line, name, value) in [
+        (
+            "POST /v1/policies/No_Such/claims",
+            "Idempotency-Key",
+            "\"open",
+        ),
+        ("PUT /v1/policies/No_Such", "If-Match", "3"),
+        ("DELETE /v1/policies/No_Such?why=x", "If-Match", "3"),
+        (
+            "GET /v1/policies/No_Such/versions?what=x",
+            "X-Request-Id",
+            "",
+        ),
+        (
+            "GET /v1/policies/No_Such/windows?what=x",
+            "X-Request-Id",
+            "",
+        ),
+    ] {
+        let request = app.line(KEY, line, &Value::Null).header(name, value);
+        problem(&Answer::of(request.body("{")).await, 400, "malformed");
     }
     // 422 before 404.
     let body = json!({ "subject": "" });
@@ -159,13 +168,12 @@ async fn faults_are_told_in_the_order_of_the_contract() {
     // 412 before the reason that is missing.
     app.benefit(3, "GMT+8").await;
     let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
-    let request = app.request(Method::PUT, POLICY).header("If-Match", "\"9\"");
-    let answer = Answer::of(request.json(&rule)).await;
+    let stale = ("If-Match", "\"9\"");
+    let answer = app.ask_with(stale, "PUT /v1/policies/benefit", rule).await;
     problem(&answer, 412, "precondition-failed");
     // 404 before 412.
-    let path = "/v1/policies/nothing?reason=x";
-    let request = app.request(Method::DELETE, path);
-    let answer = Answer::of(request.header("If-Match", "\"9\"")).await;
+    let line = "DELETE /v1/policies/nothing?reason=x";
+    let answer = app.ask_with(stale, line, Value::Null).await;
     problem(&answer, 404, "unknown-policy");
 }
 

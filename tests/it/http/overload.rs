@@ -1,8 +1,8 @@
 //! More than can be done.
 
 use futures_util::future::join_all;
-use reqwest::StatusCode;
 
+use crate::http::problem;
 use crate::support::app::{App, Ground, Stack, eventually};
 use crate::support::servers::Postgres;
 
@@ -23,9 +23,7 @@ async fn beyond_what_it_takes_on_the_answer_is_503() {
     let one_too_many = async {
         eventually("the house is full", || async {
             let metrics = app.get("/metrics").await.text;
-            metrics
-                .lines()
-                .any(|line| line == "perdiem_claims_under_way 4")
+            metrics.contains("\nperdiem_claims_under_way 4\n")
         })
         .await;
         let answer = app.claim("member-5", None).await;
@@ -33,14 +31,9 @@ async fn beyond_what_it_takes_on_the_answer_is_503() {
         answer
     };
     let (waited, refused) = tokio::join!(waiting, one_too_many);
-    assert_eq!(
-        refused.status,
-        StatusCode::SERVICE_UNAVAILABLE,
-        "{refused:?}"
-    );
+    problem(&refused, 503, "undecided");
     assert_eq!(refused.header("Retry-After"), Some("1"));
-    assert!(refused.text.contains("undecided"), "{refused:?}");
     for answer in waited {
-        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        answer.is(201);
     }
 }

@@ -89,55 +89,35 @@ async fn it_tells_what_a_draft_would_have_denied(stack: Stack) {
     let (app, clock) = App::with_clock(stack).await;
     let ids = three_days(&app, &clock).await;
     let (from, to) = ("2026-11-20", "2026-11-23");
-
-    let same = backtest(&app, &[(100, "day")], from, to).await;
-    assert_eq!(
-        days(&same),
-        [
-            "2026-11-20 5/8 0/0",
-            "2026-11-21 5/8 0/0",
-            "2026-11-22 0/0 0/0"
-        ]
-    );
-    assert_eq!(
-        same["total"],
-        json!({ "grants": 10, "units": 16, "denied_grants": 0, "denied_units": 0, "denied_subjects": 0 })
-    );
-    assert_eq!(same["first_denied"], json!([]));
-    let day = &same["days"][1];
-    assert_eq!(day["start"], "2026-11-20T16:00:00Z");
-    assert_eq!(day["end"], "2026-11-21T16:00:00Z");
-
-    // What does not fit takes nothing.
+    // What does not fit takes nothing. The month began before the range.
+    #[rustfmt::skip]
+    let rows: [(&[(u64, &str)], [&str; 2], &[&str]); 4] = [
+        (&[(100, "day")], ["20 5/8 0/0", "21 5/8 0/0"], &[]),
+        (&[(2, "day")], ["20 5/8 1/3", "21 5/8 1/3"], &["\"a\" 2"]),
+        (&[(1, "day")], ["20 5/8 3/6", "21 5/8 3/6"], &["\"b\" 2", "\"a\" 4"]),
+        (&[(10, "day"), (6, "month")], ["20 5/8 2/4", "21 5/8 3/5"], &["\"a\" 5"]),
+    ];
+    for (limits, expected, denied) in rows {
+        let found = backtest(&app, limits, from, to).await;
+        let [first, second] = expected.map(|day| format!("2026-11-{day}"));
+        let expected = [first, second, "2026-11-22 0/0 0/0".to_owned()];
+        assert_eq!(days(&found), expected, "{limits:?}");
+        assert_eq!(first_denied(&found), denied, "{limits:?}");
+    }
     let less = backtest(&app, &[(2, "day")], from, to).await;
-    assert_eq!(
-        days(&less)[..2],
-        ["2026-11-20 5/8 1/3", "2026-11-21 5/8 1/3"]
-    );
-    assert_eq!(first_denied(&less), ["\"a\" 2"]);
-    assert_eq!(less["first_denied"][0]["first_grant"], ids[9].as_str());
-    assert_eq!(
-        less["first_denied"][0]["first_denied_at"],
-        "2026-11-20T02:00:04Z"
-    );
-    let least = backtest(&app, &[(1, "day")], from, to).await;
-    assert_eq!(first_denied(&least), ["\"b\" 2", "\"a\" 4"]);
-    assert_eq!(least["total"]["denied_subjects"], 2);
-    assert_eq!(least["total"]["denied_units"], 12);
-
-    // The month began before the range.
-    let month = backtest(&app, &[(10, "day"), (6, "month")], from, to).await;
-    assert_eq!(
-        days(&month)[..2],
-        ["2026-11-20 5/8 2/4", "2026-11-21 5/8 3/5"]
-    );
-    assert_eq!(first_denied(&month), ["\"a\" 5"]);
+    let total = json!({
+        "grants": 10, "units": 16, "denied_grants": 2, "denied_units": 6, "denied_subjects": 1,
+    });
+    assert_eq!(less["total"], total);
+    let bounds = ["start", "end"].map(|name| &less["days"][1][name]);
+    assert_eq!(bounds, ["2026-11-20T16:00:00Z", "2026-11-21T16:00:00Z"]);
+    let first = &less["first_denied"][0];
+    assert_eq!(first["first_grant"], ids[9].as_str());
+    assert_eq!(first["first_denied_at"], "2026-11-20T02:00:04Z");
     let month = backtest(&app, &[(6, "month")], "2026-11-19", "2026-11-20").await;
     assert_eq!(month["total"]["denied_grants"], 0);
-
     // Nothing was changed.
-    let version = app.get("/v1/policies/benefit").await.json()["version"].clone();
-    assert_eq!(version, 1);
+    assert_eq!(app.get("/v1/policies/benefit").await.at("/version"), 1);
 }
 
 on_every_store!(the_days_are_those_of_the_draft);

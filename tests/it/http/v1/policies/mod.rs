@@ -78,21 +78,17 @@ async fn a_policy_lives(stack: Stack) {
     let answer = app.ask("DELETE /v1/policies/benefit", Value::Null).await;
     assert_eq!(invalid_places(&answer), ["reason"]);
     let archived = archive(&app).await.json();
-    let mut expected = replaced.clone();
-    for (name, value) in [("archived", json!(true)), ("version", json!(3))] {
-        expected[name] = value;
+    for (name, value) in [
+        ("archived", json!(true)),
+        ("version", json!(3)),
+        ("reason", json!("it is over")),
+        ("limits", replaced["limits"].clone()),
+    ] {
+        assert_eq!(archived[name], value, "{name}");
     }
-    expected["reason"] = json!("it is over");
-    for name in ["effective_at", "in_force_version"] {
-        expected[name] = archived[name].clone();
-    }
-    assert_eq!(archived, expected);
     for path in ["", "/windows", "/subjects/member-42"] {
-        problem(
-            &app.get(&format!("{POLICY}{path}")).await,
-            404,
-            "unknown-policy",
-        );
+        let answer = app.get(&format!("{POLICY}{path}")).await;
+        problem(&answer, 404, "unknown-policy");
     }
     let twice = app.ask("DELETE /v1/policies/benefit?reason=again", Value::Null);
     problem(&twice.await, 404, "unknown-policy");

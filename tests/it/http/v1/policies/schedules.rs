@@ -1,6 +1,5 @@
 //! `effective`: changes that wait for the policy's next local day.
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::{all_items, archive, has_version, invalid_parts, invalid_places, problem};
@@ -53,8 +52,8 @@ async fn a_scheduled_version_is_shown(stack: Stack) {
     assert_eq!((again.status.as_u16(), again.json()), (200, second));
     // Edits are checked against the newest version, in force or not.
     let put_if = async |etag: &str, body: Value| {
-        let request = app.request(Method::PUT, POLICY).header("If-Match", etag);
-        Answer::of(request.json(&body)).await
+        app.ask_with(("If-Match", etag), "PUT /v1/policies/benefit", body)
+            .await
     };
     let stale = put_if("\"1\"", next_window(6)).await;
     problem(&stale, 412, "precondition-failed");
@@ -70,8 +69,10 @@ async fn a_scheduled_version_is_shown(stack: Stack) {
     let effective: Vec<&Value> = versions.iter().map(|item| &item["effective_at"]).collect();
     assert_eq!(effective, [MIDNIGHT, MIDNIGHT, NOON]);
 
+    clock.set(instant(MIDNIGHT) - chrono::TimeDelta::microseconds(1));
+    assert_eq!(app.get(POLICY).await.at("/in_force_version"), 1);
     clock.set(instant(MIDNIGHT));
-    assert_eq!(app.get(POLICY).await.json()["in_force_version"], 3);
+    assert_eq!(app.get(POLICY).await.at("/in_force_version"), 3);
     // It is in force: the same at once is no change either.
     let same = app.put_policy("benefit", body(6, json!({}))).await;
     has_version(&same, 200, 3);
@@ -99,10 +100,7 @@ async fn changes_that_never_come_are_refused(stack: Stack) {
     problem(&app.get(POLICY).await, 404, "unknown-policy");
 
     let until = |instant: &str| json!({ "active_until": instant, "effective": "next_window" });
-    assert_eq!(
-        app.put_policy("benefit", body(3, json!({}))).await.status,
-        201
-    );
+    app.put_policy("benefit", body(3, json!({}))).await.is(201);
     // The new rule ends before it begins, or just then.
     for end in ["2026-11-21T12:00:00Z", MIDNIGHT] {
         let answer = app.put_policy("benefit", body(5, until(end))).await;
@@ -116,8 +114,10 @@ async fn changes_that_never_come_are_refused(stack: Stack) {
     let answer = app.put_policy("benefit", next_window(6)).await;
     refused(&answer, &[MIDNIGHT, "2026-11-21T12:00:00Z"]);
     // 412 and the missing reason are told first.
-    let request = app.request(Method::PUT, POLICY).header("If-Match", "\"9\"");
-    let answer = Answer::of(request.json(&next_window(6))).await;
+    let stale = ("If-Match", "\"9\"");
+    let answer = app
+        .ask_with(stale, "PUT /v1/policies/benefit", next_window(6))
+        .await;
     problem(&answer, 412, "precondition-failed");
     let mut silent = next_window(6);
     silent["reason"] = Value::Null;
