@@ -53,6 +53,14 @@ fn read_to_end(mut stream: &TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+#[track_caller]
+fn has_status(answer: &str, status: u16) {
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status} ")),
+        "{answer}"
+    );
+}
+
 /// Sends a piece again and again, as long as the connection takes it. Returns what was answered.
 fn trickle(app: &App, head: &str, piece: &str) -> String {
     let stream = sent(app, head);
@@ -84,7 +92,7 @@ async fn a_slow_head_or_body_is_cut() {
     );
     for begun in [head, &body] {
         let answer = read_to_end(&sent(&app, begun));
-        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+        has_status(&answer, 408);
         explained(&answer, "slow-request");
     }
     assert_eq!(crate::http::used(&app, "benefit", "member-42").await, [0]);
@@ -96,7 +104,7 @@ async fn a_head_that_trickles_is_cut() {
     let app = hasty(|_| {}).await;
     let head = "GET /livez HTTP/1.1\r\nHost: here\r\n\r\nGET /livez HTTP/1.1\r\n";
     let answer = trickle(&app, head, "x: y\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    has_status(&answer, 200);
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
@@ -118,8 +126,7 @@ async fn a_body_that_trickles_is_cut() {
         let sized = format!("{head}Content-Length: 60000\r\n\r\n");
         for (head, piece) in [(chunked, "1\r\n \r\n"), (sized, " ")] {
             let answer = trickle(&app, &head, piece);
-            let expected = format!("HTTP/1.1 {status}");
-            assert!(answer.starts_with(&expected), "{head} {answer}");
+            has_status(&answer, status);
         }
     }
 }
@@ -136,10 +143,7 @@ async fn a_connection_on_which_nothing_moves_is_closed() {
         ),
     ] {
         let answer = read_to_end(&sent(&app, head));
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status}")),
-            "{answer}"
-        );
+        has_status(&answer, status);
     }
 }
 
@@ -177,10 +181,7 @@ async fn what_is_no_http_is_told_so() {
         // The server may close before it took all.
         let _ = (&stream).write_all(request.as_bytes());
         let answer = read_to_end(&stream);
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{answer}"
-        );
+        has_status(&answer, status);
         let problem = explained(&answer, kind);
         assert_eq!(problem["status"], status);
     }
@@ -241,7 +242,7 @@ async fn a_stopped_process_waits_for_nobody() {
     process.resume();
     for stream in [&begun, &waiting, &new] {
         let answer = read_to_end(stream);
-        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        has_status(&answer, 201);
     }
 }
 
@@ -276,7 +277,7 @@ async fn nonsense_does_not_fill_the_log() {
         let mut stream = connect(&process.url);
         stream.write_all(b"nonsense\r\n\r\n").expect("sent");
         let answer = read_to_end(&stream);
-        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        has_status(&answer, 400);
     }
     let seconds = began.elapsed().as_secs() + 2;
     drop(process);

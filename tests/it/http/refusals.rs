@@ -91,7 +91,17 @@ async fn policies() {
         ("durability", json!("counted"), "#/durability", "REDIS_URL"),
         ("durability", json!("count"), "#/durability", "counted"),
         ("on_ledger_outage", json!("count"), "#/on_ledger_outage", "REDIS_URL"),
-        // Unknown members, and other types.
+    ];
+    refuses(&app, "PUT /v1/policies/benefit", &good, &rows).await;
+    assert_eq!(app.get("/v1/policies/benefit").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_with_unknown_members_or_other_types() {
+    let app = App::on(Stack::Sqlite).await;
+    let good = json!({ "time_zone": "UTC", "limits": day(1) });
+    #[rustfmt::skip]
+    let rows = [
         ("timezone", json!("UTC"), "", "timezone"),
         ("time_zone", json!(8), "", "time_zone"),
         ("time_zone", Value::Null, "", "time_zone"),

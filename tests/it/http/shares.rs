@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use perdiem::http::ServeOptions;
-use reqwest::{Method, RequestBuilder, StatusCode};
-use serde_json::json;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::http::v1::exports::fill;
@@ -24,11 +24,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A policy under which a member may have as much as a test wants.
 async fn wide(app: &App) {
-    let rule = json!({
-        "time_zone": "UTC", "limits": [{ "max": 1_000_000, "per": "year" }], "reason": "a test",
-    });
-    let answer = app.put_policy("benefit", rule).await;
-    assert!(answer.status.is_success(), "{answer:?}");
+    let limits = json!([{ "max": 1_000_000, "per": "year" }]);
+    let rule = json!({ "time_zone": "UTC", "limits": limits });
+    app.put_policy("benefit", rule).await.is(201);
 }
 
 async fn hold(app: &App) -> String {
@@ -85,26 +83,27 @@ async fn no_request_waits_for_a_lock_for_long() {
     for reversed in reversed {
         assert_eq!(reversed.status, 503, "{reversed:?}");
     }
-    let confirmation = format!("/v1/grants/{grant}/confirmation");
-    let claim = json!({ "subject": "member-42" });
+    let (claim, reason) = (
+        json!({ "subject": "member-42" }),
+        json!({ "reason": "a test" }),
+    );
+    let rehearsal = json!({ "subject": "member-42", "dry_run": true });
+    let adjustment = json!({ "units": 1, "reason": "a test" });
     let account = "/v1/policies/benefit/subjects/member-42";
-    for request in [
-        app.request(Method::POST, CLAIMS).json(&claim),
-        app.request(Method::POST, CLAIMS)
-            .json(&json!({ "subject": "member-42", "dry_run": true })),
-        app.request(Method::POST, &reversal)
-            .json(&json!({ "reason": "a test" })),
-        app.request(Method::POST, &confirmation),
-        app.request(Method::GET, &format!("/v1/grants/{grant}")),
-        app.request(Method::GET, "/v1/grants"),
-        app.request(Method::GET, account),
-        app.request(Method::GET, &format!("{account}/entries")),
-        app.request(Method::POST, &format!("{account}/adjustments"))
-            .json(&json!({ "units": 1, "reason": "a test" })),
+    for (line, body) in [
+        (format!("POST {CLAIMS}"), claim),
+        (format!("POST {CLAIMS}"), rehearsal),
+        (format!("POST {reversal}"), reason),
+        (format!("POST /v1/grants/{grant}/confirmation"), Value::Null),
+        (format!("GET /v1/grants/{grant}"), Value::Null),
+        ("GET /v1/grants".to_owned(), Value::Null),
+        (format!("GET {account}"), Value::Null),
+        (format!("GET {account}/entries"), Value::Null),
+        (format!("POST {account}/adjustments"), adjustment),
     ] {
-        let answer = answer(request).await;
-        assert_eq!(answer.status, 503, "{answer:?}");
-        assert_eq!(answer.header("Retry-After"), Some("1"), "{answer:?}");
+        let answer = answer(app.line(KEY, &line, &body)).await;
+        assert_eq!(answer.status, 503, "{line}: {answer:?}");
+        assert_eq!(answer.header("Retry-After"), Some("1"), "{line}");
     }
     let list = app.get("/v1/grants").await;
     let problem = problem(&list, 503, "unavailable");
@@ -210,8 +209,7 @@ async fn a_noisy_key_does_not_starve_another() {
         tokio::spawn(async move {
             while !is_over.load(Ordering::SeqCst) {
                 let request = with(&app, &noisy.secret, Method::POST, "/v1/claims");
-                let answer = Answer::of(request.json(&batch)).await;
-                assert_eq!(answer.status, 200, "{answer:?}");
+                Answer::of(request.json(&batch)).await.is(200);
             }
         })
     });
@@ -222,8 +220,7 @@ async fn a_noisy_key_does_not_starve_another() {
     })
     .await;
     for _ in 0..40 {
-        let answer = app.claim("member-42", None).await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        app.claim("member-42", None).await.is(201);
     }
     is_over.store(true, Ordering::SeqCst);
     for noise in noise {

@@ -64,21 +64,20 @@ async fn a_stale_line_is_refused(stack: Stack) {
         draft.after.as_mut().map(change);
         draft
     };
-    desk.refuses(with(|line| totals(line)[0].used -= 1)).await;
-    desk.refuses(with(|line| totals(line)[0].used += 1)).await;
-    desk.refuses(with(|line| totals(line)[1].max += 1)).await;
-    desk.refuses(with(|line| {
-        totals(line)[0].window.start += TimeDelta::hours(1)
-    }))
-    .await;
-    desk.refuses(with(|line| line.totals = line.totals[..1].into()))
-        .await;
-    desk.refuses(with(|line| totals(line).reverse())).await;
-    desk.refuses(with(|line| line.at -= TimeDelta::microseconds(1)))
-        .await;
-    desk.refuses(with(|line| line.at += TimeDelta::days(40)))
-        .await;
-    desk.refuses(with(|line| line.policy_version = 0)).await;
+    let changes: [fn(&mut Line); 9] = [
+        |line| totals(line)[0].used -= 1,
+        |line| totals(line)[0].used += 1,
+        |line| totals(line)[1].max += 1,
+        |line| totals(line)[0].window.start += TimeDelta::hours(1),
+        |line| line.totals = line.totals[..1].into(),
+        |line| totals(line).reverse(),
+        |line| line.at -= TimeDelta::microseconds(1),
+        |line| line.at += TimeDelta::days(40),
+        |line| line.policy_version = 0,
+    ];
+    for change in changes {
+        desk.refuses(with(change)).await;
+    }
     assert_eq!(desk.entries("a").await, 2);
     desk.append(with(|_| {})).await;
 }

@@ -7,7 +7,7 @@ use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::domain::window::{Per, Window};
 use perdiem::ledger::Look;
 use sqlx::migrate::Migrator;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use sqlx::{PgPool, SqlitePool};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -23,26 +23,17 @@ pub async fn older_ledger(ground: &Ground, stack: Stack, last: &str, statements:
     let store = if is_postgres { "postgres" } else { "sqlite" };
     let folder = older_migrations(store, last);
     let migrator = Migrator::new(folder.path()).await.expect("migrations");
-    let rows = statements.join(";\n");
     if is_postgres {
         let pool = PgPool::connect(url).await.expect("a pool");
         migrator.run(&pool).await.expect("it is migrated");
-        sqlx::raw_sql(AssertSqlSafe(rows))
-            .execute(&pool)
-            .await
-            .expect("rows");
         pool.close().await;
     } else {
-        let pool = SqlitePool::connect(&format!("{url}?mode=rwc"))
-            .await
-            .expect("a pool");
+        let pool = SqlitePool::connect(&format!("{url}?mode=rwc")).await;
+        let pool = pool.expect("a pool");
         migrator.run(&pool).await.expect("it is migrated");
-        sqlx::raw_sql(AssertSqlSafe(rows))
-            .execute(&pool)
-            .await
-            .expect("rows");
         pool.close().await;
     }
+    ground.sql(&statements.join(";\n")).await;
 }
 
 /// The migrations up to a version, in a folder of their own.
@@ -98,13 +89,14 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
         ..Look::default()
     };
     let seen = ledger.look(&look).await.expect("a look");
+    let at = |minute: &str| instant(&format!("{minute}:00Z"));
     let total = |per, max, used, start: &str, end: &str| Total {
         per,
         max,
         used,
         window: Window {
-            start: instant(start),
-            end: instant(end),
+            start: at(start),
+            end: at(end),
         },
     };
     let most = (1 << 53) - 1;
@@ -112,25 +104,13 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
         Per::Minute,
         most,
         1,
-        "1969-12-31T23:59:00Z",
-        "1970-01-01T00:00:00Z",
+        "1969-12-31T23:59",
+        "1970-01-01T00:00",
     )];
     assert_eq!(seen.entries[0].line.totals[..], first);
     let last = [
-        total(
-            Per::Month,
-            30,
-            2,
-            "2025-11-01T00:00:00Z",
-            "2025-12-01T00:00:00Z",
-        ),
-        total(
-            Per::Minute,
-            3,
-            1,
-            "2026-11-21T03:04:00Z",
-            "2026-11-21T03:05:00Z",
-        ),
+        total(Per::Month, 30, 2, "2025-11-01T00:00", "2025-12-01T00:00"),
+        total(Per::Minute, 3, 1, "2026-11-21T03:04", "2026-11-21T03:05"),
     ];
     assert_eq!(seen.lines[&account].totals[..], last);
 }

@@ -91,14 +91,14 @@ async fn it_tells_what_a_draft_would_have_denied(stack: Stack) {
     let (from, to) = ("2026-11-20", "2026-11-23");
     // What does not fit takes nothing. The month began before the range.
     #[rustfmt::skip]
-    let rows: [(&[(u64, &str)], [&str; 2], &[&str]); 4] = [
-        (&[(100, "day")], ["20 5/8 0/0", "21 5/8 0/0"], &[]),
-        (&[(2, "day")], ["20 5/8 1/3", "21 5/8 1/3"], &["\"a\" 2"]),
-        (&[(1, "day")], ["20 5/8 3/6", "21 5/8 3/6"], &["\"b\" 2", "\"a\" 4"]),
-        (&[(10, "day"), (6, "month")], ["20 5/8 2/4", "21 5/8 3/5"], &["\"a\" 5"]),
+    let rows = [
+        (vec![(100, "day")], ["20 5/8 0/0", "21 5/8 0/0"], vec![]),
+        (vec![(2, "day")], ["20 5/8 1/3", "21 5/8 1/3"], vec!["\"a\" 2"]),
+        (vec![(1, "day")], ["20 5/8 3/6", "21 5/8 3/6"], vec!["\"b\" 2", "\"a\" 4"]),
+        (vec![(10, "day"), (6, "month")], ["20 5/8 2/4", "21 5/8 3/5"], vec!["\"a\" 5"]),
     ];
     for (limits, expected, denied) in rows {
-        let found = backtest(&app, limits, from, to).await;
+        let found = backtest(&app, &limits, from, to).await;
         let [first, second] = expected.map(|day| format!("2026-11-{day}"));
         let expected = [first, second, "2026-11-22 0/0 0/0".to_owned()];
         assert_eq!(days(&found), expected, "{limits:?}");
