@@ -20,6 +20,7 @@ on_every_store!(
     corrections_reach_windows_that_no_line_tells,
     a_confirmed_hold_stays,
     grants_are_listed_by_state,
+    more_holds_lapse_than_a_draft_takes,
 );
 
 /// Claims units, and returns the grant's id.
@@ -262,4 +263,25 @@ async fn grants_are_listed_by_state(stack: Stack) {
     }
     let csv = app.get("/v1/grants/export?format=csv&state=reversed").await;
     assert_eq!(csv.text.lines().count(), 3, "{csv:?}");
+}
+
+/// All of them lapse before the claim.
+async fn more_holds_lapse_than_a_draft_takes(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(2500, "GMT+8").await;
+    let hold = json!({ "policy": "benefit", "subject": SUBJECT, "hold_seconds": 60 });
+    for count in [1000, 1000, 500] {
+        let body = json!({ "claims": vec![hold.clone(); count], "atomic": true });
+        app.ask("POST /v1/claims", body).await.is(200);
+    }
+    assert_eq!(used(&app).await, [2500]);
+    is_denied(&app).await;
+    clock.advance(TimeDelta::seconds(60));
+    assert_eq!(used(&app).await, [0]);
+    let dry = json!({ "subject": SUBJECT, "units": 2500, "dry_run": true });
+    assert_eq!(app.claim_body(dry, None).await.at("/outcome"), "granted");
+    granted(&app, 2500).await;
+    assert_eq!(used(&app).await, [2500]);
+    let lapsed = format!("/v1/grants?state=lapsed&subject={SUBJECT}&limit=1000");
+    assert_eq!(items(&app.get(&lapsed).await).len(), 1000);
 }
