@@ -3,7 +3,11 @@
 
 #![cfg_attr(
     not(feature = "faults"),
-    allow(dead_code, reason = "only the fault suite uses all of the support")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "only the fault suite uses all of the support"
+    )
 )]
 
 mod cli;
