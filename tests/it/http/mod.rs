@@ -157,7 +157,10 @@ async fn all_items(app: &App, path: &str) -> Vec<Value> {
         let page = answer.json();
         items.extend(page["items"].as_array().expect("items").iter().cloned());
         match page["next_cursor"].as_str() {
-            Some(next) => cursor = Some(next.to_owned()),
+            Some(next) => {
+                assert_ne!(cursor.as_deref(), Some(next), "{path} comes again");
+                cursor = Some(next.to_owned());
+            }
             None => return items,
         }
     }
