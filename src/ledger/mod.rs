@@ -139,10 +139,11 @@ impl Ledger {
         store!(self, store => store.look(look).await)
     }
 
-    /// Appends drafts in a burst, if there is a fence for it, and else or after that as
-    /// [`Ledger::append`]. The line before each draft is known to be committed, since this process
-    /// appended it or read it from the ledger, and the fence is no older than that. Or the draft
-    /// takes its account to be new: one that exists is left out.
+    /// Appends drafts in a burst, if there is a fence for it, and else or after a conflict as
+    /// [`Ledger::append`]. Where the ledger does not show the fence, nothing is appended. The line
+    /// before each draft is known to be committed, since this process appended it or read it from the
+    /// ledger, and the fence is no older than that. Or the draft takes its account to be new: one that
+    /// exists is left out.
     ///
     /// # Errors
     /// As [`Ledger::append`].
@@ -169,7 +170,10 @@ impl Ledger {
         let accounts = match burst {
             Burst::Committed(_) => drafts.iter().map(|draft| draft.account).collect(),
             Burst::Exist(_) => HashSet::new(),
-            Burst::Conflict | Burst::Behind => self.append(&drafts).await?,
+            Burst::Conflict => self.append(&drafts).await?,
+            // They were decided by lines and policies of a server that is gone. The guard sees the
+            // lines, and not that a version of the policy is gone too.
+            Burst::Behind => HashSet::new(),
         };
         Ok(Appended {
             accounts,

@@ -231,6 +231,7 @@ impl Instance {
                 let all = drafts.iter().map(|draft| draft.account).collect();
                 self.take_off(recorded, &all, around);
             }
+            Response::Burst(Burst::Behind) => self.take_off(recorded, &HashSet::new(), around),
             Response::Burst(_) => {
                 let waiting = Waiting::Record(recorded);
                 around.calls.push((Request::Append(drafts), waiting));

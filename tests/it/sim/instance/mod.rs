@@ -348,6 +348,10 @@ impl Instance {
                 self.facts.memory.burst_ended(burst, false, at);
                 Ok(drafts(&groups).iter().map(|draft| draft.account).collect())
             }
+            Response::Burst(burst @ Burst::Behind) => {
+                self.facts.memory.burst_ended(burst, false, at);
+                Ok(HashSet::new())
+            }
             Response::Burst(burst) => {
                 let request = Request::Append(drafts(&groups));
                 let waiting = Waiting::Append(groups, fence, Some(burst));
