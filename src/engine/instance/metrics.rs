@@ -176,8 +176,8 @@ impl Metrics {
         );
         registry.register(
             "bursts_fallen_back",
-            "Batches that met another writer, or a ledger that went back in time, and were appended \
-             under guard",
+            "Batches that met another writer, and were appended under guard, or a ledger that went \
+             back in time, and were decided again",
             self.bursts_fallen_back.clone(),
         );
         registry.register(
@@ -289,7 +289,7 @@ impl Metrics {
         self.conflicts.inc_by(accounts as u64);
     }
 
-    /// Notes a batch that is appended under guard after its burst was refused.
+    /// Notes a batch whose burst was refused.
     pub fn burst_fell_back(&self) {
         self.bursts_fallen_back.inc();
     }
