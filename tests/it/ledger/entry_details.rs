@@ -9,9 +9,10 @@ use perdiem::ledger::{Ledger, LedgerError, LedgerOptions, OpenError};
 use serde_json::{Value, json};
 
 use super::older::older_ledger;
-use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
+use crate::support::app::{
+    App, Ground, NOON, Stack, eventually, instant, on_every_store_with_redis,
+};
 use crate::support::books::Books;
-use crate::support::counted_stores::on_every_counted_store;
 use crate::support::desk::{another_ledger, on_every_store};
 use crate::support::direct::Direct;
 
@@ -202,7 +203,7 @@ async fn told(app: &App, ids: &[String]) -> Vec<(String, Value)> {
     told
 }
 
-on_every_counted_store!(a_ledger_of_the_version_before_tells_the_same);
+on_every_store_with_redis!(a_ledger_of_the_version_before_tells_the_same);
 
 async fn a_ledger_of_the_version_before_tells_the_same(stack: Stack) {
     let (ground, older) = (Ground::new(stack), Ground::new(stack));

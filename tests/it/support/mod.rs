@@ -4,7 +4,6 @@ pub mod app;
 pub mod asking;
 pub mod books;
 pub mod command_line;
-pub mod counted_stores;
 pub mod crowd;
 pub mod desk;
 pub mod dice;

@@ -172,7 +172,7 @@ async fn filters_combine(stack: Stack) {
     }
 }
 
-/// Two instances change policies, overrides and keys at once. Whoever lists meanwhile sees each
+/// Two instances change policies, overrides and keys at once. A client that lists meanwhile sees each
 /// revision from the newest on down, whatever kind it is of.
 async fn no_change_is_left_out_while_many_are_made(stack: Stack) {
     let ground = Ground::new(stack);

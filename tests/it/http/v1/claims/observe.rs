@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::http::{all_items, archive, invalid_places, problem, replace, used};
-use crate::support::app::{Answer, App, Ground, Stack, on_every_stack};
+use crate::support::app::{Answer, App, Ground, Stack, on_every_stack, on_every_store_with_redis};
 use crate::support::books::Books;
-use crate::support::counted_stores::on_every_counted_store;
 
 on_every_stack!(what_a_longer_window_sums_is_exact,);
 
-on_every_counted_store!(
+on_every_store_with_redis!(
     an_observing_policy_grants_all_and_marks_what_it_would_have_denied,
     what_cannot_be_counted_is_refused,
 );

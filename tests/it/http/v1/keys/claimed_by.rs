@@ -4,11 +4,10 @@ use perdiem::domain::key::KeyNumber;
 use serde_json::{Value, json};
 
 use super::make_role;
-use crate::support::app::{App, Ground, Stack};
+use crate::support::app::{App, Ground, Stack, on_every_store_with_redis};
 use crate::support::books::Books;
-use crate::support::counted_stores::on_every_counted_store;
 
-on_every_counted_store!(entries_tell_which_key_made_them);
+on_every_store_with_redis!(entries_tell_which_key_made_them);
 
 async fn entries_tell_which_key_made_them(stack: Stack) {
     let ground = Ground::new(stack);
