@@ -7,12 +7,18 @@ mod claims;
 mod client;
 mod corrections;
 mod difference;
+mod explanation;
+mod export;
+mod history;
 mod keys;
 mod local;
 mod overrides;
 mod pause;
 mod policies;
 mod reconciliation;
+mod rows;
+mod statistics;
+mod xlsx;
 mod yaml;
 
 use std::process::ExitCode;
@@ -20,6 +26,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+
+use client::TryAgain;
 
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -30,10 +38,21 @@ use crate::telemetry;
 
 /// What a command that has failed exits with.
 const FAILED: u8 = 1;
+/// What a command exits with that may succeed the next time (`EX_TEMPFAIL`).
+const TRY_AGAIN: u8 = 75;
+
+const EXIT_CODES: &str = "Exit codes:
+  0   done
+  1   failed
+  2   wrong arguments or settings
+  3   a claim is denied
+  4   a reconciliation leaves something wrong
+  5   `policy apply --dry-run` would change something
+  75  try again: the server does not answer, or cannot answer now";
 
 /// A daily-quota service with a persistent ledger.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -51,8 +70,12 @@ enum Command {
     Claim(ClaimArgs),
     /// Show a subject's limits now
     Usage(UsageArgs),
-    /// Show a subject's entries: grants, and what corrected them
-    Entries(corrections::EntriesArgs),
+    /// Show entries: grants, and what corrected them
+    Entries(history::EntriesArgs),
+    /// Tell why a grant was granted, or what a claim of a subject meets
+    Explain(explanation::ExplainArgs),
+    /// Export entries into a file, with a manifest; goes on where it was interrupted
+    Export(export::ExportArgs),
     /// Give a grant's units back
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
@@ -64,6 +87,10 @@ enum Command {
     Reconcile(ReconcileArgs),
     /// Show what was changed, by whom, when and why, newest first
     Changes(changes::ChangesArgs),
+    /// Show the figures of local days: grants, corrections, denials
+    Stats(statistics::StatsArgs),
+    /// Show why a subject's claims were denied: the first denial of each window
+    Denials(statistics::DenialsArgs),
     /// List, show, put, pause, archive, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -345,14 +372,18 @@ struct KeyRevokeArgs {
     server: ServerArgs,
 }
 
-/// Runs a command. What goes wrong is one line on standard error and exit code 1.
+/// Runs a command. What goes wrong is one line on standard error and exit code 1, or 75 where it is worth
+/// another try.
 ///
 /// This is not async on purpose. An async function is compiled in the crate that awaits it: the
 /// binary would compile most of the library a second time.
 pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
     runtime.block_on(execute(cli)).unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));
-        ExitCode::from(FAILED)
+        ExitCode::from(match error.downcast_ref::<TryAgain>() {
+            Some(_) => TRY_AGAIN,
+            None => FAILED,
+        })
     })
 }
 
@@ -366,12 +397,16 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Claim(args) => claims::claim(args).await,
         Command::Usage(args) => claims::usage(args).await,
-        Command::Entries(args) => corrections::entries(args).await,
+        Command::Entries(args) => history::entries(args).await,
+        Command::Explain(args) => explanation::explain(args).await,
+        Command::Export(args) => export::export(args).await,
         Command::Reverse(args) => corrections::reverse(args).await,
         Command::Confirm(args) => corrections::confirm(args).await,
         Command::Adjust(args) => corrections::adjust(args).await,
         Command::Reconcile(args) => reconciliation::reconcile(args).await,
         Command::Changes(args) => changes::changes(args).await,
+        Command::Stats(args) => statistics::stats(args).await,
+        Command::Denials(args) => statistics::denials(args).await,
         Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,

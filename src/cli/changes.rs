@@ -58,12 +58,11 @@ pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print_change(change: &Value) {
-    let parts = ["policy", "subject", "key"].map(|part| change[part].as_str());
+    let parts = ["kind", "policy", "subject", "key"].map(|part| change[part].as_str());
     let parts: Vec<&str> = parts.into_iter().flatten().collect();
     println!(
-        "{}  {} {}, by {}{}",
+        "{}  {}, by {}{}",
         text(&change["at"]),
-        text(&change["kind"]),
         parts.join(" "),
         text(&change["by"]),
         match &change["reason"] {

@@ -41,7 +41,11 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
         let limits = &answer["limits"];
         match answer["detail"].as_str() {
-            Some(detail) => println!("denied: {}", local.show_within(detail, limits)),
+            Some(detail) => {
+                let ends = limits.as_array().into_iter().flatten();
+                let ends = ends.map(|limit| &limit["resets_at"]);
+                println!("denied: {}", local.show_within(detail, ends));
+            }
             None if answer["would_deny"] == true => {
                 println!("granted, and would be denied if the policy did not only observe");
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 use super::ServerArgs;
@@ -21,10 +21,17 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Every item of a list, page by page.
 pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Value>> {
+    all_found(|| request(server, Method::GET, path)).await
+}
+
+/// Every item of what a request lists, page by page.
+pub async fn all_found(
+    first: impl Fn() -> anyhow::Result<RequestBuilder>,
+) -> anyhow::Result<Vec<Value>> {
     let mut items = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let mut request = request(server, Method::GET, path)?;
+        let mut request = first()?;
         if let Some(cursor) = cursor.as_str() {
             request = request.query(&[("cursor", cursor)]);
         }
@@ -54,17 +61,45 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     Ok(client.request(method, url).bearer_auth(key))
 }
 
-pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
-    let response = request
-        .send()
-        .await
-        .context("the server does not answer; see that it runs, and name it in PERDIEM_URL")?;
+/// What goes wrong now, and may not the next time: the server does not answer, or says so with 503.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TryAgain(pub String);
+
+async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
+    request.send().await.map_err(|error| {
+        let told = "the server does not answer; see that it runs, and name it in PERDIEM_URL";
+        match error.is_builder() {
+            true => anyhow::Error::new(error).context(told),
+            false => anyhow::Error::new(error).context(TryAgain(told.to_owned())),
+        }
+    })
+}
+
+async fn read(response: Response) -> anyhow::Result<(StatusCode, Value)> {
     let status = response.status();
     let answer = response
         .json()
         .await
         .with_context(|| format!("the answer ({status}) is not perdiem's; see PERDIEM_URL"))?;
-    Ok((status, answer))
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => Err(TryAgain(describe(&answer)).into()),
+        _ => Ok((status, answer)),
+    }
+}
+
+pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)> {
+    read(reach(request).await?).await
+}
+
+/// A good answer whose body is yet to be read.
+pub async fn stream(request: RequestBuilder) -> anyhow::Result<Response> {
+    let response = reach(request).await?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let (_, answer) = read(response).await?;
+    bail!(describe(&answer))
 }
 
 pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {

@@ -1,4 +1,4 @@
-//! The commands that correct: reverse, confirm and adjust; and an account's entries.
+//! The commands that correct: reverse, confirm and adjust.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::ServerArgs;
 use super::claims::print_limits;
-use super::client::{all_items, describe, request, segment, send, text};
+use super::client::{describe, request, segment, send, text};
 use super::local::LocalTime;
 
 #[derive(Debug, Args)]
@@ -69,18 +69,6 @@ pub struct AdjustArgs {
     /// Why
     #[arg(long)]
     reason: String,
-
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct EntriesArgs {
-    /// The policy's name
-    policy: String,
-
-    /// Whom it counts
-    subject: String,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -237,43 +225,4 @@ async fn enter(
         request = request.header("Idempotency-Key", key);
     }
     send(request).await
-}
-
-/// Shows an account's entries, the newest first.
-pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
-    let (policy, subject) = (segment(&args.policy), segment(&args.subject));
-    let path = format!("/v1/policies/{policy}/subjects/{subject}/entries?limit=1000");
-    let entries = all_items(&args.server, &path).await?;
-    if args.server.json {
-        println!("{:#}", Value::Array(entries));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let local = LocalTime::of(&args.server, &args.policy, &args.subject).await;
-    for entry in &entries {
-        let limits = entry["limits"].as_array().into_iter().flatten();
-        let used: Vec<String> = limits
-            .map(|limit| {
-                format!(
-                    "{} of {} per {}",
-                    limit["used"],
-                    limit["max"],
-                    text(&limit["per"])
-                )
-            })
-            .collect();
-        println!(
-            "{:>6} {:<32} {:<12} {:>6}  {:<36} {}{}",
-            entry["number"].to_string(),
-            local.show(&entry["at"]),
-            text(&entry["kind"]),
-            entry["units"].to_string(),
-            text(&entry["id"]),
-            used.join(", "),
-            match entry["reason"].as_str() {
-                Some(reason) => format!("  ({reason})"),
-                None => String::new(),
-            },
-        );
-    }
-    Ok(ExitCode::SUCCESS)
 }

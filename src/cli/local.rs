@@ -41,12 +41,15 @@ impl LocalTime {
         }
     }
 
-    /// A text in which an answer names the ends of its windows.
-    pub fn show_within(&self, detail: &str, limits: &Value) -> String {
-        let limits = limits.as_array().into_iter().flatten();
-        limits.fold(detail.to_owned(), |detail, limit| {
-            let ends_at = &limit["resets_at"];
-            detail.replace(text(ends_at), &self.show(ends_at))
+    /// A text in which an answer names some of its instants.
+    pub fn show_within<'v>(
+        &self,
+        detail: &str,
+        instants: impl IntoIterator<Item = &'v Value>,
+    ) -> String {
+        let named = instants.into_iter().filter(|instant| instant.is_string());
+        named.fold(detail.to_owned(), |detail, instant| {
+            detail.replace(text(instant), &self.show(instant))
         })
     }
 }

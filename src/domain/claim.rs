@@ -227,6 +227,36 @@ impl fmt::Debug for Metadata {
     }
 }
 
+/// A member at the top of metadata, and its value: of a text the text itself, of a number or a bool
+/// its JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataFilter {
+    name: String,
+    value: String,
+}
+
+impl MetadataFilter {
+    /// # Errors
+    /// What is wrong with the name.
+    pub fn new(name: &str, value: &str) -> Result<Self, &'static str> {
+        if name.is_empty() || name.contains(['"', '\\', '\0']) || value.contains('\0') {
+            return Err("a name has no quotation marks and no backslashes, and nothing has U+0000");
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+}
+
 fn check_json(value: &Value, depth: usize) -> Result<(), ClaimError> {
     if depth == 0 {
         return Err(ClaimError::MetadataDepth);

@@ -125,6 +125,58 @@ pub enum EntryKind {
     Adjustment(Direction),
 }
 
+impl EntryKind {
+    pub fn word(self) -> KindWord {
+        match self {
+            Self::Grant { .. } => KindWord::Grant,
+            Self::Confirmation { .. } => KindWord::Confirmation,
+            Self::Reversal { .. } => KindWord::Reversal,
+            Self::Lapse { .. } => KindWord::Lapse,
+            Self::Adjustment(_) => KindWord::Adjustment,
+        }
+    }
+
+    /// The grant that an entry of this kind names.
+    pub fn of(self) -> Option<EntryId> {
+        match self {
+            Self::Confirmation { of } | Self::Reversal { of } | Self::Lapse { of } => Some(of),
+            Self::Grant { .. } | Self::Adjustment(_) => None,
+        }
+    }
+}
+
+/// What auditors call an entry's kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KindWord {
+    Grant,
+    Confirmation,
+    Reversal,
+    Lapse,
+    /// Up or down.
+    Adjustment,
+}
+
+impl KindWord {
+    pub const ALL: [Self; 5] = [
+        Self::Grant,
+        Self::Confirmation,
+        Self::Reversal,
+        Self::Lapse,
+        Self::Adjustment,
+    ];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::Confirmation => "confirmation",
+            Self::Reversal => "reversal",
+            Self::Lapse => "lapse",
+            Self::Adjustment => "adjustment",
+        }
+    }
+}
+
 /// Which way an adjustment moves what is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -294,12 +346,7 @@ impl Entry {
     /// The instant in whose windows its units count: for what gives units back, the grant's.
     /// The line's instant may be later where the entry was appended afterwards.
     pub fn counted_at(&self) -> DateTime<Utc> {
-        match self.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(_) => self.id.at(),
-            EntryKind::Confirmation { of }
-            | EntryKind::Reversal { of }
-            | EntryKind::Lapse { of } => of.at(),
-        }
+        self.kind.of().unwrap_or(self.id).at()
     }
 
     /// Whether it has its number: a grant that Redis alone decided gets one when the ledger
@@ -316,19 +363,23 @@ impl Entry {
         }
     }
 
+    /// What it adds to the units used: below zero where it gives back.
+    pub fn units_added(&self) -> i64 {
+        let units = self.units.get().cast_signed();
+        match self.kind {
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => units,
+            EntryKind::Confirmation { .. } => 0,
+            EntryKind::Reversal { .. }
+            | EntryKind::Lapse { .. }
+            | EntryKind::Adjustment(Direction::Down) => -units,
+        }
+    }
+
     /// What is used in a window after the entry, when `used` was before it.
     pub fn used_after(&self, window: Window, used: u64) -> u64 {
         if !window.contains(self.counted_at()) {
             return used;
         }
-        match self.kind {
-            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => {
-                used + self.units.get()
-            }
-            EntryKind::Reversal { .. }
-            | EntryKind::Lapse { .. }
-            | EntryKind::Adjustment(Direction::Down) => used.saturating_sub(self.units.get()),
-            EntryKind::Confirmation { .. } => used,
-        }
+        used.saturating_add_signed(self.units_added())
     }
 }

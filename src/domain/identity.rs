@@ -116,6 +116,12 @@ impl EntryId {
         millis.unwrap_or_default() + TimeDelta::microseconds(micros.cast_signed())
     }
 
+    /// The lowest id of the first microsecond that is not before an instant.
+    pub fn first_from(instant: DateTime<Utc>) -> Self {
+        let rounded_up = instant.checked_add_signed(TimeDelta::nanoseconds(999));
+        Self::first_at(rounded_up.unwrap_or(instant))
+    }
+
     /// The lowest id of an instant.
     pub fn first_at(at: DateTime<Utc>) -> Self {
         Self::new(at, 0, 0)

@@ -8,6 +8,7 @@ use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::claim::{
@@ -15,9 +16,12 @@ use super::claim::{
 };
 use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
 use super::instance::{
-    Access, AdminKey, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher, WrongKeys,
+    Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher,
+    WrongKeys,
 };
 use super::reconcile::Reconciler;
+use super::record::{LedgerFollower, RecordProgress};
+use super::statistics::{DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
 use crate::clock::Clock;
 use crate::counter::Counters;
@@ -30,6 +34,8 @@ const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
 /// Edits at once.
 const EDITS_MOST: usize = 8;
+/// Requests that wait for entries at once.
+const WAITS_MOST: usize = 512;
 /// How far a clock is taken to be off the ledger's where nobody looks.
 const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
@@ -75,6 +81,9 @@ impl Engine {
             // Each is off the ledger's by the tolerance at most.
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
         };
+        let record = parts.start_following(&mut background);
+        let denials = Arc::new(Denials::default());
+        let denial_writer = parts.start_counting_days(denials.clone(), &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
         let engine = Self {
@@ -91,11 +100,15 @@ impl Engine {
             watch,
             background,
             reconciler,
+            record,
+            denials,
+            denial_writer,
             keys_in_progress: KeysInProgress::default(),
             dispatch,
             claims_under_way: Places::new(options.claims_most),
             snapshots: Places::new(SNAPSHOTS_MOST as usize),
             reads: Places::new(READS_MOST as usize),
+            waits: Places::new(WAITS_MOST),
             edits: Places::new(EDITS_MOST),
             claim_deadline: options.claim_deadline,
             answer_time: options.answer_time,
@@ -137,6 +150,32 @@ struct WorkerParts<'a> {
 }
 
 impl WorkerParts<'_> {
+    fn start_following(&self, background: &mut Vec<AbortHandle>) -> Arc<RecordProgress> {
+        let progress = Arc::new(RecordProgress::new(Instant::now()));
+        let follower = LedgerFollower {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+            progress: progress.clone(),
+        };
+        background.push(keep_running(move || follower.clone().run()));
+        progress
+    }
+
+    fn start_counting_days(
+        &self,
+        denials: Arc<Denials>,
+        background: &mut Vec<AbortHandle>,
+    ) -> Arc<DenialWriter> {
+        let ledger = self.ledger.clone();
+        let following = move || FigureFollower::new(ledger.clone()).run();
+        background.push(keep_running(following));
+        let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
+        let writer = Arc::new(writer);
+        let writing = writer.clone();
+        background.push(keep_running(move || writing.clone().run()));
+        writer
+    }
+
     fn start_reconciling(
         &self,
         every: Option<Duration>,

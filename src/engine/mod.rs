@@ -1,17 +1,22 @@
-//! The use cases, in five rooms; every one is a method of `Engine`. It alone decides the order of
+//! The use cases, in seven rooms; every one is a method of `Engine`. It alone decides the order of
 //! writes.
 //!
 //! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
-//! claim's way; `counted`, what Redis decides alone; `reconcile`; `admin`, what admins change and
-//! auditors read. `build` opens the stores and starts the workers of all rooms.
+//! claim's way; `counted`, what Redis decides alone; `reconcile`; `record`, the one order of all that
+//! happened; `statistics`, the figures of days; `admin`, what admins change and auditors read. `build`
+//! opens the stores and starts the workers of all rooms.
 
 mod admin;
 mod build;
 pub mod claim;
 pub mod counted;
 mod cursor;
+mod exported;
 pub mod instance;
+mod listed;
 mod reconcile;
+mod record;
+mod statistics;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,21 +36,34 @@ use crate::running::RunningTime;
 
 pub use admin::{
     Adjustment, Backtested, ChangeQuery, Correction, EditError, GrantPage, GrantQuery, KeyError,
-    PolicyChange, Precondition, WindowQuery,
+    PolicyChange, Precondition,
 };
 pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;
+pub use exported::{ExportPiece, ExportPieces};
 pub use instance::{
-    AdminKeyError, Health, Place, Principal, Trouble, WrongKeyAnswer, generate_secret,
+    AdminKeyError, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
+    generate_secret,
 };
+pub use listed::{MadeBy, Misfit};
 pub use reconcile::ReconcileFailure;
+pub use record::{
+    AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
+    HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
+    RecordedEntry, WindowQuery,
+};
+pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
 
-pub use crate::ledger::{Changed, LedgerError, PastChange, ProvisionalScope, Standing};
+pub use crate::ledger::{
+    Act, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Standing,
+};
 
 use claim::{Dispatch, KeysInProgress};
 use counted::Counting;
-use instance::{Access, Metrics, Places, Policies, Watch, WrongKeys};
+use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
+use record::RecordProgress;
+use statistics::DenialWriter;
 
 /// What an engine is built from.
 #[derive(Debug, Clone)]
@@ -123,12 +141,21 @@ pub enum ListFailure {
     /// The cursor is not this list's.
     #[error(transparent)]
     Cursor(#[from] InvalidCursor),
+    /// The filter with this name has no meaning here.
+    #[error("{0}: {1}")]
+    Misfit(&'static str, Misfit),
     /// Too many exports and backtests are under way.
     #[error("too many exports and backtests are under way")]
     Overloaded,
     /// Not the caller's fault.
     #[error(transparent)]
     Failure(#[from] Failure),
+}
+
+impl From<LedgerError> for ListFailure {
+    fn from(error: LedgerError) -> Self {
+        Failure::from(error).into()
+    }
 }
 
 /// What callers share.
@@ -138,6 +165,8 @@ pub enum Share {
     Reads,
     /// What admins change.
     Edits,
+    /// What waits for entries.
+    Waits,
 }
 
 /// The engine: every use case is a method of it.
@@ -156,6 +185,9 @@ pub struct Engine {
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
+    record: Arc<RecordProgress>,
+    denials: Arc<Denials>,
+    denial_writer: Arc<DenialWriter>,
     keys_in_progress: KeysInProgress,
     dispatch: Arc<Dispatch>,
     claims_under_way: Places,
@@ -164,6 +196,7 @@ pub struct Engine {
     /// Answers that are read from the ledger, until they are written.
     reads: Places,
     edits: Places,
+    waits: Places,
     claim_deadline: Duration,
     answer_time: Duration,
 }
@@ -198,6 +231,7 @@ impl Engine {
         let places = match share {
             Share::Reads => &self.reads,
             Share::Edits => &self.edits,
+            Share::Waits => &self.waits,
         };
         places.take(caller, deadline).await
     }
@@ -212,6 +246,11 @@ impl Engine {
         self.running_time.clone()
     }
 
+    /// Sends away all who only wait: the instance is about to end.
+    pub fn begin_ending(&self) {
+        self.record.end();
+    }
+
     /// Waits until then at most for the claims under way, and closes the stores. Nothing may
     /// call the engine afterwards.
     pub async fn close(&self, deadline: Instant) {
@@ -223,6 +262,10 @@ impl Engine {
         }
         for task in &self.background {
             task.abort();
+        }
+        match timeout_at(deadline, self.denial_writer.write()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => tracing::warn!("the last denials could not be counted"),
         }
         if timeout_at(deadline, self.ledger.close()).await.is_err() {
             tracing::warn!("the ledger's connections did not close in time");

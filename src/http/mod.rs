@@ -19,13 +19,13 @@ use docs::pages;
 use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, changes, claims, corrections, entries, exports, grants, keys, overrides,
-    policies, reconciliations, windows,
+    backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
+    grants, history, keys, overrides, policies, reconciliations, statistics, windows,
 };
 
 /// Every URL, with the methods that it knows.
 fn routes() -> Routes {
-    use Bounded::{Asked, Batch, Claim, Long, Open};
+    use Bounded::{Asked, Batch, Claim, Long, Open, Waits};
     let at = Route::at;
     // Paths are tried in this order: first the one that is asked for most.
     let routes = vec![
@@ -45,6 +45,7 @@ fn routes() -> Routes {
         at("/v1/policies/{policy}/backtest", Long).post(backtests::post),
         at("/v1/policies/{policy}/subjects/{subject}", Asked).get(claims::usage),
         at("/v1/policies/{policy}/subjects/{subject}/entries", Asked).get(entries::list),
+        at("/v1/policies/{policy}/subjects/{subject}/denials", Asked).get(statistics::denials),
         at(
             "/v1/policies/{policy}/subjects/{subject}/adjustments",
             Claim,
@@ -53,9 +54,14 @@ fn routes() -> Routes {
         at("/v1/claims", Batch)
             .body_max_bytes(batches::BATCH_MAX_BYTES)
             .post(batches::post),
+        at("/v1/entries", Waits).get(history::list),
+        at("/v1/stats", Asked).get(statistics::list),
+        at("/v1/entries/export", Long).get(entry_exports::export),
+        at("/v1/exports/{revision}", Long).get(entry_exports::manifest),
         at("/v1/grants", Asked).get(grants::list),
         at("/v1/grants/export", Long).get(exports::export),
         at("/v1/grants/{id}", Asked).get(grants::get),
+        at("/v1/grants/{id}/explanation", Asked).get(explanation::of_grant),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
         at("/v1/changes", Asked).get(changes::list),

@@ -1,7 +1,7 @@
 //! An entry, its line and its details, as rows have them.
 
+use super::encoding::{decode_flags, decode_kind, decode_note};
 use super::fence::Fence;
-use super::record::{decode_flags, decode_kind, decode_note};
 use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
 use crate::domain::claim::Metadata;
@@ -32,6 +32,79 @@ macro_rules! millisecond {
     };
 }
 pub(super) use millisecond;
+
+/// A condition on the metadata of an entry: a member at its top with the name `$name` has the value
+/// `$value`. Without a name all entries meet it.
+macro_rules! postgres_metadata {
+    ($entry:literal, $name:literal, $value:literal) => {
+        concat!(
+            " AND (",
+            $name,
+            " IS NULL OR CASE
+                 WHEN json_typeof(",
+            $entry,
+            ".metadata::json -> ",
+            $name,
+            ") IN ('string', 'number', 'boolean')
+                 THEN ",
+            $entry,
+            ".metadata::json ->> ",
+            $name,
+            " = ",
+            $value,
+            " END)"
+        )
+    };
+}
+pub(super) use postgres_metadata;
+
+macro_rules! sqlite_metadata {
+    ($entry:literal, $name:literal, $value:literal) => {
+        concat!(
+            " AND (",
+            $name,
+            " IS NULL OR CASE json_type(",
+            $entry,
+            ".metadata, '$.\"' || ",
+            $name,
+            " || '\"')
+                 WHEN 'text' THEN ",
+            $entry,
+            ".metadata ->> ('$.\"' || ",
+            $name,
+            " || '\"') = ",
+            $value,
+            " WHEN 'object' THEN false WHEN 'array' THEN false WHEN 'null' THEN false
+                 ELSE ",
+            $entry,
+            ".metadata -> ('$.\"' || ",
+            $name,
+            " || '\"') = ",
+            $value,
+            " END)"
+        )
+    };
+}
+pub(super) use sqlite_metadata;
+
+/// The grant that an entry `e` names, for the kinds that name one.
+macro_rules! named_grant {
+    () => {
+        concat!(
+            "CASE WHEN e.kind IN (",
+            kind!(CONFIRMATION),
+            ", ",
+            kind!(REVERSAL),
+            ", ",
+            kind!(LAPSE),
+            ") THEN (
+                 SELECT of_grant FROM entry_details AS d
+                 WHERE d.account = e.account AND d.number = e.number
+             ) END"
+        )
+    };
+}
+pub(super) use named_grant;
 
 pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     Ok(Line {

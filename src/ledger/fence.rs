@@ -29,8 +29,8 @@ pub struct Fence {
     /// It is this one, with this table.
     pub place: LedgerPlace,
     /// It has ended every transaction with a number below this one. A server whose memory and
-    /// disk were set back together has its old start, and has not. On SQLite it has the entry at
-    /// this position: a file that was set back while a process has it open has not.
+    /// disk were set back together has its old start, and has not. On SQLite it has the entry with
+    /// this `xact`: a file that was set back while a process has it open has not.
     pub horizon: i64,
 }
 

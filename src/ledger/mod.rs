@@ -6,7 +6,9 @@
 
 mod access;
 mod batched;
+mod cluster;
 mod connections;
+mod encoding;
 mod entry_rows;
 mod error;
 mod fence;
@@ -14,7 +16,6 @@ mod file;
 mod look;
 mod postgres;
 mod query;
-mod record;
 mod row;
 mod schema;
 mod sqlite;
@@ -35,12 +36,16 @@ pub use access::Snapshot;
 pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace};
 pub use look::{Draft, LedgerView, Look};
+pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
-pub use tables::changes::PastChange;
+pub use tables::changes::{ChangeKind, PastChange};
 pub use tables::grants::{GrantFilter, GrantScope, ProvisionalScope};
+pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
 pub use tables::keys::{KeyVersion, SecretHash};
 pub use tables::policies::{PolicyTerms, Standing};
-pub use tables::versions::{Change, Changed, Edited, HistoryFilter};
+pub use tables::record::Horizon;
+pub use tables::statistics::{EarlierEntry, FigureFilter, PolicyDay};
+pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 
 use file::LedgerFile;
 

@@ -11,6 +11,7 @@ use sqlx::sqlite::SqliteConnection;
 use super::LedgerError;
 use super::row::{Column, StoredRow, only};
 use super::values::{Value, postgres, sqlite};
+use crate::domain::claim::MetadataFilter;
 
 /// A statement's text on each store.
 #[derive(Clone, Copy)]
@@ -29,16 +30,20 @@ impl From<&'static str> for Texts {
     }
 }
 
-/// A text with ` = ANY($n)` on PostgreSQL, and on SQLite with what finds the same ids.
+/// A text with ` = ANY($n)` on PostgreSQL, and on SQLite with what finds the same ids; perhaps also
+/// with a condition of each store's own.
 macro_rules! any_id {
-    ($text:ident, $parameter:literal) => {
+    ($text:ident, $parameter:literal $(, $postgres:expr, $sqlite:expr)?) => {
         $crate::ledger::query::Texts {
-            postgres: $text!(concat!(" = ANY(", $parameter, ")")),
-            sqlite: $text!(concat!(
-                " IN (SELECT unhex(value) FROM json_each(",
-                $parameter,
-                "))"
-            )),
+            postgres: $text!(concat!(" = ANY(", $parameter, ")") $(, $postgres)?),
+            sqlite: $text!(
+                concat!(
+                    " IN (SELECT unhex(value) FROM json_each(",
+                    $parameter,
+                    "))"
+                )
+                $(, $sqlite)?
+            ),
         }
     };
 }
@@ -58,6 +63,12 @@ pub fn query(texts: impl Into<Texts>) -> Statement {
 }
 
 impl Statement {
+    /// Binds the name and the value of a filter by metadata.
+    pub fn metadata(self, filter: Option<&MetadataFilter>) -> Self {
+        self.bind(filter.map(MetadataFilter::name))
+            .bind(filter.map(MetadataFilter::value))
+    }
+
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
         self.values.push(value.into());
         self

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Column as _, Row, ValueRef};
 use uuid::Uuid;
 
 use super::LedgerError;
-use super::record::{decode_hash, decode_limits, decode_name, decode_names, decode_role};
-use super::record::{decode_rule, narrowed};
+use super::encoding::{decode_hash, decode_limits, decode_name, decode_names, decode_role};
+use super::encoding::{decode_rule, narrowed};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::{KeyNumber, Role};
@@ -123,6 +123,7 @@ made_of! {
     Rule, json: String => decode_rule(&json);
     Vec<Limit>, json: String => decode_limits(&json);
     Arc<[PolicyName]>, json: String => decode_names(&json);
+    NaiveDate, date: String => date.parse().map_err(corrupt);
     [u8; 32], bytes: Vec<u8> => decode_hash(&bytes);
 }
 

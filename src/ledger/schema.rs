@@ -32,6 +32,9 @@ macro_rules! migrations {
             "0007_short_totals",
             "0008_entry_details",
             "0009_ids",
+            "0010_record",
+            "0011_statistics",
+            "0012_acts",
         )
     };
     ($store:literal, $($name:literal,)+) => {

@@ -1,12 +1,12 @@
 //! The values that a statement carries, as each store takes them.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
-use super::record::signed;
+use super::encoding::signed;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::{PolicyId, PolicyName};
 
@@ -61,6 +61,7 @@ values! {
     Text {
         &str, text => text.to_owned();
         String, text => text;
+        NaiveDate, date => date.to_string();
     }
 }
 

@@ -43,6 +43,13 @@ BEYOND_SCHEMAS = [
     ("#/ends_at", "must lie in the future"),
     ("#/policies", "an admin key is never confined"),
     (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
+    # A local day is one of a policy; positions and keys are what there is.
+    ("on|from|to", "name the policy too"),
+    ("as_of|after|known_at", "the record ends at position|lies in the future"),
+    ("at", "lies in the future"),
+    ("by", "there is no key with this id"),
+    ("metadata.<name>", "name the policy, and a span"),
+    ("wait", "nothing comes to it"),
     # This server runs without Redis.
     ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis"),
     ("#/hold_seconds", "not built yet"),
@@ -53,6 +60,13 @@ BEYOND_SCHEMAS_TYPES = ["/docs/problems#idempotency-key-reused"]
 schemathesis.openapi.format(
     "time-zone",
     st.sampled_from(["Asia/Shanghai", "America/New_York", "Africa/Casablanca", "+08:00", "GMT+8"]),
+)
+schemathesis.openapi.format(
+    "day-or-instant", st.sampled_from(["2026-11-03", "2026-11-04", "2026-11-03T00:00:00Z"])
+)
+schemathesis.openapi.format("position-or-instant", st.sampled_from(["0", "1", "2026-11-03T00:00:00Z"]))
+schemathesis.openapi.format(
+    "maker", st.sampled_from(["PERDIEM_ADMIN_KEY", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42"])
 )
 schemathesis.openapi.format("entity-tags", st.sampled_from(["*", '"1"', '"2", "3"', 'W/"1"']))
 

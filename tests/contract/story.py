@@ -11,7 +11,13 @@ from perdiem_client import AuthenticatedClient
 from perdiem_client.api.changes import list_changes
 from perdiem_client.api.claims import claim, claim_batch, get_usage
 from perdiem_client.api.entries import adjust, list_entries
-from perdiem_client.api.grants import confirm_grant, get_grant, list_grants, reverse_grant
+from perdiem_client.api.grants import (
+    confirm_grant,
+    explain_grant,
+    get_grant,
+    list_grants,
+    reverse_grant,
+)
 from perdiem_client.api.keys import create_key, get_key, list_keys, revoke_key
 from perdiem_client.api.overrides import (
     delete_override,
@@ -124,6 +130,9 @@ def claims():
 
     usage = ask(get_usage, 200, "benefit", "member-42")
     assert [(limit.per, limit.used) for limit in usage.limits] == [(Per.DAY, 3), (Per.MONTH, 3)]
+    why = ask(get_usage, 200, "benefit", "member-42", units=1)
+    assert why.outcome is ClaimOutcome.DENIED and why.lacking == [Per.DAY]
+    assert [entry.units for entry in why.limits[0].entries] == [1, 1, 1]
     # A subject is percent-encoded, its slash too.
     ask(claim, 201, "benefit", body=ClaimBody(subject="group/ö 1"))
     assert ask(get_usage, 200, "benefit", "group/ö 1").limits[0].used == 1
@@ -132,6 +141,8 @@ def claims():
 
 def grants(first):
     assert ask(get_grant, 200, first.id) == first
+    explained = ask(explain_grant, 200, first.id)
+    assert explained.grant == first and explained.took[0].last == 1
     seen, cursor = [], UNSET
     while cursor is not None:
         page = ask(list_grants, 200, policy="benefit", subject="member-42", limit=2, cursor=cursor)

@@ -269,10 +269,10 @@ fn the_first_build_stays_small() {
         .filter_map(|line| line.split(' ').next())
         .collect();
     // sqlx's macros need sqlx and its drivers a second time, for the compiler.
-    for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys", "zip"] {
+    for costly in ["sqlx-macros", "sqlx-mysql", "aws-lc-sys"] {
         assert!(!packages.contains(costly), "{costly} is compiled");
     }
-    assert!(packages.len() <= 260, "{}: {packages:?}", packages.len());
+    assert!(packages.len() <= 270, "{}: {packages:?}", packages.len());
 }
 
 #[test]

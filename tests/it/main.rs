@@ -22,6 +22,7 @@ mod judge;
 mod ledger;
 mod readiness;
 mod reconciliation;
+mod record;
 mod redis_access;
 mod sim;
 mod specification;

@@ -1,27 +1,21 @@
 //! Lists and exports of grants.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::domain::claim::{IdempotencyKey, Subject};
+use crate::domain::claim::{IdempotencyKey, MetadataFilter, Subject};
 use crate::domain::grant::{Grant, GrantState};
 use crate::domain::identity::EntryId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::record::RecordPlace;
 use crate::engine::cursor::{self, cut_page};
+use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
+use crate::engine::listed::MadeBy;
+use crate::engine::record::{DaySpan, InstantSpan, check_metadata};
 use crate::engine::{Engine, Failure, ListFailure};
-use crate::ledger::{GrantFilter, GrantScope, LedgerError, ProvisionalScope};
-
-/// How many grants an export reads at a time.
-const EXPORT_PAGE: u32 = 1000;
-/// How many of those pages wait for a slow reader …
-const EXPORT_PAGES_AHEAD: usize = 2;
-/// … and for how long, before the export breaks off: it holds a snapshot of the ledger.
-const EXPORT_PAGE_TIME: Duration = Duration::from_secs(60);
+use crate::ledger::{CountedSpan, GrantFilter, GrantScope, LedgerError, ProvisionalScope};
 
 /// Which grants to list. Filters combine.
 #[derive(Debug, Clone, Default)]
@@ -30,10 +24,12 @@ pub struct GrantQuery {
     pub policy: Option<PolicyName>,
     /// Those of a subject.
     pub subject: Option<Subject>,
-    /// Those granted at this instant or later.
-    pub from: Option<DateTime<Utc>>,
-    /// Those granted before this instant.
-    pub to: Option<DateTime<Utc>>,
+    /// Those granted in a span.
+    pub span: DaySpan,
+    /// Those with a member in their metadata. Wants a policy and a span.
+    pub metadata: Option<MetadataFilter>,
+    /// Those that a key claimed.
+    pub by: Option<MadeBy>,
     /// Those in a state.
     pub state: Option<GrantState>,
     /// The one that bears a key.
@@ -95,17 +91,15 @@ impl Engine {
         })
     }
 
-    /// Every grant that the query means, newest first, page by page, as they stood at one
-    /// instant. The pages wait for whoever reads them, so that memory does not grow with
-    /// their number; an export ends when nobody does.
+    /// Every grant that the query means, newest first, page by page, as they stood at one instant.
     ///
     /// # Errors
-    /// [`ListFailure`]; also in the stream, which then ends.
+    /// [`ListFailure`]; also among the pieces, which then end.
     pub async fn export(
         self: &Arc<Self>,
         caller: &Arc<str>,
         query: GrantQuery,
-    ) -> Result<mpsc::Receiver<Result<Vec<Grant>, LedgerError>>, ListFailure> {
+    ) -> Result<ExportPieces<Grant, ()>, ListFailure> {
         let filter = self.filter(&query).await?;
         let place = self.snapshots.try_take(caller);
         let place = place.ok_or(ListFailure::Overloaded)?;
@@ -118,73 +112,69 @@ impl Engine {
         };
         let begun = self.detached(begin).await?;
         let (mut snapshot, mut filter, first) = begun.map_err(Failure::from)?;
-        let (pages, received) = mpsc::channel(EXPORT_PAGES_AHEAD);
+        let (sender, received) = pieces();
         self.runtime.spawn(async move {
             let _place = place;
             let mut page = Ok(first);
             loop {
-                let last = page.as_ref().ok().and_then(|page: &Vec<Grant>| page.last());
-                let next = last.map(|grant| grant.entry.id);
-                let matching = page.map(|mut grants| {
-                    grants.retain(|grant| query.matches(grant));
-                    grants
+                let piece = page.map(|mut grants: Vec<Grant>| match grants.last() {
+                    None => ExportPiece::End(()),
+                    Some(last) => {
+                        filter.to = last.entry.id;
+                        grants.retain(|grant| query.matches(grant));
+                        ExportPiece::Rows(grants)
+                    }
                 });
-                match timeout(EXPORT_PAGE_TIME, pages.send(matching)).await {
-                    Ok(Ok(())) => {}
-                    // Nobody reads any more, or too slowly.
-                    Ok(Err(_)) | Err(_) => return,
+                if !sender.send(piece).await {
+                    return;
                 }
-                let Some(next) = next else { return };
-                filter.to = next;
                 page = snapshot.grants(&filter, EXPORT_PAGE).await;
             }
         });
         Ok(received)
     }
 
-    /// The policy of a list, archived or not.
-    pub(in crate::engine) async fn listed_policy(
-        &self,
-        name: &PolicyName,
-    ) -> Result<Arc<Policy>, ListFailure> {
-        let policy = self.known_policy(name, Instant::now()).await?;
-        policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
-    }
-
     async fn filter(&self, query: &GrantQuery) -> Result<GrantFilter, ListFailure> {
-        let policies = match &query.policy {
-            Some(name) => vec![self.listed_policy(name).await?],
-            None if query.key.is_none() && query.subject.is_none() => Vec::new(),
-            None => {
-                // Of all policies: also of one that another instance made a moment ago.
-                self.learn_unknown(Instant::now()).await?;
-                self.policies.terms.all(self.clock.now())
-            }
+        let named = query.policy.as_ref();
+        let policy = match named {
+            Some(name) => Some(self.listed_policy(name).await?),
+            None => None,
         };
-        let identity = self.ledger.identity();
-        let names = || policies.iter().map(|policy: &Arc<Policy>| &policy.name);
+        let span = self
+            .counted_span(&query.span, policy.as_deref(), RecordPlace::LAST)
+            .await?;
+        let metadata = query.metadata.as_ref();
+        check_metadata(metadata, policy.as_deref(), span)?;
+        let CountedSpan(from, to) = span.map_or(CountedSpan::ALL, InstantSpan::ids);
+        let by = match query.by {
+            Some(by) => Some(self.listed_key(by).await?),
+            None => None,
+        };
         let scope = match (&query.key, &query.subject) {
             (Some(key), _) => {
-                GrantScope::Keys(names().map(|name| identity.key(name, key)).collect())
+                let policies = self.listed_policies(named).await?;
+                let identity = self.ledger.identity();
+                let key = |policy: &Arc<Policy>| identity.key(&policy.name, key);
+                GrantScope::Keys(policies.iter().map(key).collect())
             }
-            (None, Some(subject)) => GrantScope::Accounts(
-                names()
-                    .map(|name| identity.account(name, subject))
-                    .collect(),
-            ),
-            (None, None) => match (&query.policy, policies.first()) {
-                (Some(_), Some(policy)) => GrantScope::Policy(policy.id),
-                _ => GrantScope::All,
+            (None, Some(subject)) => {
+                GrantScope::Accounts(self.listed_accounts(subject, named).await?)
+            }
+            (None, None) => match &policy {
+                Some(policy) => GrantScope::Policy(policy.id),
+                None => GrantScope::All,
             },
         };
         Ok(GrantFilter {
             scope,
-            from: query.from.map_or(EntryId(Uuid::nil()), first_id_from),
-            to: query.to.map_or(EntryId(Uuid::max()), first_id_from),
+            from,
+            to,
             state: query.state,
             now: self.clock.now(),
             provisional: query.provisional,
             would_deny: query.would_deny,
+            by,
+            metadata: metadata.cloned(),
         })
     }
 }
@@ -193,11 +183,12 @@ impl GrantQuery {
     /// What tells this list from others, for its cursors.
     fn describe(&self) -> String {
         format!(
-            "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             self.policy,
             self.subject.as_ref().map(Subject::as_str),
-            self.from,
-            self.to,
+            self.span,
+            self.metadata,
+            self.by,
             self.state,
             self.key.as_ref().map(IdempotencyKey::as_str),
             self.provisional,
@@ -210,10 +201,4 @@ impl GrantQuery {
         let subject = self.subject.as_ref().map(Subject::as_str);
         subject.is_none_or(|subject| grant.subject.as_deref() == Some(subject))
     }
-}
-
-/// The lowest id of the first microsecond that is not before an instant.
-fn first_id_from(instant: DateTime<Utc>) -> EntryId {
-    let rounded_up = instant.checked_add_signed(TimeDelta::nanoseconds(999));
-    EntryId::first_at(rounded_up.unwrap_or(instant))
 }

@@ -10,7 +10,6 @@ mod find;
 mod grants;
 mod keys;
 mod overrides;
-mod windows;
 
 pub use backtest::Backtested;
 pub use changes::ChangeQuery;
@@ -18,4 +17,3 @@ pub use corrections::{Adjustment, Correction};
 pub use edit::{EditError, PolicyChange, Precondition};
 pub use grants::{GrantPage, GrantQuery};
 pub use keys::KeyError;
-pub use windows::WindowQuery;

@@ -118,6 +118,12 @@ impl Engine {
             let result = batch.run(deadline).await;
             let members = result.iter().flatten().flatten();
             members.for_each(|result| engine.metrics.claim_ended(outcome_of(result), came));
+            let members = result.iter().flatten();
+            for (work, member) in batch.claims.iter().zip(members) {
+                if let (Ok(work), Some(result)) = (work, member) {
+                    engine.note_denial(work.account, work.units, result);
+                }
+            }
             result
         };
         match timeout_at(deadline, self.detached(work)).await {

@@ -8,8 +8,10 @@ use super::in_flight::{ClaimFailure, InFlight, Outcome, Undecided, outcome_of};
 use super::present::Present;
 use super::submit::Admission;
 use super::way::begin;
-use crate::domain::claim::Claim;
+use crate::domain::claim::{Claim, Units};
+use crate::domain::identity::AccountId;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::domain::refusal::Refusal;
 use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
 
@@ -47,7 +49,23 @@ impl Engine {
             let redis_decides = counts && claim.may_be_counted;
             begin(claim, redis_decides, counters_answer, present)
         };
-        self.submit(admission, work, begin).await
+        let (account, units) = (work.account, work.units);
+        let result = self.submit(admission, work, begin).await;
+        self.note_denial(account, units, &result);
+        result
+    }
+
+    /// Counts a denial.
+    pub(super) fn note_denial(
+        &self,
+        account: AccountId,
+        units: Units,
+        result: &Result<Outcome, ClaimFailure>,
+    ) {
+        if let Ok(Outcome::Refused(policy, Refusal::Denied(totals))) = result {
+            let now = self.clock.now();
+            self.denials.note(policy, account, units, totals, now);
+        }
     }
 
     /// What a claim is to do, under the terms that hold now.

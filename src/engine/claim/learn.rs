@@ -9,6 +9,26 @@ use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::ledger::{Ledger, LedgerError};
 
+/// What a rule says once it knows all that it asks for.
+///
+/// # Errors
+/// As [`Known::learn`].
+pub async fn once_known<T>(
+    ledger: &Ledger,
+    account: AccountId,
+    last: Option<&Line>,
+    now: DateTime<Utc>,
+    rule: impl Fn(&Known) -> Result<T, Unknown> + Send + Sync,
+) -> Result<T, LedgerError> {
+    let mut known = Known::default();
+    loop {
+        match rule(&known) {
+            Ok(said) => return Ok(said),
+            Err(unknown) => known.learn(unknown, ledger, account, last, now).await?,
+        }
+    }
+}
+
 impl Known {
     /// Learns what the rule asked for; the policy's version is known before.
     ///

@@ -34,6 +34,7 @@ pub use batch::in_batches;
 pub use dispatch::{Denied, Dispatch, Groups};
 pub use in_flight::{ClaimFailure, InFlight, KeysInProgress, Outcome, Undecided};
 pub use lanes::Lanes;
+pub use learn::once_known;
 pub use probe::{probe, probe_all};
 pub use rehearse::{Rehearsal, Usage};
 pub use settle::{SettleQueue, settle_all, useful_for};

@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::in_flight::{ClaimFailure, Outcome, Undecided};
+use super::learn::once_known;
 use super::submit::Admission;
 use super::totals::{last_line, totals};
 use crate::domain::account::{Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
-use crate::domain::drafting::{Drafting, Known};
+use crate::domain::drafting::Drafting;
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::OverrideTerms;
@@ -132,33 +133,20 @@ impl Engine {
         let (policies, after) = (&self.policies, last.as_ref());
         let policy = policies.terms_after(&policy, account, after, now, &self.ledger);
         let policy = policy.await?;
-        let mut known = Known::default();
-        loop {
-            let verdict = Drafting::begin(account, &policy, last.clone(), &known, now)
-                .and_then(|drafting| drafting.rehearse(units));
-            match verdict {
-                Ok(Verdict::Granted(Line { totals, .. })) => {
-                    return Ok(Rehearsal::WouldGrant {
-                        totals,
-                        would_deny: false,
-                    });
-                }
-                Ok(Verdict::WouldDeny(Line { totals, .. })) => {
-                    return Ok(Rehearsal::WouldGrant {
-                        totals,
-                        would_deny: true,
-                    });
-                }
-                Ok(Verdict::Refused(refusal)) => {
-                    return Ok(Rehearsal::Ended(Outcome::Refused(policy, refusal)));
-                }
-                Err(unknown) => {
-                    known
-                        .learn(unknown, &self.ledger, account, last.as_ref(), now)
-                        .await?;
-                }
-            }
-        }
+        let verdict = once_known(&self.ledger, account, last.as_ref(), now, |known| {
+            Drafting::begin(account, &policy, last.clone(), known, now)?.rehearse(units)
+        });
+        Ok(match verdict.await? {
+            Verdict::Granted(Line { totals, .. }) => Rehearsal::WouldGrant {
+                totals,
+                would_deny: false,
+            },
+            Verdict::WouldDeny(Line { totals, .. }) => Rehearsal::WouldGrant {
+                totals,
+                would_deny: true,
+            },
+            Verdict::Refused(refusal) => Rehearsal::Ended(Outcome::Refused(policy, refusal)),
+        })
     }
 
     /// A subject's limits as they are now; `None` where there is no such policy, or it is

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::drafting::{Drafting, Known};
+use super::learn::once_known;
+use crate::domain::drafting::Drafting;
 use crate::domain::grant::{Line, Total};
 use crate::domain::identity::AccountId;
 use crate::domain::policy::Policy;
@@ -32,17 +33,8 @@ pub async fn totals(
     last: Option<Line>,
     now: DateTime<Utc>,
 ) -> Result<Vec<Total>, LedgerError> {
-    let mut known = Known::default();
-    loop {
-        let totals = Drafting::begin(account, policy, last.clone(), &known, now)
-            .and_then(|drafting| drafting.totals());
-        match totals {
-            Ok(totals) => return Ok(totals),
-            Err(unknown) => {
-                known
-                    .learn(unknown, ledger, account, last.as_ref(), now)
-                    .await?
-            }
-        }
-    }
+    once_known(ledger, account, last.as_ref(), now, |known| {
+        Drafting::begin(account, policy, last.clone(), known, now)?.totals()
+    })
+    .await
 }

@@ -72,6 +72,7 @@ impl Drainer {
         let mut sweeps = interval(SWEEP_EVERY);
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_stuck = false;
+        let mut round_most = ROUND_MOST;
         let mut next_round = Instant::now();
         // The queues that the clearance under way waits for.
         let mut uncleared: Option<HashSet<u8>> = None;
@@ -91,9 +92,10 @@ impl Drainer {
                 }
             }
             let buckets = self.signal.take();
-            match self.drain(&buckets).await {
+            match self.drain(&buckets, round_most).await {
                 Ok(left) => {
                     was_stuck = false;
+                    round_most = (round_most * 2).min(ROUND_MOST);
                     let is_left = |bucket: &u8| !buckets.contains(bucket) || left.contains(bucket);
                     if let Some(queues) = &mut uncleared {
                         queues.retain(is_left);
@@ -105,6 +107,10 @@ impl Drainer {
                         tracing::warn!(error = %Chain(&error), "trying again");
                     }
                     was_stuck = true;
+                    if matches!(error, Stuck::Counters) {
+                        // A busy Redis may have had too little time for so many.
+                        round_most = (round_most / 2).max(1);
+                    }
                     self.signal.wake(buckets);
                     if matches!(error, Stuck::Counters) && uncleared.take().is_some() {
                         self.signal.end_clearance(false);
@@ -130,11 +136,11 @@ impl Drainer {
         Ok(waiting)
     }
 
-    /// A round: takes the first grants of some buckets' queues. Where it leaves some, the next one
-    /// comes at once. Returns the buckets where it did.
-    async fn drain(&self, buckets: &[u8]) -> Result<HashSet<u8>, Stuck> {
+    /// A round: takes the first grants of some buckets' queues, about `most`. Where it leaves some, the
+    /// next one comes at once. Returns the buckets where it did.
+    async fn drain(&self, buckets: &[u8], most: usize) -> Result<HashSet<u8>, Stuck> {
         // There are 256 buckets at most.
-        let of_bucket_most = (ROUND_MOST / buckets.len().max(1)).min(OF_BUCKET_MOST);
+        let of_bucket_most = (most / buckets.len().max(1)).clamp(1, OF_BUCKET_MOST);
         let queued = self.counters.queued(buckets, of_bucket_most).await?;
         if queued.is_empty() {
             return Ok(HashSet::new());

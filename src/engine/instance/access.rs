@@ -20,7 +20,7 @@ const PREFIX: &str = "perdiem_";
 const RANDOM_DIGITS: usize = 40;
 const CHECKSUM_DIGITS: usize = 8;
 /// The name under which changes made with the key from the settings are kept.
-const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
+pub const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
 /// The name of a ledger's first key, and who made it.
 const FIRST_KEY: &str = "admin";
 const FIRST_START: &str = "perdiem";

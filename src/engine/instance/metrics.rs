@@ -88,6 +88,7 @@ pub struct Metrics {
     reconciliations: Counter,
     drift: Gauge,
     ledger_alarms: Gauge,
+    record_lag: Gauge<f64, AtomicU64>,
     wrong_keys: Counter,
     unknown_reads: Counter,
 }
@@ -114,6 +115,7 @@ impl Default for Metrics {
             reconciliations: Counter::default(),
             drift: Gauge::default(),
             ledger_alarms: Gauge::default(),
+            record_lag: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
         };
@@ -240,6 +242,12 @@ impl Metrics {
             "ledger_alarms",
             "Places where the newest reconciliation found the ledger at odds with itself",
             self.ledger_alarms.clone(),
+        );
+        registry.register_with_unit(
+            "record_lag",
+            "How long ago something may have been committed that has no position in the record yet",
+            Unit::Seconds,
+            self.record_lag.clone(),
         );
         registry.register(
             "wrong_keys",
@@ -370,6 +378,8 @@ impl Engine {
         metrics.zone_rules_age.set(age.num_seconds());
         let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
         metrics.ledger_alarms.set(alarms.cast_signed());
+        let lag = self.record.lag_at(Instant::now());
+        metrics.record_lag.set(lag.as_secs_f64());
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text

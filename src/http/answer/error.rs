@@ -293,7 +293,7 @@ fn describe_inactive(inactive: Inactive) -> String {
     }
 }
 
-fn written(instant: DateTime<Utc>) -> String {
+pub fn written(instant: DateTime<Utc>) -> String {
     instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
@@ -345,6 +345,7 @@ impl From<ListFailure> for ApiError {
         match failure {
             ListFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
             ListFailure::Cursor(error) => error.into(),
+            ListFailure::Misfit(parameter, misfit) => Self::invalid(parameter, misfit),
             ListFailure::Overloaded => Self::Overloaded,
             ListFailure::Failure(failure) => failure.into(),
         }

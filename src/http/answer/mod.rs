@@ -2,12 +2,14 @@
 
 mod denial;
 mod error;
+mod export;
 mod grant;
 mod instant;
 mod limits;
 mod page;
 mod plain;
 pub mod problem;
+mod reason;
 pub mod words;
 
 use actix_web::http::{StatusCode, header};
@@ -15,10 +17,13 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 
 pub use denial::{Asked, ClaimRefusal, Denial, DenialBody};
 pub use error::{ApiError, Forbidden, entered};
+pub use export::{ExportFormat, csv_lines, json_lines, streamed};
 pub use grant::{ClaimAnswer, GrantBody};
 pub use limits::{LimitUsage, insert_fields};
 pub(crate) use page::page;
 pub use problem::{InvalidPart, Problem};
+pub use reason::{describe_verdict, notes};
+pub(crate) use words::any_of;
 
 pub type HttpAnswer = Result<HttpResponse, ApiError>;
 

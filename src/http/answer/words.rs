@@ -70,6 +70,19 @@ words! {
     Mode = policy::Mode::ALL.map(policy::Mode::as_str);
     /// What became of a claim.
     ClaimOutcome = ["granted", "denied"];
+    /// Why a claim would have been granted or denied.
+    OutcomeReason = [
+        "room",
+        "observed",
+        "no_room",
+        "never_fits",
+        "too_many_units",
+        "archived",
+        "paused",
+        "not_yet_active",
+        "no_longer_active",
+        "no_version",
+    ];
     /// That a claim was granted.
     Granted = ["granted"];
     /// That a claim was denied.
@@ -77,11 +90,11 @@ words! {
     /// What became of a grant.
     GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
     /// What an entry is.
-    EntryKind = ["grant", "confirmation", "reversal", "lapse", "adjustment"];
+    EntryKind = grant::KindWord::ALL.map(grant::KindWord::as_str);
     /// How an export is written.
-    ExportFormat = ["csv", "ndjson"];
+    ExportFormat = super::ExportFormat::ALL.map(super::ExportFormat::as_str);
     /// What was changed.
-    ChangeKind = ["policy", "override", "key"];
+    ChangeKind = crate::engine::ChangeKind::ALL.map(crate::engine::ChangeKind::as_str);
     /// What a key may do.
     Role = key::Role::ALL.map(key::Role::as_str);
     /// Whatever there is.

@@ -8,7 +8,7 @@ use utoipa::{IntoParams, IntoResponses, Modify, ToSchema};
 
 use crate::http::answer::Problem;
 use crate::http::answer::problem::MEDIA_TYPE;
-use crate::http::request::{IdInPath, PolicyInPath, SubjectInPath};
+use crate::http::request::{IdInPath, PolicyInPath, RevisionInPath, SubjectInPath};
 
 /// What any request with a key may be answered with.
 #[derive(IntoResponses)]
@@ -87,6 +87,7 @@ fn add_path(path: &str, operation: &mut Operation) {
         ("{policy}", PolicyInPath::into_params(|| None)),
         ("{subject}", SubjectInPath::into_params(|| None)),
         ("{id}", IdInPath::into_params(|| None)),
+        ("{revision}", RevisionInPath::into_params(|| None)),
     ];
     let named = of_path.into_iter().filter(|(name, _)| path.contains(name));
     let named = named.flat_map(|(_, parameters)| parameters);
@@ -100,7 +101,7 @@ fn add_path(path: &str, operation: &mut Operation) {
 /// Adds the problems of the operation's kind, but for a status of which it has its own word.
 fn add_problems(operation: &mut Operation) {
     let names_something =
-        parameters(operation).any(|it| matches!(it.name.as_str(), "policy" | "id"));
+        parameters(operation).any(|it| matches!(it.name.as_str(), "policy" | "id" | "revision"));
     // This one makes the policy that it names.
     let makes_it = operation.operation_id.as_deref() == Some("put_policy");
     let mut problems = WithKey::responses();

@@ -40,6 +40,7 @@ const LINKS: &[LinkRow] = &[
     ("put_override", "201", "list_overrides", &[OVERRIDE[0]]),
     ("put_override", "201", "get_usage", OVERRIDE),
     ("claim", "201", "get_grant", GRANT),
+    ("claim", "201", "explain_grant", GRANT),
     ("claim", "201", "reverse_grant", GRANT),
     ("claim", "201", "confirm_grant", GRANT),
     ("claim", "201", "get_usage", ACCOUNT),

@@ -16,8 +16,8 @@ use crate::http::answer::{Problem, words};
 use crate::http::health;
 use crate::http::request::{KnownParameters, Public};
 use crate::http::v1::{
-    backtests, batches, changes, claims, corrections, entries, exports, grants, keys, overrides,
-    policies, reconciliations, windows,
+    backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
+    grants, history, keys, overrides, policies, reconciliations, statistics, windows,
 };
 
 /// The specification.
@@ -46,7 +46,13 @@ use crate::http::v1::{
         batches::post,
         entries::list,
         entries::adjust,
+        history::list,
+        statistics::list,
+        statistics::denials,
+        entry_exports::export,
+        entry_exports::manifest,
         grants::get,
+        explanation::of_grant,
         corrections::reverse,
         corrections::confirm,
         grants::list,

@@ -130,6 +130,14 @@ impl<W, P> Caller<W, P> {
         self.principal.policies.as_deref()
     }
 
+    /// Whether the caller has a role that a part of the request wants.
+    pub fn must_be<R: Wanted>(&self) -> Result<(), ApiError> {
+        match R::ROLES.contains(&self.principal.role) {
+            true => Ok(()),
+            false => Err(wrong_role::<R>(&self.principal).into()),
+        }
+    }
+
     /// Whether the caller may use a policy that the request's path and query do not name.
     pub fn may_use(&self, policy: &PolicyName) -> Result<(), ApiError> {
         match self.principal.may_use(policy) {
@@ -154,12 +162,18 @@ impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
 fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Principal, ApiError> {
     let principal = authenticate(request)?;
     if !W::ROLES.contains(&principal.role) {
-        let (role, wanted) = (principal.role, W::ROLES);
-        return Err(Forbidden::Role { role, wanted }.into());
+        return Err(wrong_role::<W>(&principal).into());
     }
     P::check(&principal, request)?;
     query::check(request)?;
     Ok(principal)
+}
+
+fn wrong_role<W: Wanted>(principal: &Principal) -> Forbidden {
+    Forbidden::Role {
+        role: principal.role,
+        wanted: W::ROLES,
+    }
 }
 
 fn authenticate(request: &HttpRequest) -> Result<Principal, ApiError> {

@@ -79,7 +79,7 @@ pub fn parse_true(text: &str) -> Result<(), &'static str> {
 }
 
 /// An instant in RFC 3339, in UTC between the years 0 and 9999.
-fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
+pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
     let help = "write an instant as RFC 3339 has it, such as 2026-11-21T00:00:00Z (in a query \
                 + is written %2B)";
     let instant = DateTime::parse_from_rfc3339(text).map_err(|_| help.to_owned())?;
@@ -89,6 +89,15 @@ fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
         0..=9999 => Ok(instant),
         _ => Err("in UTC it lies outside the years 0 to 9999".to_owned()),
     }
+}
+
+/// A position in the record, or a revision.
+pub fn parse_position(text: &str) -> Result<u64, &'static str> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let position = text.parse().ok().filter(|_| is_number);
+    position
+        .filter(|position| i64::try_from(*position).is_ok())
+        .ok_or("write a position, such as 1842")
 }
 
 /// A date in ISO 8601, of the years 0 to 9999.

@@ -4,9 +4,11 @@ mod body;
 mod caller;
 mod faults;
 mod header;
+mod metadata;
 mod path;
 mod query;
 mod route;
+mod span;
 
 use actix_web::web::Data;
 
@@ -17,11 +19,16 @@ pub use caller::{
     Admin, Anyone, Auditor, Authenticated, ByHandler, Caller, Claimer, InQuery, MetricsReader,
     OpenMetrics, Public,
 };
-pub use faults::{Faults, parse_date, parse_true};
+pub use faults::{Faults, parse_date, parse_instant, parse_position, parse_true};
 pub use header::{IdempotencyKeyField, IfMatch, IfNoneMatch, KeyHeader};
-pub use path::{IdInPath, IdPath, PolicyInPath, PolicyPath, SubjectInPath, SubjectPath, path_id};
+pub use metadata::MetadataQuery;
+pub use path::{
+    IdInPath, IdPath, PolicyInPath, PolicyPath, RevisionInPath, RevisionPath, SubjectInPath,
+    SubjectPath, path_id,
+};
 pub use query::{KnownParameters, Page, PageQuery, Query, Reason, ReasonQuery};
-pub use route::{Bounded, Route, Routes, pattern, segment};
+pub use route::{Bounded, Route, Routes, WAIT_MOST, pattern, segment};
+pub use span::SpanQuery;
 
 /// The engine, as handlers take it.
 pub type EngineData = Data<Engine>;

@@ -5,12 +5,13 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::extractors;
+use super::faults::parse_position;
 use super::route::segment;
 use crate::domain::claim::Subject;
 use crate::domain::policy::PolicyName;
 use crate::http::answer::ApiError;
 
-extractors!(PolicyPath, SubjectPath, IdPath);
+extractors!(PolicyPath, SubjectPath, IdPath, RevisionPath);
 
 /// A policy in the path, as the specification has it.
 #[derive(IntoParams)]
@@ -43,6 +44,15 @@ pub struct SubjectInPath {
 pub struct IdInPath {
     #[param(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     id: Uuid,
+}
+
+/// The revision of a change in the path, as the specification has it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct RevisionInPath {
+    #[param(example = 42)]
+    revision: u64,
 }
 
 pub struct PolicyPath(pub PolicyName);
@@ -82,5 +92,16 @@ pub struct IdPath(pub Uuid);
 impl IdPath {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         path_id(request, "an id").map(Self)
+    }
+}
+
+pub struct RevisionPath(pub u64);
+
+impl RevisionPath {
+    fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+        let text = segment(request, "revision").unwrap_or_default();
+        let revision = parse_position(&text);
+        let revision = revision.map_err(|_| ApiError::invalid("revision", "it is a whole number"));
+        revision.map(Self)
     }
 }

@@ -49,7 +49,7 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
     let known: Vec<&str> = known.into_iter().flatten().map(String::as_str).collect();
     let mut seen = HashSet::new();
     for (name, _) in parse(query)? {
-        if !known.contains(&name.as_str()) {
+        if !known.iter().any(|known| is_named(known, &name)) {
             let detail = describe_unknown("query parameter", &name, &known);
             return Err(ApiError::Malformed(detail));
         }
@@ -60,6 +60,14 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
         seen.insert(name);
     }
     Ok(())
+}
+
+/// Whether a known name means this one. One that ends with `<name>` means all that begin as it does.
+fn is_named(known: &str, name: &str) -> bool {
+    match known.strip_suffix("<name>") {
+        Some(start) => name.len() > start.len() && name.starts_with(start),
+        None => name == known,
+    }
 }
 
 /// The names and values of a query's parameters.

@@ -1,6 +1,7 @@
 //! The URLs: which one a request is for, its methods, and the bounds that hold for it.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::Method;
@@ -14,6 +15,8 @@ type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, Http
 
 /// The largest body, in bytes, where a URL has no bound of its own.
 const BODY_MAX_BYTES: usize = 64 * 1024;
+/// How long a request may wait for something to happen, beside the time of its answer.
+pub const WAIT_MOST: Duration = Duration::from_secs(30);
 /// The most names that a path has.
 const NAMES_MOST: usize = 2;
 
@@ -28,6 +31,9 @@ pub enum Bounded {
     /// What is read, and what is changed: each has a place, and the answer its time. The place
     /// is held until the answer is written, so that slow readers cost little memory.
     Asked,
+    /// What is read, perhaps after a wait: the handler takes a place for each read, and none while it
+    /// waits.
+    Waits,
     /// Exports and backtests have places of their own (`engine/admin/grants.rs`), and more time until
     /// the answer begins.
     Long,

@@ -168,6 +168,7 @@ impl Application {
             ended = &mut server => ended?,
             () = stop => {
                 deadline = Instant::now() + self.options.drain_time;
+                self.engine.begin_ending();
                 let (_, ended) = tokio::join!(handle.stop(true), server);
                 ended?;
             }

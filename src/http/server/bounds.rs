@@ -11,9 +11,9 @@ use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use tokio::time::{Instant, timeout_at};
 
 use super::kept::Kept;
-use crate::engine::{Engine, Share};
+use crate::engine::{Engine, Place, Share};
 use crate::http::answer::ApiError;
-use crate::http::request::{Authenticated, Bounded};
+use crate::http::request::{Authenticated, Bounded, WAIT_MOST};
 
 /// How many times the time of an answer a long one may take until it begins.
 const LONG_TIMES: u32 = 30;
@@ -24,6 +24,7 @@ impl Bounded {
         match self {
             Self::Claim | Self::Batch | Self::Open => None,
             Self::Asked => Some(answer_time),
+            Self::Waits => Some(answer_time + WAIT_MOST),
             Self::Long => Some(answer_time * LONG_TIMES),
         }
     }
@@ -33,7 +34,7 @@ impl Bounded {
         match self {
             Self::Asked if method.is_safe() => Some(Share::Reads),
             Self::Asked => Some(Share::Edits),
-            Self::Claim | Self::Batch | Self::Long | Self::Open => None,
+            Self::Claim | Self::Batch | Self::Waits | Self::Long | Self::Open => None,
         }
     }
 }
@@ -61,7 +62,10 @@ pub async fn keep(
     };
     match timeout_at(deadline, answer).await {
         // The answer keeps its place until it is written.
-        Ok(answer) => answer.map_body(|_, body| Kept::with(body, place).boxed()),
+        Ok(mut answer) => {
+            let place = place.or_else(|| answer.extensions_mut().remove::<Place>());
+            answer.map_body(|_, body| Kept::with(body, place).boxed())
+        }
         Err(_) => ApiError::TooSlow.error_response(),
     }
 }

@@ -2,19 +2,22 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::keys::KeyAnswer;
+use super::manifests::ExportAct;
 use super::overrides::OverrideAnswer;
 use super::policies::PolicyAnswer;
+use crate::domain::claim::Subject;
 use crate::domain::overrides::Override;
 use crate::domain::policy::PolicyName;
-use crate::engine::{ChangeQuery, Changed, PastChange};
+use crate::engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::{HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
 
-/// A change of a policy, an override or a key.
+/// A change of a policy, an override or a key; or an act: what somebody did with the record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChangeAnswer {
     /// Its number: it grows from change to change.
@@ -23,7 +26,7 @@ pub struct ChangeAnswer {
     /// What was changed.
     #[schema(value_type = words::ChangeKind, example = "policy")]
     kind: &'static str,
-    /// The policy, or the override's policy; null for a key.
+    /// The policy, or the override's policy; null for a key and an act.
     #[schema(example = "benefit")]
     policy: Option<String>,
     /// The override's subject; null for all else, and once it was erased.
@@ -42,17 +45,19 @@ pub struct ChangeAnswer {
     reason: Option<String>,
     /// What it was; null where there was nothing.
     before: Option<VersionAnswer>,
-    /// What it became; null where an override was deleted.
+    /// What it became, or what was done; null where an override was deleted.
     after: Option<VersionAnswer>,
 }
 
-/// A version of a policy, an override or a key.
+/// A version of a policy, an override or a key; or what an act did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum VersionAnswer {
     Policy(PolicyAnswer),
     Override(OverrideAnswer),
     Key(KeyAnswer),
+    #[schema(value_type = ExportAct)]
+    Act(Box<RawValue>),
 }
 
 page! {
@@ -74,6 +79,37 @@ pub struct ChangeFilterQuery {
     /// Those made before this instant.
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
+    /// Those of a kind.
+    #[param(value_type = Option<words::ChangeKind>)]
+    kind: Option<String>,
+    /// Those that a key made: its id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
+    #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
+    by: Option<String>,
+    /// Those of this subject's overrides.
+    #[param(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
+    )]
+    subject: Option<String>,
+}
+
+fn parse_kind(text: &str) -> Result<ChangeKind, String> {
+    let mut kinds = ChangeKind::ALL.into_iter();
+    let found = kinds.find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| {
+        let names = ChangeKind::ALL.map(ChangeKind::as_str);
+        format!("a kind is one of {}", names.join(", "))
+    })
+}
+
+/// Who made a change, as changes say it.
+fn parse_by(text: &str) -> Result<String, &'static str> {
+    let id = text.parse::<Uuid>().map(|id| id.to_string());
+    match text {
+        "PERDIEM_ADMIN_KEY" | "perdiem" => Ok(text.to_owned()),
+        _ => id.map_err(|_| "write a key's id, PERDIEM_ADMIN_KEY, or perdiem"),
+    }
 }
 
 impl From<PastChange> for ChangeAnswer {
@@ -82,7 +118,7 @@ impl From<PastChange> for ChangeAnswer {
         match change {
             PastChange::Policy(Changed { before, after, .. }) => Self {
                 revision,
-                kind: "policy",
+                kind: ChangeKind::Policy.as_str(),
                 policy: Some(after.name.to_string()),
                 subject: None,
                 key: None,
@@ -94,7 +130,7 @@ impl From<PastChange> for ChangeAnswer {
             },
             PastChange::Override(Changed { before, after, .. }) => Self {
                 revision,
-                kind: "override",
+                kind: ChangeKind::Override.as_str(),
                 policy: Some(after.0.to_string()),
                 subject: after.1.subject.as_ref().map(|it| it.as_str().to_owned()),
                 key: None,
@@ -106,7 +142,7 @@ impl From<PastChange> for ChangeAnswer {
             },
             PastChange::Key(Changed { before, after, .. }) => Self {
                 revision,
-                kind: "key",
+                kind: ChangeKind::Key.as_str(),
                 policy: None,
                 subject: None,
                 key: Some(after.id),
@@ -115,6 +151,25 @@ impl From<PastChange> for ChangeAnswer {
                 reason: after.reason.clone(),
                 before: before.map(|before| VersionAnswer::Key(before.into())),
                 after: Some(VersionAnswer::Key(after.into())),
+            },
+            PastChange::Act(Act {
+                kind,
+                about,
+                at,
+                by,
+                reason,
+                ..
+            }) => Self {
+                revision,
+                kind: kind.as_str(),
+                policy: None,
+                subject: None,
+                key: None,
+                at,
+                by,
+                reason,
+                before: None,
+                after: RawValue::from_string(about).ok().map(VersionAnswer::Act),
             },
         }
     }
@@ -129,7 +184,7 @@ impl VersionAnswer {
 }
 
 /// Changes of policies, overrides and keys, newest first: what it was, what it became, who, when
-/// and why.
+/// and why. Also acts: what somebody did with the record, such as an export.
 ///
 /// A key that is confined to policies sees those of one of them, which it names.
 ///
@@ -145,12 +200,15 @@ pub async fn list(
     page: Query<PageQuery>,
     engine: EngineData,
 ) -> HttpAnswer {
-    let ChangeFilterQuery { policy, from, to } = query.0;
+    let query = query.0;
     let mut faults = Faults::default();
     let query = ChangeQuery {
-        policy: faults.parameter("policy", policy.as_ref(), PolicyName::new),
-        from: faults.instant("from", from.as_ref()),
-        to: faults.instant("to", to.as_ref()),
+        policy: faults.parameter("policy", query.policy.as_ref(), PolicyName::new),
+        from: faults.instant("from", query.from.as_ref()),
+        to: faults.instant("to", query.to.as_ref()),
+        kind: faults.parameter("kind", query.kind.as_ref(), parse_kind),
+        by: faults.parameter("by", query.by.as_ref(), parse_by),
+        subject: faults.parameter("subject", query.subject.as_ref(), Subject::new),
     };
     let page = page.0.check(&mut faults);
     let query = faults.or(Some(query))?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::explanation::{ClaimExplanation, ExplanationQuery, explain};
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
 use crate::domain::grant::{Followers, Grant, Total};
 use crate::domain::key::KeyNumber;
@@ -15,12 +16,12 @@ use crate::domain::policy::PolicyName;
 use crate::domain::refusal::Refusal;
 use crate::engine::{Outcome, Rehearsal};
 use crate::http::answer::{
-    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, entered, entered_once,
+    ApiError, ClaimAnswer, ClaimRefusal, HttpAnswer, LimitUsage, any_of, entered, entered_once,
     insert_fields,
 };
 use crate::http::request::{
-    Anyone, Body, Caller, Claimer, EngineData, Faults, IdempotencyKeyField, KeyHeader, PolicyPath,
-    SubjectPath, Then, WholeNumber,
+    Anyone, Auditor, Body, Caller, Claimer, EngineData, Faults, IdempotencyKeyField, KeyHeader,
+    PolicyPath, Query, SubjectPath, Then, WholeNumber,
 };
 
 /// A request to take units of a policy for a subject.
@@ -224,21 +225,39 @@ fn rehearsed(
     })
 }
 
-/// A subject's limits as they are now.
+/// What a question about a subject's limits is answered with.
+pub enum UsageAnswer {}
+
+any_of!(
+    UsageAnswer,
+    "The limits; an explanation where a parameter asks for one.",
+    [UsageBody, ClaimExplanation]
+);
+
+/// A subject's limits as they are now; or why a claim would have been granted or denied.
 ///
-/// Read from the ledger. A subject that never claimed has used nothing.
+/// Read from the ledger. A subject that never claimed has used nothing. With one of the parameters the
+/// answer is an explanation: which limits held at an instant, how much of them was used by which
+/// entries, and what a claim would have met, by what the ledger holds. Explanations are for the roles
+/// `audit` and `admin`.
 ///
 /// Roles: `claim`, `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/policies/{policy}/subjects/{subject}", operation_id = "get_usage", tag = "claims",
-    responses((status = 200, description = "The limits.", body = UsageBody)),
+    params(ExplanationQuery),
+    responses((status = 200, description = "The limits, or the explanation.", body = UsageAnswer)),
 )]
 pub async fn usage(
-    _caller: Caller<Anyone>,
+    caller: Caller<Anyone>,
     policy: PolicyPath,
     subject: SubjectPath,
+    query: Query<ExplanationQuery>,
     engine: EngineData,
 ) -> HttpAnswer {
+    if !query.0.is_empty() {
+        caller.must_be::<Auditor>()?;
+        return explain(policy.0, subject.0, query.0, &engine).await;
+    }
     let usage = engine.usage(&policy.0, &subject.0).await?;
     let usage = usage.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
     let until = usage.override_terms.map(|terms| terms.until);

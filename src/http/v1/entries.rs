@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::claim::{ClaimError, Subject, Units};
-use crate::domain::grant::{Direction, Entry, EntryKind, Note};
+use crate::domain::grant::{Direction, Entry, Note};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::check_reason;
 use crate::engine::Adjustment;
@@ -38,34 +38,34 @@ pub struct AdjustmentRequest {
 pub struct EntryBody {
     /// 1, 2, 3 … without gaps.
     #[schema(example = 7)]
-    number: u64,
+    pub number: u64,
     /// A UUIDv7; a grant's is the grant's id.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
-    id: Uuid,
+    pub id: Uuid,
     /// `grant`, `confirmation`, `reversal`, `lapse` or `adjustment`.
     #[schema(value_type = words::EntryKind, example = "grant")]
-    kind: &'static str,
+    pub kind: &'static str,
     /// What it adds to the units used: below zero where it gives back.
     #[schema(example = 1)]
-    units: i64,
+    pub units: i64,
     /// When it was appended.
-    at: DateTime<Utc>,
+    pub at: DateTime<Utc>,
     /// The instant in whose windows its units count: for what gives back, the grant's.
-    counted_at: DateTime<Utc>,
+    pub counted_at: DateTime<Utc>,
     /// The grant that it names. Absent for grants and adjustments.
     #[serde(skip_serializing_if = "Option::is_none")]
-    grant: Option<Uuid>,
+    pub grant: Option<Uuid>,
     /// Who made it: a key's id, or where the key was set. Absent for grants and lapses.
     #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
+    pub by: Option<String>,
     /// Why. Absent where nobody says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub reason: Option<String>,
     /// The version of the policy that it was made under.
     #[schema(example = 1)]
-    policy_version: u32,
+    pub policy_version: u32,
     /// The policy's limits after it, in the policy's order.
-    limits: Vec<LimitUsage>,
+    pub limits: Vec<LimitUsage>,
 }
 
 page! {
@@ -76,24 +76,15 @@ page! {
 
 impl From<&Entry> for EntryBody {
     fn from(entry: &Entry) -> Self {
-        let units = entry.units.get().cast_signed();
-        let (kind, units, grant) = match entry.kind {
-            EntryKind::Grant { .. } => ("grant", units, None),
-            EntryKind::Confirmation { of } => ("confirmation", 0, Some(of)),
-            EntryKind::Reversal { of } => ("reversal", -units, Some(of)),
-            EntryKind::Lapse { of } => ("lapse", -units, Some(of)),
-            EntryKind::Adjustment(Direction::Up) => ("adjustment", units, None),
-            EntryKind::Adjustment(Direction::Down) => ("adjustment", -units, None),
-        };
         let note = entry.note.as_ref();
         Self {
             number: entry.line.number,
             id: entry.id.0,
-            kind,
-            units,
+            kind: entry.kind.word().as_str(),
+            units: entry.units_added(),
             at: entry.line.at,
             counted_at: entry.counted_at(),
-            grant: grant.map(|grant| grant.0),
+            grant: entry.kind.of().map(|grant| grant.0),
             by: note.map(|note| note.by.to_string()),
             reason: note.and_then(|note| note.reason.clone()),
             policy_version: entry.line.policy_version,

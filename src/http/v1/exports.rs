@@ -1,20 +1,19 @@
 //! Exports of grants.
 
-use actix_web::HttpResponse;
-use actix_web::http::header;
 use actix_web::web::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
-use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use tokio::sync::mpsc::Receiver;
 use utoipa::IntoParams;
 
 use super::grants::GrantFilterQuery;
-use crate::chain::Chain;
 use crate::domain::grant::Grant;
-use crate::engine::LedgerError;
-use crate::http::answer::{GrantBody, HttpAnswer, words};
-use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, Query};
+use crate::engine::ExportPiece;
+use crate::http::answer::{
+    ExportFormat, GrantBody, HttpAnswer, csv_lines, json_lines, streamed, words,
+};
+use crate::http::request::{
+    Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
+};
 
 /// How to export grants.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -34,7 +33,7 @@ pub struct ExportQuery {
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants/export", operation_id = "export_grants", tag = "grants",
-    params(ExportQuery, GrantFilterQuery),
+    params(ExportQuery, GrantFilterQuery, SpanQuery, MetadataQuery),
     responses(
         (status = 200, description = "The grants.", content(
             (String = "text/csv"),
@@ -46,25 +45,27 @@ pub async fn export(
     caller: Caller<Auditor, InQuery>,
     query: Query<ExportQuery>,
     filter: Query<GrantFilterQuery>,
+    span: Query<SpanQuery>,
+    metadata: Query<MetadataQuery>,
     engine: EngineData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let format = query.0.format.unwrap_or_default();
-    let format = faults.parameter("format", Some(&format), Format::parse);
-    let filter = filter.0.check(&mut faults);
+    let format = faults.parameter("format", Some(&format), ExportFormat::parse);
+    let filter = filter.0.check(&span.0, &metadata.0, &mut faults);
     let (format, filter) = faults.or(format.map(|format| (format, filter)))?;
-    let pages = engine.export(&caller.key(), filter).await?;
-    let name = format!("attachment; filename=\"grants.{}\"", format.extension());
-    Ok(HttpResponse::Ok()
-        .content_type(format.content_type())
-        .insert_header((header::CONTENT_DISPOSITION, name))
-        .streaming(rendered(pages, format, engine.now())))
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Format {
-    Csv,
-    Ndjson,
+    let pieces = engine.export(&caller.key(), filter).await?;
+    let header = match format {
+        ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
+        ExportFormat::Ndjson => Bytes::new(),
+    };
+    let now = engine.now();
+    let render = move |piece| match piece {
+        ExportPiece::Rows(grants) => page(format, &grants, now),
+        ExportPiece::End(()) => Bytes::new(),
+    };
+    let rows = streamed(pieces, header, render);
+    Ok(format.answer("grants").streaming(rows))
 }
 
 const CSV_COLUMNS: [&str; 14] = [
@@ -84,93 +85,11 @@ const CSV_COLUMNS: [&str; 14] = [
     "reversal_reason",
 ];
 
-impl Format {
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "csv" => Ok(Self::Csv),
-            "ndjson" => Ok(Self::Ndjson),
-            _ => Err("write format=csv or format=ndjson"),
-        }
+fn page(format: ExportFormat, grants: &[Grant], now: DateTime<Utc>) -> Bytes {
+    match format {
+        ExportFormat::Csv => csv_lines(grants.iter().map(|grant| csv_cells(grant, now))),
+        ExportFormat::Ndjson => json_lines(grants.iter().map(|grant| GrantBody::new(grant, now))),
     }
-
-    fn extension(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::Ndjson => "ndjson",
-        }
-    }
-
-    fn content_type(self) -> &'static str {
-        match self {
-            Self::Csv => "text/csv; charset=utf-8; header=present",
-            Self::Ndjson => "application/x-ndjson",
-        }
-    }
-
-    fn header(self) -> Result<Bytes, RenderError> {
-        match self {
-            Self::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
-            Self::Ndjson => Ok(Bytes::new()),
-        }
-    }
-
-    fn page(self, grants: &[Grant], now: DateTime<Utc>) -> Result<Bytes, RenderError> {
-        match self {
-            Self::Csv => csv_lines(grants.iter().map(|grant| csv_cells(grant, now))),
-            Self::Ndjson => {
-                let mut lines = Vec::new();
-                for grant in grants {
-                    serde_json::to_writer(&mut lines, &GrantBody::new(grant, now))?;
-                    lines.push(b'\n');
-                }
-                Ok(lines.into())
-            }
-        }
-    }
-}
-
-/// Why an export broke off. The client sees a body without its end.
-#[derive(Debug, thiserror::Error)]
-enum RenderError {
-    #[error("the ledger failed")]
-    Ledger(#[from] LedgerError),
-    #[error("a page could not be written as CSV")]
-    Csv(#[from] csv::Error),
-    #[error("a page could not be written as JSON")]
-    Json(#[from] serde_json::Error),
-}
-
-/// The header and the pages, as they come.
-fn rendered(
-    pages: Receiver<Result<Vec<Grant>, LedgerError>>,
-    format: Format,
-    now: DateTime<Utc>,
-) -> impl stream::Stream<Item = Result<Bytes, RenderError>> {
-    let rest = stream::unfold(pages, move |mut pages| async move {
-        let page = pages.recv().await?;
-        let bytes = page
-            .map_err(RenderError::from)
-            .and_then(|grants| format.page(&grants, now))
-            .inspect_err(|error| tracing::error!(error = %Chain(error), "an export broke off"));
-        Some((bytes, pages))
-    });
-    let bytes = stream::iter([format.header()]).chain(rest);
-    // An empty piece would end a chunked body.
-    bytes.filter(|bytes| std::future::ready(!bytes.as_ref().is_ok_and(Bytes::is_empty)))
-}
-
-fn csv_lines(rows: impl Iterator<Item = [String; 14]>) -> Result<Bytes, RenderError> {
-    let mut writer = csv::WriterBuilder::new()
-        .terminator(csv::Terminator::CRLF)
-        .quote_style(csv::QuoteStyle::Always)
-        .from_writer(Vec::new());
-    for row in rows {
-        writer.write_record(row)?;
-    }
-    let bytes = writer
-        .into_inner()
-        .map_err(|error| csv::Error::from(error.into_error()))?;
-    Ok(bytes.into())
 }
 
 fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 14] {

@@ -10,7 +10,8 @@ use crate::domain::policy::PolicyName;
 use crate::engine::{GrantQuery, ProvisionalScope};
 use crate::http::answer::{ApiError, GrantBody, HttpAnswer, page, words};
 use crate::http::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, PageQuery, Query, parse_true, path_id,
+    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, PageQuery, Query,
+    SpanQuery, parse_true, path_id,
 };
 
 page! {
@@ -33,12 +34,6 @@ pub struct GrantFilterQuery {
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: Option<String>,
-    /// Those granted at this instant or later.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    from: Option<String>,
-    /// Those granted before this instant.
-    #[param(value_type = Option<DateTime<Utc>>)]
-    to: Option<String>,
     /// `held`, `granted`, `reversed` or `lapsed`.
     #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
@@ -57,12 +52,19 @@ pub struct GrantFilterQuery {
 }
 
 impl GrantFilterQuery {
-    pub fn check(&self, faults: &mut Faults) -> GrantQuery {
+    pub fn check(
+        &self,
+        span: &SpanQuery,
+        metadata: &MetadataQuery,
+        faults: &mut Faults,
+    ) -> GrantQuery {
+        let (span, by) = span.check(faults);
         GrantQuery {
             policy: faults.parameter("policy", self.policy.as_ref(), PolicyName::new),
             subject: faults.parameter("subject", self.subject.as_ref(), Subject::new),
-            from: faults.instant("from", self.from.as_ref()),
-            to: faults.instant("to", self.to.as_ref()),
+            span,
+            metadata: metadata.check(faults),
+            by,
             state: faults.parameter("state", self.state.as_ref(), parse_state),
             key: faults.parameter(
                 "idempotency_key",
@@ -120,17 +122,19 @@ pub async fn get(
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants", operation_id = "list_grants", tag = "grants",
-    params(GrantFilterQuery, PageQuery),
+    params(GrantFilterQuery, SpanQuery, MetadataQuery, PageQuery),
     responses((status = 200, description = "A page.", body = GrantList)),
 )]
 pub async fn list(
     _caller: Caller<Auditor, InQuery>,
     query: Query<GrantFilterQuery>,
+    span: Query<SpanQuery>,
+    metadata: Query<MetadataQuery>,
     page: Query<PageQuery>,
     engine: EngineData,
 ) -> HttpAnswer {
     let mut faults = Faults::default();
-    let filter = query.0.check(&mut faults);
+    let filter = query.0.check(&span.0, &metadata.0, &mut faults);
     let page = page.0.check(&mut faults);
     let filter = faults.or(Some(filter))?;
     let found = engine.grants(filter, page.limit, page.cursor()).await?;

@@ -196,9 +196,9 @@ impl From<&Figures> for WindowFigures {
 /// Each counter in Redis is compared with its account's last line, and each account's totals
 /// with the sums of its entries, while claims go on. One that takes longer than the answer may
 /// goes on, also when the client leaves: read its report where `Location` says. One at a time an
-/// instance.
+/// instance. To heal the counters (`apply`) is for the role `admin` alone.
 ///
-/// Roles: `admin`.
+/// Roles: `audit`, `admin`.
 #[utoipa::path(
     post, path = "/v1/reconciliations", operation_id = "reconcile", tag = "reconciliations",
     request_body = ReconciliationBody,
@@ -213,10 +213,13 @@ impl From<&Figures> for WindowFigures {
     ),
 )]
 pub async fn post(
-    caller: Caller<Admin>,
+    caller: Caller<Auditor>,
     body: Body<ReconciliationBody>,
     engine: EngineData,
 ) -> HttpAnswer {
+    if body.0.apply {
+        caller.must_be::<Admin>()?;
+    }
     let report = engine.reconcile(body.0.apply, caller.key()).await?;
     let mut response = match report.0.finished {
         Some(_) => HttpResponse::Created(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::window::Per;
-use crate::engine::WindowQuery;
+use crate::engine::{LivedWindow, WindowQuery};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
 
@@ -37,13 +37,25 @@ pub struct WindowAnswer {
     local_date: NaiveDate,
 }
 
+impl From<LivedWindow> for WindowAnswer {
+    fn from(lived: LivedWindow) -> Self {
+        Self {
+            start: lived.window.start,
+            end: lived.window.end,
+            local_date: lived.local_date,
+        }
+    }
+}
+
 page! {
     /// A page of windows.
     WindowList of WindowAnswer
     /// Where the next page begins; null on the last.
 }
 
-/// The windows of a policy that touch a span, by the version in force.
+/// The windows of a policy that touch a span, each by the version that was in force then.
+///
+/// Where a change of the calendar came in mid-window, the windows of both calendars are listed.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -69,14 +81,10 @@ pub async fn list(
         faults.add(InvalidPart::parameter("to", "it must come after from"));
     }
     faults.or(Some(()))?;
-    let found = engine.policy(policy.0.clone()).await?;
-    let found = found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
-    let found = found.in_force;
     let query = WindowQuery { per, from, to };
-    let windows = engine.windows(&found, &query, page.limit, page.cursor())?;
-    WindowList::answer(windows, |window| WindowAnswer {
-        start: window.start,
-        end: window.end,
-        local_date: found.rule.calendar.local_date(per, window),
-    })
+    // An archived policy has no windows.
+    let found = engine.policy(policy.0.clone()).await?;
+    found.ok_or_else(|| ApiError::UnknownPolicy(policy.0.to_string()))?;
+    let windows = engine.windows(&policy.0, &query, page.limit, page.cursor());
+    WindowList::answer(windows.await?, WindowAnswer::from)
 }

@@ -13,10 +13,8 @@ use crate::domain::claim::{Metadata, Subject};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::totals::encode_totals;
+use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
 use crate::ledger::fence::{Burst, Fence};
-use crate::ledger::record::{
-    claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
-};
 use crate::ledger::{Draft, LedgerError, new_blinds};
 
 impl Store {
@@ -379,9 +377,7 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
         .bind(column(&detailed, |entry| signed(entry.line.number)))
         .bind(column(&detailed, |entry| entry.id.0))
         .bind(column(&detailed, |entry| encode_kind(entry.kind)))
-        .bind(column(&detailed, |entry| {
-            of_grant(entry.kind).map(|of| of.0)
-        }))
+        .bind(column(&detailed, |entry| entry.kind.of().map(|of| of.0)))
         .bind(column(&detailed, |entry| entry.held_until()))
         .bind(column(&detailed, |entry| note(entry).map(|note| &*note.by)))
         .bind(column(&detailed, |entry| {
@@ -423,7 +419,7 @@ async fn append(
         .bind(column(rows, |row| {
             row.assumed().and_then(|line| line.lapses_at)
         }))
-        .bind(column(rows, |row| of_grant(row.entry.kind).map(|of| of.0)))
+        .bind(column(rows, |row| row.entry.kind.of().map(|of| of.0)))
         .fetch_all(connection)
         .await?;
     Ok(appended.into_iter().map(|(id,)| AccountId(id)).collect())

@@ -13,6 +13,7 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use tokio::time::timeout;
 
+use super::cluster::settle_offset;
 use super::connections::{Connections, LIFETIME};
 use super::query::Session;
 use super::schema::{self, Applied};
@@ -34,8 +35,8 @@ const POLL_CONNECTIONS: u32 = 2;
 const TURN_CONNECTIONS: u32 = 4;
 /// Connections for edits.
 const EDIT_CONNECTIONS: u32 = 3;
-/// Connections for the instance's own work: reconciliations.
-const OWN_CONNECTIONS: u32 = 2;
+/// Connections for the instance's own work: reconciliations, the record, statistics.
+const OWN_CONNECTIONS: u32 = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For what nobody waits for, and for a snapshot between two reads.
 const OWN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -97,6 +98,9 @@ impl Store {
         let identity = schema::identify(Session::Postgres(&mut first), now);
         let identity = identity.await.map_err(failed)?;
         drop(first);
+        settle_offset(&own)
+            .await
+            .map_err(|error| failed(error.into()))?;
         let shows_fence = shows_fence(&own)
             .await
             .map_err(|error| failed(error.into()))?;

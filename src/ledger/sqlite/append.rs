@@ -14,10 +14,8 @@ use crate::domain::identity::AccountId;
 use crate::domain::totals::encode_totals;
 use crate::faults::reach;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
+use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
 use crate::ledger::fence::{Burst, Fence};
-use crate::ledger::record::{
-    claimed_by, encode_flags, encode_kind, has_details, kind, of_grant, signed,
-};
 use crate::ledger::{Draft, LedgerError, new_blinds};
 
 /// How many values an account's row has.
@@ -42,7 +40,7 @@ impl Store {
                 .await
                 .map_err(LedgerError::from)
             {
-                // The newest position is that of an entry of this burst, or nothing was written.
+                // The newest entry is one of this burst, or nothing was written.
                 Ok(newest) if newest > fence.horizon => Ok(Burst::Committed(self.fence(newest))),
                 Ok(_) => Ok(Burst::Behind),
                 Err(LedgerError::Conflict) => {
@@ -130,7 +128,7 @@ async fn existing(
 
 const EXISTING: Batched = batched!("SELECT id FROM accounts WHERE id IN (", "?", ")");
 
-/// Appends every entry if the file has one at the position `horizon`. Returns the newest position.
+/// Appends every entry if the file has the one with the `xact` `horizon`. Returns the newest `xact`.
 /// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.
 async fn burst(
     connection: &mut SqliteConnection,
@@ -151,7 +149,8 @@ async fn burst(
     newest.try_get(0)
 }
 
-/// Inserts entries, and what goes beside them, if the file has an entry at the position `horizon`.
+/// Inserts entries, and what goes beside them, if the file has the entry with the `xact`
+/// `horizon`.
 async fn insert(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
@@ -219,14 +218,14 @@ const REFUSED: Batched = batched!(
     )
 );
 
-/// An `INSERT` of rows, if the newest entry has at least a position. A table without entries has
-/// the position 0.
+/// An `INSERT` of rows, if the newest entry has at least an `xact`. A table without entries has
+/// the `xact` 0.
 macro_rules! insert {
     ($into:literal, $times:ident, $row:literal) => {
         // OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what
         // each page was before the statement.
         concat!(
-            "WITH fence (is_shown) AS (SELECT COALESCE(MAX(position), 0) >= ? FROM entries)
+            "WITH fence (is_shown) AS (SELECT COALESCE(MAX(xact), 0) >= ? FROM entries)
      INSERT OR FAIL INTO ",
             $into,
             " SELECT * FROM (VALUES ",
@@ -270,7 +269,7 @@ macro_rules! begin {
 
 macro_rules! end {
     () => {
-        "SELECT COALESCE(MAX(position), 0) FROM entries; COMMIT"
+        "SELECT COALESCE(MAX(xact), 0) FROM entries; COMMIT"
     };
 }
 
@@ -301,7 +300,7 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
         .bind(after.map(|line| line.policy_version))
         .bind(after.and_then(|line| Some(line.lapses_at?.timestamp_micros())))
         .bind(first.and_then(|entry| Some(entry.key?.0)))
-        .bind(first.and_then(|entry| Some(of_grant(entry.kind)?.0)))
+        .bind(first.and_then(|entry| Some(entry.kind.of()?.0)))
         .bind(first.map(|entry| encode_kind(entry.kind)))
 }
 
@@ -343,7 +342,7 @@ fn bind_details<'q>(query: Statement<'q>, entry: &&Entry) -> Statement<'q> {
         .bind(signed(entry.line.number))
         .bind(entry.id.0)
         .bind(encode_kind(entry.kind))
-        .bind(of_grant(entry.kind).map(|of| of.0))
+        .bind(entry.kind.of().map(|of| of.0))
         .bind(entry.held_until().map(|until| until.timestamp_micros()))
         .bind(note.map(|note| note.by.to_string()))
         .bind(note.and_then(|note| note.reason.clone()))

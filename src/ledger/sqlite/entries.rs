@@ -23,10 +23,10 @@ impl Store {
                 Ok::<_, sqlx::Error>((lines, entries))
             })
             .await?;
-        // A file that has the entry at this position has them all.
+        // A file that has the entry with this `xact` has them all.
         let mut horizon = 0;
         for row in &lines {
-            horizon = horizon.max(row.try_get("position")?);
+            horizon = horizon.max(row.try_get("xact")?);
         }
         let lines = lines.iter().map(StoredRow::Sqlite);
         let entries = entries.iter().map(StoredRow::Sqlite);
@@ -74,7 +74,7 @@ async fn of_ids(
 const LAST_LINES: Batched = batched!(
     "WITH wanted (account) AS (VALUES ",
     "(?)",
-    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals, position
+    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals, xact
      FROM wanted CROSS JOIN entries AS last ON last.rowid = (
          SELECT rowid FROM entries WHERE account = wanted.account ORDER BY number DESC LIMIT 1
      )"

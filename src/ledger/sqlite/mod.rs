@@ -28,7 +28,7 @@ static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("sqlite")));
 
 /// Connections for what claims and the instance itself read.
-const OWN_CONNECTIONS: u32 = 4;
+const OWN_CONNECTIONS: u32 = 6;
 /// How many pages may stand in the log before the writer carries them over into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// How long an opening waits for others to finish theirs.
@@ -131,8 +131,8 @@ impl Store {
         &self.identity
     }
 
-    /// What the file shows when it has an entry at a position: positions are in the order of
-    /// appending, so it has the entries before that one too.
+    /// What the file shows when it has the entry with an `xact`, which is the order of appending:
+    /// it has the entries before that one too.
     fn fence(&self, horizon: i64) -> Fence {
         Fence {
             place: self.place,

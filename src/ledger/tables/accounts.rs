@@ -7,9 +7,9 @@ use crate::domain::correction::{Hold, Holds};
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::window::Window;
+use crate::ledger::encoding::kind;
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
 use crate::ledger::query::query;
-use crate::ledger::record::kind;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 

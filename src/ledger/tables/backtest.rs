@@ -8,9 +8,9 @@ use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::PolicyId;
 use crate::ledger::LedgerError;
 use crate::ledger::access::Snapshot;
+use crate::ledger::encoding::{decode_kind, kind};
 use crate::ledger::entry_rows::with_details;
 use crate::ledger::query::{Texts, any_id, query};
-use crate::ledger::record::{decode_kind, kind};
 use crate::ledger::row::StoredRow;
 
 fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {

@@ -1,12 +1,43 @@
-//! The history of changes: each version of a policy, override or key beside the one before it.
+//! The history of changes: each version of a policy, override or key beside the one before it; and
+//! acts.
 
 use std::cmp::Reverse;
 
-use super::versions::{Changed, HistoryFilter};
+use super::acts::{Act, ActKind};
+use super::versions::{ChangeFilter, Changed};
 use crate::domain::key::Key;
 use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
+
+/// What was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Policy,
+    Override,
+    Key,
+    /// Nothing: somebody did something with the record.
+    Act(ActKind),
+}
+
+impl ChangeKind {
+    pub const ALL: [Self; 4] = [
+        Self::Policy,
+        Self::Override,
+        Self::Key,
+        Self::Act(ActKind::Export),
+    ];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Override => "override",
+            Self::Key => "key",
+            Self::Act(kind) => kind.as_str(),
+        }
+    }
+}
 
 /// A change that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +45,7 @@ pub enum PastChange {
     Policy(Changed<Policy>),
     Override(Changed<(PolicyName, Override)>),
     Key(Changed<Key>),
+    Act(Act),
 }
 
 impl PastChange {
@@ -23,33 +55,54 @@ impl PastChange {
             Self::Policy(changed) => changed.revision,
             Self::Override(changed) => changed.revision,
             Self::Key(changed) => changed.revision,
+            Self::Act(act) => act.revision,
         }
     }
 }
 
 impl Ledger {
-    /// The changes of policies, overrides and keys, newest first, at most `limit`.
+    /// The changes of all kinds, or of one, newest first, at most `limit`.
     pub async fn changes(
         &self,
-        mut filter: HistoryFilter,
+        mut filter: ChangeFilter,
+        kind: Option<ChangeKind>,
         limit: u32,
     ) -> Result<Vec<PastChange>, LedgerError> {
         // All changes up to this one are visible: none appears among them later, so that the
-        // three lists belong together.
+        // lists belong together.
         let newest = self.revision().await?;
         filter.below = filter.below.min(newest.saturating_add(1));
-        let policies = self.policy_history(&filter, limit).await?.into_iter();
-        let overrides = self.override_history(&filter, limit).await?.into_iter();
-        let keys = match filter.policy {
-            // A key is of no policy.
-            Some(_) => Vec::new(),
-            None => self.key_history(&filter, limit).await?,
+        let is_of_any = filter.policy.is_none() && filter.accounts.is_none();
+        let is_wanted = |of: &ChangeKind| {
+            let is_kind = kind.is_none_or(|kind| kind == *of);
+            is_kind
+                && match of {
+                    ChangeKind::Policy => filter.accounts.is_none(),
+                    ChangeKind::Override => true,
+                    ChangeKind::Key | ChangeKind::Act(_) => is_of_any,
+                }
         };
-        let mut changes: Vec<PastChange> = policies
-            .map(PastChange::Policy)
-            .chain(overrides.map(PastChange::Override))
-            .chain(keys.into_iter().map(PastChange::Key))
-            .collect();
+        let mut changes = Vec::new();
+        for kind in ChangeKind::ALL.into_iter().filter(is_wanted) {
+            match kind {
+                ChangeKind::Policy => {
+                    let policies = self.policy_history(&filter, limit).await?;
+                    changes.extend(policies.into_iter().map(PastChange::Policy));
+                }
+                ChangeKind::Override => {
+                    let overrides = self.override_history(&filter, limit).await?;
+                    changes.extend(overrides.into_iter().map(PastChange::Override));
+                }
+                ChangeKind::Key => {
+                    let keys = self.key_history(&filter, limit).await?;
+                    changes.extend(keys.into_iter().map(PastChange::Key));
+                }
+                ChangeKind::Act(kind) => {
+                    let acts = self.acts(&filter, kind, limit).await?;
+                    changes.extend(acts.into_iter().map(PastChange::Act));
+                }
+            }
+        }
         changes.sort_unstable_by_key(|change| Reverse(change.revision()));
         changes.truncate(limit as usize);
         Ok(changes)

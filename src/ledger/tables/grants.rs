@@ -3,13 +3,17 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use crate::domain::claim::MetadataFilter;
 use crate::domain::grant::{Followers, Grant, GrantState, Provisional};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
+use crate::domain::key::KeyNumber;
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Snapshot;
-use crate::ledger::entry_rows::{decode_entry, entry_columns, millisecond, with_details};
+use crate::ledger::encoding::{decode_follower, decode_note, encode_flags, flag, kind};
+use crate::ledger::entry_rows::{
+    decode_entry, entry_columns, millisecond, postgres_metadata, sqlite_metadata, with_details,
+};
 use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::record::{decode_follower, decode_note, encode_flags, flag, kind};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -37,6 +41,10 @@ pub struct GrantFilter {
     pub provisional: Option<ProvisionalScope>,
     /// Only grants that an observing policy would have denied.
     pub would_deny: bool,
+    /// Only grants that a key claimed.
+    pub by: Option<KeyNumber>,
+    /// Only grants with a member in their metadata. Not for all grants of all policies.
+    pub metadata: Option<MetadataFilter>,
 }
 
 impl GrantFilter {
@@ -50,6 +58,8 @@ impl GrantFilter {
             now,
             provisional: None,
             would_deny: false,
+            by: None,
+            metadata: None,
         }
     }
 
@@ -174,14 +184,15 @@ macro_rules! follower {
 }
 
 /// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
-/// the state $4 at the instant $5, with the flags $6; at most $3.
+/// the state $4 at the instant $5, with the flags $6, of the key $7; at most $3.
 macro_rules! listed_where {
     ($choice:expr, $order:expr) => {
         grants_where!(
             $choice,
             " AND g.kind = ",
             kind!(GRANT),
-            " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6 AND CASE $4
+            " AND g.id >= $1 AND g.id < $2 AND g.flags & $6 = $6
+              AND ($7 IS NULL OR g.claimed_by = $7) AND CASE $4
                   WHEN 'held' THEN ",
             held_until!(),
             " > $5 AND ",
@@ -240,15 +251,16 @@ const PROVISIONAL: &str = flagged!(PROVISIONAL);
 const WOULD_DENY: &str = flagged!(WOULD_DENY);
 
 macro_rules! of_policy {
-    ($quarter:ident) => {
+    ($quarter:ident, $metadata:expr) => {
         listed_where!(
             concat!(
-                "entries AS g WHERE g.policy = $7 AND ",
+                "entries AS g WHERE g.policy = $8 AND ",
                 $quarter!("g.id"),
                 " BETWEEN ",
                 $quarter!("$1"),
                 " AND ",
-                $quarter!("$2")
+                $quarter!("$2"),
+                $metadata
             ),
             concat!("g.policy DESC, ", $quarter!("g.id"), " DESC, g.id")
         )
@@ -256,27 +268,40 @@ macro_rules! of_policy {
 }
 
 const OF_POLICY: Texts = Texts {
-    postgres: of_policy!(postgres_quarter),
-    sqlite: of_policy!(sqlite_quarter),
+    postgres: of_policy!(postgres_quarter, postgres_metadata!("g", "$9", "$10")),
+    sqlite: of_policy!(sqlite_quarter, sqlite_metadata!("g", "$9", "$10")),
 };
-const HOLDS: &str = listed_where!(
-    "entry_details AS hold
+macro_rules! holds {
+    ($metadata:expr) => {
+        listed_where!(
+            concat!(
+                "entry_details AS hold
      JOIN entries AS g ON g.account = hold.account AND g.number = hold.number
      WHERE hold.held_until IS NOT NULL AND hold.id >= $1 AND hold.id < $2
-        AND ($7 IS NULL OR g.policy = $7)",
-    "hold.id"
-);
+        AND ($8 IS NULL OR g.policy = $8)",
+                $metadata
+            ),
+            "hold.id"
+        )
+    };
+}
+
+const HOLDS: Texts = Texts {
+    postgres: holds!(postgres_metadata!("g", "$9", "$10")),
+    sqlite: holds!(sqlite_metadata!("g", "$9", "$10")),
+};
 
 /// The grants `g` that the reversals `r` name.
 macro_rules! reversed {
-    ($($grants:expr),+) => {
+    ($metadata:expr, $($grants:expr),+) => {
         listed_where!(
             concat!(
                 "entry_details AS r ",
                 $($grants,)+
                 " WHERE r.kind = ",
                 kind!(REVERSAL),
-                " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($7 IS NULL OR g.policy = $7)"
+                " AND r.of_grant >= $1 AND r.of_grant < $2 AND ($8 IS NULL OR g.policy = $8)",
+                $metadata
             ),
             "r.of_grant"
         )
@@ -285,6 +310,7 @@ macro_rules! reversed {
 
 const REVERSED: Texts = Texts {
     postgres: reversed!(
+        postgres_metadata!("g", "$9", "$10"),
         "CROSS JOIN LATERAL (
             SELECT * FROM entries WHERE ",
         millisecond!("id"),
@@ -293,23 +319,42 @@ const REVERSED: Texts = Texts {
         " AND id = r.of_grant LIMIT 1
          ) AS g"
     ),
-    sqlite: reversed!("JOIN entries AS g ON g.id = r.of_grant"),
+    sqlite: reversed!(
+        sqlite_metadata!("g", "$9", "$10"),
+        "JOIN entries AS g ON g.id = r.of_grant"
+    ),
 };
 
 macro_rules! of_accounts {
-    ($of_these:expr) => {
-        listed_where!(concat!("entries AS g WHERE g.account", $of_these), "g.id")
+    ($of_these:expr, $metadata:expr) => {
+        listed_where!(
+            concat!("entries AS g WHERE g.account", $of_these, $metadata),
+            "g.id"
+        )
     };
 }
 
 macro_rules! of_keys {
-    ($of_these:expr) => {
-        listed_where!(concat!("entries AS g WHERE g.key", $of_these), "g.id")
+    ($of_these:expr, $metadata:expr) => {
+        listed_where!(
+            concat!("entries AS g WHERE g.key", $of_these, $metadata),
+            "g.id"
+        )
     };
 }
 
-const OF_ACCOUNTS: Texts = any_id!(of_accounts, "$7");
-const OF_KEYS: Texts = any_id!(of_keys, "$7");
+const OF_ACCOUNTS: Texts = any_id!(
+    of_accounts,
+    "$8",
+    postgres_metadata!("g", "$9", "$10"),
+    sqlite_metadata!("g", "$9", "$10")
+);
+const OF_KEYS: Texts = any_id!(
+    of_keys,
+    "$8",
+    postgres_metadata!("g", "$9", "$10"),
+    sqlite_metadata!("g", "$9", "$10")
+);
 
 impl Ledger {
     /// One grant.
@@ -357,17 +402,24 @@ async fn grants(
             .bind(filter.state.map(GrantState::as_str))
             .bind(filter.now)
             .bind(filter.flags())
+            .bind(filter.by.map(|number| number.0))
     };
     // Holds and reversals are few among grants.
     let list = match (&filter.scope, filter.state) {
         (GrantScope::Accounts(accounts), _) => list(OF_ACCOUNTS).bind(accounts.as_slice()),
         (GrantScope::Keys(keys), _) => list(OF_KEYS).bind(keys.as_slice()),
-        (_, Some(GrantState::Held | GrantState::Lapsed)) => list(HOLDS.into()).bind(policy),
+        (_, Some(GrantState::Held | GrantState::Lapsed)) => list(HOLDS).bind(policy),
         (_, Some(GrantState::Reversed)) => list(REVERSED).bind(policy),
         (GrantScope::Policy(_), Some(GrantState::Granted) | None) => list(OF_POLICY).bind(policy),
-        (GrantScope::All, _) if filter.provisional.is_some() => list(PROVISIONAL.into()),
-        (GrantScope::All, _) if filter.would_deny => list(WOULD_DENY.into()),
-        (GrantScope::All, Some(GrantState::Granted) | None) => list(ALL),
+        (GrantScope::All, Some(GrantState::Granted) | None) => {
+            let list = match (filter.provisional, filter.would_deny) {
+                (Some(_), _) => list(PROVISIONAL.into()),
+                (None, true) => list(WOULD_DENY.into()),
+                (None, false) => list(ALL),
+            };
+            return session.all(list, decode).await;
+        }
     };
+    let list = list.metadata(filter.metadata.as_ref());
     session.all(list, decode).await
 }

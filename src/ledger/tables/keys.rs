@@ -3,12 +3,14 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::versions::{Accepted, Change, Changed, HistoryFilter, history, next_revision, nothing};
+use super::versions::{
+    Accepted, Change, ChangeFilter, Changed, Revision, history, next_revision, nothing,
+};
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
+use crate::ledger::encoding::encode_names;
 use crate::ledger::query::{Session, query};
-use crate::ledger::record::encode_names;
-use crate::ledger::row::StoredRow;
+use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
 /// The hash of a key's secret.
@@ -163,10 +165,16 @@ impl Ledger {
 
     pub(super) async fn key_history(
         &self,
-        filter: &HistoryFilter,
+        filter: &ChangeFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Key>>, LedgerError> {
-        self.history(HISTORY, filter, limit, decode).await
+        self.history(filter.bind(HISTORY, limit), decode).await
+    }
+
+    /// What entries keep of a key.
+    pub async fn key_number(&self, id: Uuid) -> Result<Option<KeyNumber>, LedgerError> {
+        let number = query("SELECT number FROM keys WHERE id = $1").bind(id);
+        self.reads().await?.lend().first(number, only).await
     }
 
     /// A key's last version.
@@ -189,7 +197,7 @@ async fn insert_key(
     session: &mut Session<'_>,
     key: &Key,
     secret_hash: &SecretHash,
-    revision: i64,
+    revision: Revision,
 ) -> Result<(), LedgerError> {
     let insert = query(
         "INSERT INTO keys (id, number, secret_hash, created_at)
@@ -205,17 +213,17 @@ async fn insert_key(
 async fn insert_version(
     session: &mut Session<'_>,
     key: &Key,
-    revision: i64,
+    revision: Revision,
 ) -> Result<(), LedgerError> {
     let insert = query(
         "INSERT INTO key_versions
              (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
-              changed_by, reason)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+              changed_by, reason, xact)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     )
     .bind(key.id)
     .bind(key.version)
-    .bind(revision)
+    .bind(revision.number)
     .bind(key.rule.name.as_str())
     .bind(key.rule.role.as_str())
     .bind(key.rule.policies.as_deref().map(encode_names))
@@ -223,6 +231,7 @@ async fn insert_version(
     .bind(key.rule.revoked)
     .bind(key.changed_at)
     .bind(key.changed_by.as_str())
-    .bind(key.reason.as_deref());
+    .bind(key.reason.as_deref())
+    .bind(revision.xact);
     session.execute(insert).await
 }

@@ -4,13 +4,18 @@
 //! [`LedgerError::Corrupt`](super::LedgerError::Corrupt) where it reads rows.
 
 pub mod accounts;
+pub mod acts;
 pub mod audit;
 pub mod backtest;
 pub mod changes;
+pub mod explanation;
 pub mod grants;
+pub mod history;
 pub mod instances;
 pub mod keys;
 pub mod overrides;
 pub mod policies;
 pub mod reconciliations;
+pub mod record;
+pub mod statistics;
 pub mod versions;

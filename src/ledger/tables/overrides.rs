@@ -3,13 +3,16 @@
 use chrono::{DateTime, Utc};
 
 use super::policies::last_policy;
-use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history, nothing};
+use super::versions::{
+    Accepted, Change, ChangeFilter, Changed, Edited, Revision, history, nothing,
+};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms};
 use crate::domain::policy::{Limit, Policy, PolicyId, PolicyName};
-use crate::ledger::query::{Session, query};
-use crate::ledger::record::{encode_limits, narrowed};
+use crate::domain::record::RecordPlace;
+use crate::ledger::encoding::{encode_limits, narrowed};
+use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -56,12 +59,30 @@ const HISTORY: &str = history!(
     "JOIN overrides AS o ON o.account = v.account",
     "o.policy = $5"
 );
+
+macro_rules! history_of {
+    ($of_these:expr) => {
+        history!(
+            versions,
+            "override_versions",
+            "account",
+            "JOIN overrides AS o ON o.account = v.account",
+            concat!("o.policy = $5) AND (v.account", $of_these)
+        )
+    };
+}
+
+/// Of the accounts $7.
+const HISTORY_OF: Texts = any_id!(history_of, "$7");
 const BETWEEN: &str = versions!(
     "v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
          SELECT 1 FROM override_versions AS w
          WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
      ) ORDER BY v.revision"
 );
+/// Those up to the place ($2, $3) of the record.
+const KNOWN: &str =
+    versions!("v.account = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
 const LAST: &str = versions!("v.account = $1 ORDER BY v.version DESC LIMIT 1");
 const LISTED: &str = versions!(
     "o.policy = $1 AND o.account > $2 AND v.limits IS NOT NULL AND v.version = (
@@ -82,18 +103,33 @@ impl Ledger {
 
     pub(super) async fn override_history(
         &self,
-        filter: &HistoryFilter,
+        filter: &ChangeFilter,
         limit: u32,
     ) -> Result<Vec<Changed<(PolicyName, Override)>>, LedgerError> {
-        self.history(HISTORY, filter, limit, |row| {
-            Ok((row.get("name")?, decode(row)?))
-        })
-        .await
+        let history = match &filter.accounts {
+            Some(accounts) => filter.bind(HISTORY_OF, limit).bind(accounts.as_slice()),
+            None => filter.bind(HISTORY, limit),
+        };
+        let decode = |row: &StoredRow<'_>| Ok((row.get("name")?, decode(row)?));
+        self.history(history, decode).await
     }
 
     /// The last version of an account's override, also one that deletes it.
     pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
         last_override(&mut self.reads().await?.lend(), account).await
+    }
+
+    /// The versions of an account's override up to a place of the record, oldest first.
+    pub async fn known_overrides(
+        &self,
+        account: AccountId,
+        up_to: RecordPlace,
+    ) -> Result<Vec<Override>, LedgerError> {
+        let versions = query(KNOWN)
+            .bind(account)
+            .bind(up_to.xact)
+            .bind(up_to.revision());
+        self.reads().await?.lend().all(versions, decode).await
     }
 
     /// A policy's overrides that are not deleted, by account after `after`, at most `limit`.
@@ -139,13 +175,13 @@ impl Ledger {
                     policy: policy.ok_or_else(nothing)?.id,
                     subject: Some(subject.clone()),
                     version: before.map_or(1, |before| before.version + 1),
-                    revision: narrowed(revision)?,
+                    revision: narrowed(revision.number)?,
                     terms,
                     changed_at,
                     changed_by: changed_by.to_owned(),
                     reason,
                 };
-                insert_version(session, &after).await?;
+                insert_version(session, &after, revision).await?;
                 Ok(after)
             },
         )
@@ -160,7 +196,11 @@ async fn last_override(
     session.first(query(LAST).bind(account), decode).await
 }
 
-async fn insert_version(session: &mut Session<'_>, version: &Override) -> Result<(), LedgerError> {
+async fn insert_version(
+    session: &mut Session<'_>,
+    version: &Override,
+    revision: Revision,
+) -> Result<(), LedgerError> {
     // A subject that was erased and comes again is known again.
     let subject = query(
         "INSERT INTO overrides (account, policy, subject) VALUES ($1, $2, $3)
@@ -173,16 +213,18 @@ async fn insert_version(session: &mut Session<'_>, version: &Override) -> Result
     let terms = version.terms.as_ref();
     let insert = query(
         "INSERT INTO override_versions
-             (account, version, revision, limits, until, changed_at, changed_by, reason)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+             (account, version, revision, limits, until, changed_at, changed_by, reason,
+              xact)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(version.account)
     .bind(version.version)
-    .bind(version.revision)
+    .bind(revision.number)
     .bind(terms.map(|terms| encode_limits(&terms.limits)))
     .bind(terms.and_then(|terms| terms.until))
     .bind(version.changed_at)
     .bind(version.changed_by.as_str())
-    .bind(version.reason.as_deref());
+    .bind(version.reason.as_deref())
+    .bind(revision.xact);
     session.execute(insert).await
 }

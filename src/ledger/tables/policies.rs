@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{Accepted, Change, Changed, Edited, HistoryFilter, history};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, Revision, history};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
+use crate::domain::record::RecordPlace;
+use crate::ledger::encoding::encode_rule;
 use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::record::encode_rule;
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -64,6 +65,9 @@ macro_rules! versions {
 const HISTORY: &str = history!(versions, "policy_versions", "policy", "", "v.policy = $5");
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
+/// Those up to the place ($2, $3) of the record.
+const KNOWN: &str =
+    versions!("p.name = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
 const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
 /// The version in force: see [`Policy::has_effect`].
 const IN_FORCE: &str = versions!(
@@ -104,10 +108,10 @@ impl Ledger {
 
     pub(super) async fn policy_history(
         &self,
-        filter: &HistoryFilter,
+        filter: &ChangeFilter,
         limit: u32,
     ) -> Result<Vec<Changed<Policy>>, LedgerError> {
-        self.history(HISTORY, filter, limit, decode).await
+        self.history(filter.bind(HISTORY, limit), decode).await
     }
 
     /// A policy, archived or not, as it is at an instant.
@@ -117,6 +121,19 @@ impl Ledger {
         at: DateTime<Utc>,
     ) -> Result<Option<Standing>, LedgerError> {
         standing(&mut self.reads().await?.lend(), name, at).await
+    }
+
+    /// The versions of a policy that were known as of a place of the record, oldest first.
+    pub async fn known_versions(
+        &self,
+        name: &PolicyName,
+        up_to: RecordPlace,
+    ) -> Result<Vec<Policy>, LedgerError> {
+        let versions = query(KNOWN)
+            .bind(name.as_str())
+            .bind(up_to.xact)
+            .bind(up_to.revision());
+        self.reads().await?.lend().all(versions, decode).await
     }
 
     /// A policy's versions below `before`, newest first, at most `limit`.
@@ -233,22 +250,23 @@ async fn insert_policy(
 async fn insert_version(
     session: &mut Session<'_>,
     policy: &Policy,
-    revision: i64,
+    revision: Revision,
 ) -> Result<(), LedgerError> {
     let insert = query(
         "INSERT INTO policy_versions
              (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
-              reason)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+              reason, xact)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(policy.id)
     .bind(policy.version)
-    .bind(revision)
+    .bind(revision.number)
     .bind(encode_rule(&policy.rule))
     .bind(policy.archived)
     .bind(policy.effective_at)
     .bind(policy.changed_at)
     .bind(policy.changed_by.as_str())
-    .bind(policy.reason.as_deref());
+    .bind(policy.reason.as_deref())
+    .bind(revision.xact);
     session.execute(insert).await
 }

@@ -12,8 +12,8 @@ use crate::domain::reconciliation::{
 };
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
+use crate::ledger::encoding::signed;
 use crate::ledger::query::{Session, Texts, query};
-use crate::ledger::record::signed;
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 

@@ -3,9 +3,10 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyId;
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -26,16 +27,24 @@ pub struct Edited<V> {
     pub after: V,
 }
 
+/// Where a change is in the order of changes, and in the record.
+#[derive(Clone, Copy)]
+pub struct Revision {
+    pub number: i64,
+    /// See [`RecordPlace`](crate::domain::record::RecordPlace).
+    pub xact: i64,
+}
+
 /// What a new version says, and its place in the order of changes.
 pub struct Accepted<T> {
-    pub revision: i64,
+    pub revision: Revision,
     pub terms: T,
     pub reason: Option<String>,
 }
 
 /// Which changes to list.
-#[derive(Debug, Clone, Copy)]
-pub struct HistoryFilter {
+#[derive(Debug, Clone)]
+pub struct ChangeFilter {
     /// Those of a policy and its overrides; without it, all, also those of keys.
     pub policy: Option<PolicyId>,
     /// Those made at this instant or later.
@@ -44,6 +53,10 @@ pub struct HistoryFilter {
     pub to: Option<DateTime<Utc>>,
     /// Those with a lower revision.
     pub below: u64,
+    /// Those that were made by this key's id, or by what else `changed_by` says.
+    pub by: Option<String>,
+    /// Those of the overrides of these accounts.
+    pub accounts: Option<Vec<AccountId>>,
 }
 
 /// A version that a change made, and the one before it.
@@ -56,11 +69,11 @@ pub struct Changed<T> {
     pub after: T,
 }
 
-/// The changes up to $1, from $2 up to $3, of the policy $5, at most $4: each with the version `v`
+/// The changes up to $1, from $2 up to $3, of the policy $5, by $6, at most $4: each with the version `v`
 /// that it made and the one before. `$versions` selects from versions `v`; `$joined` is what `$of_policy`
 /// needs beside them. It is a join, since an EXISTS under the OR would read every version.
 macro_rules! history {
-    ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:literal) => {
+    ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:expr) => {
         $versions!(
             "listed.revision AS listed, ",
             concat!(
@@ -71,7 +84,8 @@ macro_rules! history {
                 " AS v ",
                 $joined,
                 " WHERE v.revision < $1 AND ($2 IS NULL OR v.changed_at >= $2)
-                    AND ($3 IS NULL OR v.changed_at < $3) AND ($5 IS NULL OR ",
+                    AND ($3 IS NULL OR v.changed_at < $3) AND ($6 IS NULL OR v.changed_by = $6)
+                    AND ($5 IS NULL OR ",
                 $of_policy,
                 ")
                  ORDER BY v.revision DESC LIMIT $4
@@ -89,6 +103,19 @@ macro_rules! history {
     };
 }
 pub(super) use history;
+
+impl ChangeFilter {
+    /// A statement of [`history!`] with its values.
+    pub(super) fn bind(&self, texts: impl Into<Texts>, limit: u32) -> Statement {
+        query(texts)
+            .bind(self.below)
+            .bind(self.from)
+            .bind(self.to)
+            .bind(limit)
+            .bind(self.policy)
+            .bind(self.by.as_deref())
+    }
+}
 
 impl Ledger {
     /// The number of the last change of a policy, override or key. It grows by each change, and
@@ -115,17 +142,9 @@ impl Ledger {
     /// The changes that a statement of [`history!`] finds.
     pub(super) async fn history<V>(
         &self,
-        text: &'static str,
-        filter: &HistoryFilter,
-        limit: u32,
+        history: Statement,
         decode: fn(&StoredRow<'_>) -> Result<V, LedgerError>,
     ) -> Result<Vec<Changed<V>>, LedgerError> {
-        let history = query(text)
-            .bind(filter.below)
-            .bind(filter.from)
-            .bind(filter.to)
-            .bind(limit)
-            .bind(filter.policy);
         let version = |row: &StoredRow<'_>| Ok((row.get("listed")?, decode(row)?));
         let listed = self.reads().await?.lend().all(history, version).await?;
         Ok(pair(listed))
@@ -171,10 +190,23 @@ impl Ledger {
 
 /// Takes the next revision. The row's lock lets changes through one by one, so that revisions
 /// become visible in their order, and what is read afterwards stays so until the commit.
-pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<i64, LedgerError> {
-    let next = "UPDATE ledger SET revision = revision + 1 RETURNING revision";
-    session.one(query(next)).await
+pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<Revision, LedgerError> {
+    let decode = |row: &StoredRow<'_>| {
+        Ok(Revision {
+            number: row.get("revision")?,
+            xact: row.get("xact")?,
+        })
+    };
+    let next = session.first(query(NEXT_REVISION), decode).await?;
+    Ok(next.ok_or(sqlx::Error::RowNotFound)?)
 }
+
+const NEXT_REVISION: Texts = Texts {
+    postgres: "UPDATE ledger SET revision = revision + 1
+        RETURNING revision, pg_current_xact_id()::text::bigint + xact_offset AS xact",
+    sqlite: "UPDATE ledger SET revision = revision + 1
+        RETURNING revision, (SELECT COALESCE(MAX(xact), 0) FROM entries) AS xact",
+};
 
 /// That `decide` changes what does not exist.
 pub(super) fn nothing() -> LedgerError {

@@ -1,11 +1,13 @@
 //! Commands that need no server, and those that call one.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{SECRET, fault, folder, run, sqlite_url};
-use crate::support::app::{App, KEY, Stack};
+use crate::support::app::{App, Ground, KEY, Stack};
 use crate::support::command_line::{command, words};
-use crate::support::servers::{self, free_port};
+use crate::support::servers::{self, Postgres, free_port};
 use crate::support::terminal::Said;
 
 #[test]
@@ -69,7 +71,6 @@ async fn every_command_prints_json_on_demand() {
 async fn commands_say_what_is_wrong() {
     let app = App::on(Stack::Sqlite).await;
     app.benefit(3, "GMT+8").await;
-    let nowhere = format!("http://127.0.0.1:{}", free_port());
     // Not perdiem's own answer.
     let elsewhere = format!("{}/livez#", app.url);
     let here = (app.url.as_str(), KEY);
@@ -84,7 +85,6 @@ async fn commands_say_what_is_wrong() {
         ("policy show nothing", here, "no policy nothing"),
         ("policy put a --limit '3 per day' --time-zone Asia/Shangai", here, "Asia/Shanghai"),
         ("policy list", (&app.url, SECRET), "valid key"),
-        ("policy list", (&nowhere, SECRET), "PERDIEM_URL"),
         ("policy list", (&elsewhere, SECRET), "PERDIEM_URL"),
     ];
     for (line, (url, key), told) in rows {
@@ -92,4 +92,30 @@ async fn commands_say_what_is_wrong() {
         let said = fault(&words(line), &settings);
         assert!(said.contains(told) && !said.contains(KEY), "{line}: {said}");
     }
+}
+
+/// No connection, and 503.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_succeed_later_has_a_code_of_its_own() {
+    let mut postgres = Postgres::start();
+    let ground = Ground::of_database(postgres.create_database());
+    let app = App::start_with(&ground, |options| {
+        options.answer_time = Duration::from_secs(1)
+    })
+    .await;
+    postgres.kill();
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let folder = folder();
+    let file = folder.path().join("entries");
+    let export = format!("export {} --csv", file.display());
+    for (url, told) in [(&nowhere, "PERDIEM_URL"), (&app.url, "perdiem: ")] {
+        for line in ["policy list", "claim benefit member-42", &export] {
+            let said = Said::with_key(url, KEY, &words(line)).await;
+            assert_eq!(said.code, 75, "{line}: {said:?}");
+            assert!(said.stderr.contains(told), "{line}: {said:?}");
+        }
+    }
+    assert_eq!(folder.path().read_dir().expect("a folder").count(), 0);
+    let wrong = Said::with_key("here", KEY, &["policy", "list"]).await;
+    assert!(wrong.fault().contains("PERDIEM_URL"));
 }

@@ -4,11 +4,14 @@ mod apply;
 mod changes;
 mod commands;
 mod corrections;
+mod entries;
+mod export;
 mod files;
 mod secrets;
 mod serving;
 mod sessions;
 mod settings;
+mod statistics;
 
 use std::fs::{self, File};
 use std::path::Path;

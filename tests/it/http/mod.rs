@@ -6,6 +6,7 @@ mod connections;
 mod docs;
 mod errors;
 mod health;
+mod metadata;
 mod metrics;
 mod overload;
 mod pages;
@@ -15,7 +16,7 @@ mod refusals;
 mod request_id;
 mod routes;
 mod shares;
-mod v1;
+pub mod v1;
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -85,7 +86,7 @@ fn has_version(answer: &Answer, status: u16, version: u32) {
 }
 
 /// The items of a list.
-fn items(answer: &Answer) -> Vec<Value> {
+pub fn items(answer: &Answer) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["items"].as_array().expect("items").clone()
 }
@@ -143,7 +144,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Every item of a list, page by page.
-async fn all_items(app: &App, path: &str) -> Vec<Value> {
+pub async fn all_items(app: &App, path: &str) -> Vec<Value> {
     let mut items = Vec::new();
     let mut cursor = None::<String>;
     loop {

@@ -15,7 +15,7 @@ const WINDOWS: &str =
     "/v1/policies/benefit/windows?from=2026-11-01T00:00:00Z&to=2026-11-08T12:00:00Z";
 
 /// Each list, and the member that tells its items apart.
-const LISTS: [(&str, &str); 13] = [
+const LISTS: [(&str, &str); 14] = [
     ("/v1/policies", "name"),
     ("/v1/policies/benefit/versions", "version"),
     ("/v1/policies/other/versions", "version"),
@@ -25,6 +25,7 @@ const LISTS: [(&str, &str); 13] = [
     ("/v1/keys", "name"),
     ("/v1/changes", "revision"),
     ("/v1/changes?policy=benefit", "revision"),
+    ("/v1/changes?kind=override", "revision"),
     ("/v1/reconciliations", "id"),
     ("/v1/grants", "id"),
     ("/v1/grants?policy=benefit", "id"),

@@ -171,20 +171,39 @@ async fn readers_that_stop_take_no_more_than_their_share(stack: Stack) {
     .await;
 }
 
-/// Readers that stop are given up by themselves, and hold up nobody's end.
+/// Readers that stop are given up by themselves, find no end of what they read, and hold up nobody's
+/// end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_stop_are_given_up() {
     let app = with_much_to_read(Stack::Postgres, |serve| {
         serve.stall_time = Duration::from_millis(300);
     })
     .await;
-    let export = "/v1/grants/export?format=ndjson";
-    let _stalled = [export; 2].map(|path| unread(&app, KEY, path));
-    eventually("an export has a place again", || async {
-        let few = "/v1/grants/export?format=csv&from=2999-01-01T00:00:00Z";
-        app.get(few).await.status == 200
+    eventually("the entries have positions", || async {
+        let newest = app.get("/v1/entries?limit=1").await.json();
+        newest["as_of"].as_u64() > Some(8001)
     })
     .await;
+    for export in ["/v1/grants/export", "/v1/entries/export"] {
+        let path = format!("{export}?format=ndjson");
+        let stalled = [(); 2].map(|()| unread(&app, KEY, &path));
+        for mut stream in stalled {
+            eventually("the connection is reset", || async {
+                stream.take_error().expect("a state").is_some()
+            })
+            .await;
+            let mut read = Vec::new();
+            stream.read_to_end(&mut read).expect("what came before");
+            assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "{export}");
+            let text = String::from_utf8_lossy(&read);
+            assert!(!text.contains("\n{\"manifest\""), "{export}");
+        }
+        eventually("an export has a place again", || async {
+            let few = format!("{export}?format=csv&from=2999-01-01T00:00:00Z");
+            app.get(&few).await.status == 200
+        })
+        .await;
+    }
 }
 
 /// Batches under one key, as many as it can, do not deny another key its claims.

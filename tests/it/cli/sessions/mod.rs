@@ -83,4 +83,12 @@ macro_rules! sessions {
     };
 }
 
-sessions!(apply, claims, corrections, keys, overrides, policies);
+sessions!(
+    apply,
+    claims,
+    corrections,
+    explanation,
+    keys,
+    overrides,
+    policies
+);

@@ -47,9 +47,8 @@ impl Model {
     /// Checks the answer to a claim, and takes it down.
     pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let expected = self.expect(claim, now);
-        let is_doubtful = self.doubtful_until.is_some_and(|until| now <= until);
         let is_of_counter = matches!(expected, Expected::Granted | Expected::Denied);
-        if is_doubtful && is_of_counter && answer.status == 429 {
+        if self.is_doubtful(now) && is_of_counter && answer.status == 429 {
             // The limits that it tells are the counter's, too.
             return is_problem(429, &answer.json(), 429, "quota-exceeded");
         }

@@ -6,6 +6,7 @@
 //! `PERDIEM_HISTORIES=10` plays ten times as many.
 
 mod checks;
+mod explained;
 mod plain;
 mod steps;
 mod tampering;
@@ -22,6 +23,7 @@ use crate::support::app::{Answer, NOON, Stack, instant, on_every_stack};
 use crate::support::crowd::Fleet;
 use crate::support::dice::Dice;
 use checks::{Checked, is_problem};
+use explained::Answers;
 use plain::{Model, counted_at};
 use steps::{Adjustment, Claim, OverrideChoice, RuleChoice, SUBJECTS, draw_subject};
 use tampering::Tamperer;
@@ -44,6 +46,7 @@ struct Play {
     fleet: Fleet,
     model: Model,
     tamperer: Option<Tamperer>,
+    answers: Answers,
     /// What was done, for who reads of a failure.
     course: Vec<String>,
 }
@@ -60,10 +63,12 @@ impl Play {
     async fn begin(stack: Stack) -> Self {
         let fleet = Fleet::start(stack, instant(NOON)).await;
         let tamperer = Tamperer::new(&fleet).await;
+        let answers = Answers::of(&fleet.ground).await;
         let mut play = Self {
             fleet,
             model: Model::default(),
             tamperer,
+            answers,
             course: Vec::new(),
         };
         play.put(RuleChoice::FIRST, false).await.expect("it is put");
@@ -149,7 +154,11 @@ impl Play {
         let key = key_text(claim.key);
         let app = self.fleet.app(number);
         let answer = app.claim_body(claim.body(), key.as_deref()).await;
-        self.model.claim(claim, self.fleet.clock.now(), &answer)?;
+        let now = self.fleet.clock.now();
+        self.model.claim(claim, now, &answer)?;
+        if !self.model.is_doubtful(now) {
+            self.answers.take(claim, now, &answer).await;
+        }
         Ok(answer.status)
     }
 
@@ -299,6 +308,7 @@ impl Play {
             let entries = self.fleet.app(subject).get(&path).await;
             self.model.check_entries(subject, &entries.json())?;
         }
+        self.answers.are_explained(&self.fleet.app(0)).await?;
         if self.tamperer.is_some() {
             let heal = json!({ "apply": true });
             let report = self

@@ -154,6 +154,10 @@ impl Model {
         self.in_force(now).is_archived
     }
 
+    pub fn is_doubtful(&self, now: DateTime<Utc>) -> bool {
+        self.doubtful_until.is_some_and(|until| now <= until)
+    }
+
     pub fn is_paused(&self, now: DateTime<Utc>) -> bool {
         self.in_force(now).choice.is_paused
     }

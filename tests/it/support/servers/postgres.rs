@@ -179,6 +179,19 @@ impl Postgres {
         self.execute("postgres", &sql);
     }
 
+    /// Restores a dump of a database into an empty one, which may be of another cluster.
+    pub fn dump_into(&self, from: &str, to: &str) {
+        let restore = "\"$1\" --no-owner \"$3\" | \"$2\" --quiet --set ON_ERROR_STOP=1 \"$4\"";
+        let mut shell = Command::new("bash");
+        let shell = shell.args(["-o", "pipefail", "-c", restore, "restore"]);
+        let shell = shell
+            .arg(self.bin.join("pg_dump"))
+            .arg(self.bin.join("psql"));
+        let output = shell.args([from, to]).output().expect("bash should start");
+        let fault = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{fault}");
+    }
+
     /// The URL of a database of this cluster, as its superuser.
     pub fn url(&self, database: &str) -> String {
         format!(

@@ -63,16 +63,6 @@ pub fn encode_kind(kind: EntryKind) -> i16 {
     }
 }
 
-/// The grant that an entry names.
-pub fn of_grant(kind: EntryKind) -> Option<EntryId> {
-    match kind {
-        EntryKind::Confirmation { of } | EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-            Some(of)
-        }
-        EntryKind::Grant { .. } | EntryKind::Adjustment(_) => None,
-    }
-}
-
 /// # Errors
 /// [`LedgerError::Corrupt`] for a number that stands for no kind, and for a kind without the
 /// grant that it must name.
@@ -154,7 +144,7 @@ pub fn claimed_by(entry: &Entry) -> Option<i32> {
 
 /// Whether an entry has a row of details.
 pub fn has_details(entry: &Entry) -> bool {
-    of_grant(entry.kind).is_some() || entry.held_until().is_some() || entry.note.is_some()
+    entry.kind.of().is_some() || entry.held_until().is_some() || entry.note.is_some()
 }
 
 /// What a version that was written before a field had its place says there.

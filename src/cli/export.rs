@@ -1,0 +1,307 @@
+//! `perdiem export`: entries in a file, with a manifest beside it. An export that was interrupted goes
+//! on from its last whole row.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::{Method, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::signal::ctrl_c;
+use tokio::time::timeout;
+
+use super::ServerArgs;
+use super::client::{TryAgain, call, request, stream};
+use super::history::EntryFilters;
+use super::rows::{PartFile, Row, RowCutter};
+use super::xlsx;
+
+/// The longest that an export may take.
+const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest that its next bytes may take.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How many rows a line tells of where there is no terminal.
+const TOLD_EVERY: u64 = 100_000;
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The file to write; FILE.manifest.json is written beside it
+    file: PathBuf,
+
+    #[command(flatten)]
+    format: FormatArgs,
+
+    /// Only those of a policy
+    #[arg(long)]
+    policy: Option<String>,
+
+    /// Only those of a subject
+    #[arg(long)]
+    subject: Option<String>,
+
+    #[command(flatten)]
+    filters: EntryFilters,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct FormatArgs {
+    /// CSV (RFC 4180), for programs
+    #[arg(long)]
+    csv: bool,
+
+    /// One JSON object a line
+    #[arg(long)]
+    ndjson: bool,
+
+    /// A workbook for people, in which ids and subjects are text
+    #[arg(long)]
+    xlsx: bool,
+}
+
+/// What an export that is under way was asked for, and where its manifest is.
+#[derive(Debug, Serialize, Deserialize)]
+struct ExportState {
+    url: String,
+    parameters: BTreeMap<String, String>,
+    as_of: u64,
+    manifest: String,
+}
+
+/// The files of an export.
+struct ExportFiles {
+    file: PathBuf,
+    /// The rows, until they are whole and checked.
+    part: PathBuf,
+    state: PathBuf,
+    manifest: PathBuf,
+}
+
+impl ExportFiles {
+    fn of(file: &Path) -> Self {
+        let beside = |end: &str| {
+            let mut path = file.as_os_str().to_owned();
+            path.push(end);
+            PathBuf::from(path)
+        };
+        Self {
+            file: file.to_owned(),
+            part: beside(".part"),
+            state: beside(".part.json"),
+            manifest: beside(".manifest.json"),
+        }
+    }
+
+    /// The state of an export that was interrupted.
+    fn interrupted(&self, wanted: &ExportState) -> anyhow::Result<Option<ExportState>> {
+        if !self.state.exists() {
+            ensure!(
+                !self.file.exists(),
+                "{} exists: name another file, or delete that one",
+                self.file.display()
+            );
+            return Ok(None);
+        }
+        let state: ExportState = serde_json::from_slice(&fs::read(&self.state)?)
+            .with_context(|| format!("{} is damaged: delete it", self.state.display()))?;
+        ensure!(
+            state.url == wanted.url && state.parameters == wanted.parameters,
+            "{} is of another export: run that command again, or delete it",
+            self.state.display()
+        );
+        Ok(Some(state))
+    }
+}
+
+/// Exports entries into a file.
+pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
+    let files = ExportFiles::of(&args.file);
+    let parameters = args
+        .filters
+        .parameters(args.policy.as_ref(), args.subject.as_ref());
+    let format = if args.format.csv { "csv" } else { "ndjson" };
+    let format = ("format".to_owned(), format.to_owned());
+    let wanted = ExportState {
+        url: args.server.url.clone(),
+        parameters: parameters.into_iter().chain([format]).collect(),
+        as_of: 0,
+        manifest: String::new(),
+    };
+    let interrupted = files.interrupted(&wanted)?;
+    let open = || {
+        let part = PartFile::open(&files.part, args.format.csv);
+        part.with_context(|| format!("{} cannot be written", files.part.display()))
+    };
+    let begun = match &interrupted {
+        Some(_) => Some(open()?),
+        None => None,
+    };
+    let last = begun.as_ref().and_then(|part| part.last);
+    let mut download = Download::begin(&args.server, &files, wanted, interrupted, last).await?;
+    let mut part = match begun {
+        Some(part) => part,
+        None => {
+            let _ = fs::remove_file(&files.part);
+            open()?
+        }
+    };
+    let read = tokio::select! {
+        read = download.read(&args.format, &mut part) => read,
+        interrupted = ctrl_c() => match interrupted {
+            Ok(()) => Err(again("interrupted")),
+            Err(error) => Err(error.into()),
+        },
+    };
+    part.save()?;
+    let manifest = match read? {
+        Some(manifest) => manifest,
+        None => {
+            let manifest = request(&args.server, Method::GET, &download.state.manifest)?;
+            call(manifest.timeout(TIMEOUT)).await?
+        }
+    };
+    ensure!(
+        manifest["sha256"] == part.sha256(),
+        "{} is not what the manifest tells of: delete it, and {}, and begin again",
+        files.part.display(),
+        files.state.display()
+    );
+    finish(&args, &files, &manifest)?;
+    println!(
+        "{} entries as of position {}, SHA-256 {} as the manifest says",
+        part.count,
+        manifest["as_of"],
+        part.sha256()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the files their names, once all is checked.
+fn finish(args: &ExportArgs, files: &ExportFiles, manifest: &Value) -> anyhow::Result<()> {
+    if args.format.xlsx {
+        xlsx::write(&files.part, &files.file)
+            .with_context(|| format!("{} cannot be written", files.file.display()))?;
+        fs::remove_file(&files.part)?;
+    } else {
+        fs::rename(&files.part, &files.file)?;
+    }
+    fs::write(&files.manifest, format!("{manifest:#}\n"))?;
+    fs::remove_file(&files.state)?;
+    Ok(())
+}
+
+/// That an export did not come to its end, and goes on when it is run again.
+fn again(why: &str) -> anyhow::Error {
+    let text = format!("{why}: run the same command again, and the export goes on");
+    TryAgain(text).into()
+}
+
+/// Rows that come from the server.
+struct Download {
+    response: Response,
+    state: ExportState,
+    is_resumed: bool,
+    bar: ProgressBar,
+    /// How many rows were told of where there is no terminal.
+    told: u64,
+}
+
+impl Download {
+    /// Asks for all rows, or for those that an interrupted export lacks.
+    async fn begin(
+        server: &ServerArgs,
+        files: &ExportFiles,
+        wanted: ExportState,
+        interrupted: Option<ExportState>,
+        last: Option<u64>,
+    ) -> anyhow::Result<Self> {
+        let mut parameters = wanted.parameters.clone();
+        if let Some(state) = &interrupted {
+            parameters.insert("as_of".to_owned(), state.as_of.to_string());
+        }
+        if let Some(last) = last {
+            parameters.insert("after".to_owned(), last.to_string());
+        }
+        let rows = request(server, Method::GET, "/v1/entries/export")?;
+        let response = stream(rows.query(&parameters).timeout(TIMEOUT)).await?;
+        let header = |name: &str| response.headers().get(name)?.to_str().ok();
+        let as_of = header("perdiem-as-of").and_then(|as_of| as_of.parse().ok());
+        let link = header("link").and_then(|link| link.split(['<', '>']).nth(1));
+        let (Some(as_of), Some(manifest)) = (as_of, link) else {
+            bail!("the answer is not perdiem's; see PERDIEM_URL");
+        };
+        let is_resumed = interrupted.is_some();
+        let state = interrupted.unwrap_or(ExportState {
+            as_of,
+            manifest: manifest.to_owned(),
+            ..wanted
+        });
+        fs::write(&files.state, serde_json::to_vec(&state)?)?;
+        let bar = ProgressBar::new(state.as_of);
+        bar.set_style(ProgressStyle::with_template(
+            "{bar:40} {percent:>3} %, {msg} rows",
+        )?);
+        Ok(Self {
+            response,
+            state,
+            is_resumed,
+            bar,
+            told: 0,
+        })
+    }
+
+    /// Takes all rows. Returns the manifest that follows all rows of an export, if this one has all.
+    async fn read(
+        &mut self,
+        format: &FormatArgs,
+        part: &mut PartFile,
+    ) -> anyhow::Result<Option<Value>> {
+        let mut cutter = RowCutter::new(format.csv);
+        let mut manifest = None;
+        loop {
+            let bytes = match timeout(SILENCE, self.response.chunk()).await {
+                Ok(Ok(Some(bytes))) => bytes,
+                Ok(Ok(None)) => break,
+                Ok(Err(_)) | Err(_) => return Err(again("the connection broke off")),
+            };
+            cutter.cut(&bytes, |row, bytes| {
+                match row {
+                    Row::Manifest => manifest = serde_json::from_slice::<Value>(bytes).ok(),
+                    Row::Header | Row::Entry(_) => part.add(&row, bytes)?,
+                }
+                Ok(())
+            })?;
+            ensure!(
+                !format.xlsx || part.count <= xlsx::ENTRIES_MOST,
+                "a worksheet has at most {} entries: narrow the filters, or take --csv",
+                xlsx::ENTRIES_MOST
+            );
+            self.tell(part);
+        }
+        self.bar.finish_and_clear();
+        if !format.csv && manifest.is_none() {
+            return Err(again("the export has no end"));
+        }
+        let manifest = manifest.map(|mut line| line["manifest"].take());
+        Ok(manifest.filter(|_| !self.is_resumed))
+    }
+
+    fn tell(&mut self, part: &PartFile) {
+        self.bar.set_position(part.last.unwrap_or_default());
+        self.bar.set_message(part.count.to_string());
+        if !stderr().is_terminal() && part.count - self.told >= TOLD_EVERY {
+            self.told = part.count;
+            eprintln!("{} rows", part.count);
+        }
+    }
+}

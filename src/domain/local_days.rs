@@ -1,0 +1,172 @@
+//! The local days of a policy whose zone, or beginning of the day, changed.
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+
+use super::policy::Policy;
+use super::window::{Calendar, Per};
+
+/// The local days of a policy, past and to come: each is lived by the version that was in force then.
+///
+/// A date begins at the first instant at which the version in force shows it, or a later one. So
+/// days are contiguous, and none comes twice: where a change sets the local clock back, the day of
+/// the change is longer.
+pub struct LocalDays<'p> {
+    /// Which calendar was in force when, oldest first.
+    lived: Vec<Lived<'p>>,
+}
+
+/// A calendar, and when it was in force: from an instant up to another.
+#[derive(Debug, Clone, Copy)]
+pub struct Lived<'p> {
+    pub from: DateTime<Utc>,
+    pub until: DateTime<Utc>,
+    pub calendar: &'p Calendar,
+}
+
+/// A version of a policy, and when it was in force: from an instant up to another.
+#[derive(Debug, Clone, Copy)]
+pub struct InForce<'p> {
+    pub from: DateTime<Utc>,
+    pub until: DateTime<Utc>,
+    pub version: &'p Policy,
+}
+
+impl<'p> InForce<'p> {
+    /// The versions that were or will be in force, oldest first, without gaps between them, of all
+    /// versions of a policy, oldest first. The first one is taken to have been in force before it
+    /// was made, too.
+    pub fn of(versions: &'p [Policy]) -> Vec<Self> {
+        let mut until = DateTime::<Utc>::MAX_UTC;
+        let mut in_force = Vec::new();
+        for (index, version) in versions.iter().enumerate().rev() {
+            let from = match index {
+                0 => DateTime::<Utc>::MIN_UTC,
+                _ => version.effective_at,
+            };
+            if from < until {
+                in_force.push(Self {
+                    from,
+                    until,
+                    version,
+                });
+                until = from;
+            }
+        }
+        in_force.reverse();
+        in_force
+    }
+}
+
+impl<'p> LocalDays<'p> {
+    /// Of a policy with these versions, oldest first. Without any, no day begins.
+    pub fn of(versions: &'p [Policy]) -> Self {
+        let mut lived: Vec<Lived<'p>> = Vec::new();
+        for InForce {
+            from,
+            until,
+            version,
+        } in InForce::of(versions)
+        {
+            let calendar: &Calendar = &version.rule.calendar;
+            match lived.last_mut() {
+                Some(earlier) if earlier.calendar == calendar => earlier.until = until,
+                _ => lived.push(Lived {
+                    from,
+                    until,
+                    calendar,
+                }),
+            }
+        }
+        Self { lived }
+    }
+
+    /// The calendars that were or will be in force, oldest first, without gaps between them.
+    pub fn lived(&self) -> &[Lived<'p>] {
+        &self.lived
+    }
+
+    /// The first instant of a local day. A date that was skipped begins with the next one.
+    pub fn start(&self, date: NaiveDate) -> DateTime<Utc> {
+        let begins = |lived: &Lived<'_>| {
+            let start = lived.calendar.day_start(date).max(lived.from);
+            (start < lived.until).then_some(start)
+        };
+        let starts = self.lived.iter().filter_map(begins);
+        starts.min().unwrap_or(DateTime::<Utc>::MAX_UTC)
+    }
+
+    /// The local date of an instant.
+    pub fn date(&self, at: DateTime<Utc>) -> NaiveDate {
+        let shown = self.lived.iter().filter(|lived| lived.from <= at);
+        let dates = shown.map(|lived| {
+            let calendar = lived.calendar;
+            let at = at.min(lived.until - TimeDelta::microseconds(1));
+            calendar.local_date(Per::Day, calendar.window(Per::Day, at))
+        });
+        dates.max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::Days;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::samples::policy;
+
+    const ZONES: [&str; 6] = [
+        "+14:00",
+        "America/New_York",
+        "Asia/Shanghai",
+        "-12:00",
+        "Pacific/Apia",
+        "UTC",
+    ];
+
+    fn at(minutes: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_793_491_200 + minutes * 60, 0).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn each_instant_is_in_the_day_that_it_is_told(
+            history in prop::collection::vec((0usize..6, 0i64..6000), 1..5),
+            minutes in prop::collection::vec(0i64..8000, 1..20),
+        ) {
+            let mut versions = Vec::new();
+            for (number, (zone, effective)) in (1..).zip(history) {
+                versions.push(Policy {
+                    effective_at: at(effective),
+                    ..policy(number, ZONES[zone], &[(3, "day")])
+                });
+            }
+            let days = LocalDays::of(&versions);
+            for minute in minutes {
+                let date = days.date(at(minute));
+                prop_assert!(days.start(date) <= at(minute));
+                prop_assert!(at(minute) < days.start(date + Days::new(1)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_day_is_longer_where_the_clock_is_set_back() {
+        let noon: DateTime<Utc> = "2026-11-03T12:00:00Z".parse().unwrap();
+        let versions = [
+            policy(1, "+14:00", &[(3, "day")]),
+            Policy {
+                effective_at: noon,
+                ..policy(2, "-10:00", &[(3, "day")])
+            },
+        ];
+        let days = LocalDays::of(&versions);
+        let date = |text: &str| text.parse::<NaiveDate>().unwrap();
+        // At noon UTC it was the 4th at +14:00, and is the 3rd at -10:00.
+        assert_eq!(days.date(noon - TimeDelta::seconds(1)), date("2026-11-04"));
+        assert_eq!(days.date(noon), date("2026-11-04"));
+        let start = |text: &str| days.start(date(text)).to_rfc3339();
+        assert_eq!(start("2026-11-04"), "2026-11-03T10:00:00+00:00");
+        assert_eq!(start("2026-11-05"), "2026-11-05T10:00:00+00:00");
+    }
+}

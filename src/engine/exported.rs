@@ -1,0 +1,44 @@
+//! Exports: pages of rows, which wait for their reader, so that memory does not grow with their
+//! number.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::ledger::LedgerError;
+
+/// How many rows an export reads at a time.
+pub const EXPORT_PAGE: u32 = 1000;
+/// How many pieces wait for a slow reader …
+const PIECES_AHEAD: usize = 2;
+/// … and for how long, before the export breaks off: others wait for its place.
+const PIECE_TIME: Duration = Duration::from_secs(60);
+
+/// A piece of an export.
+#[derive(Debug)]
+pub enum ExportPiece<T, E> {
+    Rows(Vec<T>),
+    /// The last piece of a whole export. One without it broke off.
+    End(E),
+}
+
+pub type ExportPieces<T, E> = mpsc::Receiver<Result<ExportPiece<T, E>, LedgerError>>;
+
+/// Hands pieces to a reader.
+pub struct PieceSender<T, E>(mpsc::Sender<Result<ExportPiece<T, E>, LedgerError>>);
+
+pub fn pieces<T, E>() -> (PieceSender<T, E>, ExportPieces<T, E>) {
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    (PieceSender(sender), pieces)
+}
+
+impl<T, E> PieceSender<T, E> {
+    /// Waits until the reader has room for a piece. False when the export is over: nothing comes
+    /// after this piece, nobody reads any more, or too slowly.
+    pub async fn send(&self, piece: Result<ExportPiece<T, E>, LedgerError>) -> bool {
+        let goes_on = matches!(piece, Ok(ExportPiece::Rows(_)));
+        let sent = timeout(PIECE_TIME, self.0.send(piece)).await;
+        goes_on && sent.is_ok_and(|sent| sent.is_ok())
+    }
+}

@@ -1,0 +1,108 @@
+//! Denials: how many there were, and the first of each window, until they are written.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use foldhash::{HashMap, HashSet};
+
+use crate::domain::claim::Units;
+use crate::domain::grant::Total;
+use crate::domain::identity::AccountId;
+use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::statistics::{DenialCount, FirstDenial, denied_at};
+use crate::domain::window::Per;
+
+/// How many first denials are kept of those of one second.
+const FIRST_MOST: usize = 100;
+/// How many first denials wait to be written.
+const WAITING_MOST: usize = 10_000;
+/// How many windows are remembered as denied already.
+const KNOWN_MOST: usize = 65_536;
+
+/// Denials that are not written yet, by policy and by the second since 1970 in which they were: what
+/// local day that is takes longer to tell than a denial may.
+#[derive(Debug, Default)]
+pub struct Denials(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    counts: HashMap<(PolicyId, i64), SecondOfDenials>,
+    first: Vec<FirstDenial>,
+    /// The windows of accounts whose first denial was kept.
+    known: HashSet<(AccountId, Per, DateTime<Utc>)>,
+    /// How many first denials were kept of a second.
+    kept: (i64, usize),
+}
+
+/// The denials of a policy in one second.
+#[derive(Debug, Clone)]
+pub struct SecondOfDenials {
+    pub policy: Arc<Policy>,
+    /// In seconds since 1970.
+    pub second: i64,
+    pub count: DenialCount,
+}
+
+impl Denials {
+    /// Notes a denial that was told with these totals.
+    pub fn note(
+        &self,
+        policy: &Arc<Policy>,
+        account: AccountId,
+        units: Units,
+        totals: &[Total],
+        now: DateTime<Utc>,
+    ) {
+        let second = denied_at(totals, now).timestamp();
+        let Some(full) = totals.iter().find(|total| !total.fits(units)) else {
+            return;
+        };
+        let mut noted = self.noted();
+        let noted = &mut *noted;
+        let of_second = noted.counts.entry((policy.id, second));
+        let of_second = of_second.or_insert_with(|| SecondOfDenials {
+            policy: policy.clone(),
+            second,
+            count: DenialCount::default(),
+        });
+        let count = &mut of_second.count;
+        count.denied += 1;
+        let window = (account, full.per, full.window.start);
+        if noted.known.contains(&window) {
+            return;
+        }
+        if noted.kept.0 != second {
+            noted.kept = (second, 0);
+        }
+        if noted.kept.1 >= FIRST_MOST || noted.first.len() >= WAITING_MOST {
+            count.not_kept += 1;
+            return;
+        }
+        noted.kept.1 += 1;
+        if noted.known.len() >= KNOWN_MOST {
+            noted.known.clear();
+        }
+        noted.known.insert(window);
+        let version = policy.version;
+        noted
+            .first
+            .extend(FirstDenial::of(account, units, version, totals, now));
+    }
+
+    /// Takes how many there were.
+    pub fn take_counts(&self) -> Vec<SecondOfDenials> {
+        let counts = std::mem::take(&mut self.noted().counts);
+        counts.into_values().collect()
+    }
+
+    /// Takes first denials, the oldest ones, at most `limit`.
+    pub fn take_first(&self, limit: usize) -> Vec<FirstDenial> {
+        let mut noted = self.noted();
+        let count = noted.first.len().min(limit);
+        noted.first.drain(..count).collect()
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

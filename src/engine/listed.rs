@@ -1,0 +1,98 @@
+//! What a list is about: policies, accounts, keys.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Engine, ListFailure};
+use crate::domain::claim::Subject;
+use crate::domain::identity::AccountId;
+use crate::domain::key::KeyNumber;
+use crate::domain::policy::{Policy, PolicyName};
+
+/// Whose key claimed or corrected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MadeBy {
+    /// The key of the settings.
+    Settings,
+    /// The key with an id.
+    Key(Uuid),
+}
+
+/// The most days of a span whose entries are searched for metadata, which no index has.
+pub const METADATA_DAYS_MOST: i64 = 92;
+
+/// Why a filter has no meaning here. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Misfit {
+    #[error("a local day is one of a policy: name the policy too")]
+    DayWithoutPolicy,
+    #[error("the record ends at position {0}: write that one, or a lower one")]
+    PositionToCome(u64),
+    #[error("it lies in the future: what will be known then is not known yet")]
+    InstantToCome,
+    #[error("name the policy, and a span of at most {METADATA_DAYS_MOST} days: on, or from and to")]
+    MetadataWithoutSpan,
+    #[error("there is no key with this id")]
+    UnknownKey,
+}
+
+impl Engine {
+    /// The policy of a list, archived or not.
+    ///
+    /// # Errors
+    /// [`ListFailure::UnknownPolicy`] and [`ListFailure::Failure`].
+    pub(in crate::engine) async fn listed_policy(
+        &self,
+        name: &PolicyName,
+    ) -> Result<Arc<Policy>, ListFailure> {
+        let policy = self.known_policy(name, Instant::now()).await?;
+        policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
+    }
+
+    /// The policy of a list, or all, archived or not; also one that another instance made a moment
+    /// ago.
+    ///
+    /// # Errors
+    /// As [`Engine::listed_policy`].
+    pub(in crate::engine) async fn listed_policies(
+        &self,
+        name: Option<&PolicyName>,
+    ) -> Result<Vec<Arc<Policy>>, ListFailure> {
+        match name {
+            Some(name) => Ok(vec![self.listed_policy(name).await?]),
+            None => {
+                self.learn_unknown(Instant::now()).await?;
+                Ok(self.policies.terms.all(self.clock.now()))
+            }
+        }
+    }
+
+    /// What entries keep of a key.
+    ///
+    /// # Errors
+    /// [`ListFailure::Misfit`] for an unknown key; [`ListFailure::Failure`].
+    pub(in crate::engine) async fn listed_key(&self, by: MadeBy) -> Result<KeyNumber, ListFailure> {
+        let MadeBy::Key(id) = by else {
+            return Ok(KeyNumber::OF_SETTINGS);
+        };
+        let number = self.ledger.key_number(id).await?;
+        number.ok_or(ListFailure::Misfit("by", Misfit::UnknownKey))
+    }
+
+    /// A subject's accounts, under a policy or under all.
+    ///
+    /// # Errors
+    /// As [`Engine::listed_policy`].
+    pub(in crate::engine) async fn listed_accounts(
+        &self,
+        subject: &Subject,
+        policy: Option<&PolicyName>,
+    ) -> Result<Vec<AccountId>, ListFailure> {
+        let policies = self.listed_policies(policy).await?;
+        let identity = self.ledger.identity();
+        let account = |policy: &Arc<Policy>| identity.account(&policy.name, subject);
+        Ok(policies.iter().map(account).collect())
+    }
+}

@@ -1,0 +1,119 @@
+//! Spans of instants that may begin and end with local days.
+
+use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
+
+use super::reader::known_as_of;
+use crate::domain::claim::MetadataFilter;
+use crate::domain::identity::EntryId;
+use crate::domain::local_days::LocalDays;
+use crate::domain::policy::Policy;
+use crate::domain::record::RecordPlace;
+use crate::engine::listed::{METADATA_DAYS_MOST, Misfit};
+use crate::engine::{Engine, ListFailure};
+use crate::ledger::CountedSpan;
+
+/// An instant, or the beginning of a local day of the policy that is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    Instant(DateTime<Utc>),
+    Day(NaiveDate),
+}
+
+/// A span of instants. Filters combine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DaySpan {
+    /// A local day.
+    pub on: Option<NaiveDate>,
+    /// From this bound on.
+    pub from: Option<Bound>,
+    /// Up to this one.
+    pub to: Option<Bound>,
+}
+
+/// Instants: from one up to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstantSpan {
+    pub from: DateTime<Utc>,
+    pub to: DateTime<Utc>,
+}
+
+impl InstantSpan {
+    pub const ALL: Self = Self {
+        from: DateTime::<Utc>::MIN_UTC,
+        to: DateTime::<Utc>::MAX_UTC,
+    };
+
+    /// The ids of what counts in it.
+    pub fn ids(self) -> CountedSpan {
+        CountedSpan(EntryId::first_from(self.from), EntryId::first_from(self.to))
+    }
+}
+
+/// Checks that a search for metadata stays within bounds.
+///
+/// # Errors
+/// [`Misfit::MetadataWithoutSpan`].
+pub fn check_metadata(
+    metadata: Option<&MetadataFilter>,
+    policy: Option<&Policy>,
+    span: Option<InstantSpan>,
+) -> Result<(), ListFailure> {
+    // So many local days may have some hours more.
+    let most = TimeDelta::days(METADATA_DAYS_MOST + 1);
+    let is_short = |span: InstantSpan| span.to - span.from < most;
+    let is_bounded = policy.is_some() && span.is_some_and(is_short);
+    match metadata.is_none() || is_bounded {
+        true => Ok(()),
+        false => Err(ListFailure::Misfit(METADATA, Misfit::MetadataWithoutSpan)),
+    }
+}
+
+/// How the parameter is called.
+const METADATA: &str = "metadata.<name>";
+
+impl Engine {
+    /// The instants of a span. Local days are those of a policy, by the versions that were in force
+    /// then, as far as they were known as of a place.
+    ///
+    /// # Errors
+    /// [`ListFailure::Misfit`] for a local day without a policy; [`ListFailure::Failure`].
+    pub(in crate::engine) async fn counted_span(
+        &self,
+        span: &DaySpan,
+        policy: Option<&Policy>,
+        as_of: RecordPlace,
+    ) -> Result<Option<InstantSpan>, ListFailure> {
+        if *span == DaySpan::default() {
+            return Ok(None);
+        }
+        let versions = match policy {
+            Some(policy) => {
+                let as_of = known_as_of(as_of);
+                self.ledger.known_versions(&policy.name, as_of).await?
+            }
+            None => Vec::new(),
+        };
+        let days = LocalDays::of(&versions);
+        let start = |name, bound| match bound {
+            Bound::Instant(instant) => Ok(instant),
+            Bound::Day(_) if policy.is_none() => {
+                Err(ListFailure::Misfit(name, Misfit::DayWithoutPolicy))
+            }
+            Bound::Day(date) => Ok(days.start(date)),
+        };
+        let next = |date: NaiveDate| date.checked_add_days(Days::new(1)).unwrap_or(date);
+        let mut counted = InstantSpan::ALL;
+        for (name, bound) in [("on", span.on.map(Bound::Day)), ("from", span.from)] {
+            if let Some(bound) = bound {
+                counted.from = counted.from.max(start(name, bound)?);
+            }
+        }
+        let end = span.on.map(next).map(Bound::Day);
+        for (name, bound) in [("on", end), ("to", span.to)] {
+            if let Some(bound) = bound {
+                counted.to = counted.to.min(start(name, bound)?);
+            }
+        }
+        Ok(Some(counted))
+    }
+}

@@ -1,0 +1,290 @@
+//! Explanations: what a claim met at an instant, as far as it was known at another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::history::AsOf;
+use super::positions::positions;
+use super::reader::known_as_of;
+use crate::domain::account::{Verdict, instant_after};
+use crate::domain::claim::{Subject, Units};
+use crate::domain::correction::Hold;
+use crate::domain::explanation::TermsThen;
+use crate::domain::grant::{Followers, Grant, Line, Total};
+use crate::domain::identity::AccountId;
+use crate::domain::policy::PolicyName;
+use crate::domain::record::{Mark, RecordPlace};
+use crate::engine::claim::once_known;
+use crate::engine::listed::Misfit;
+use crate::engine::{Engine, ListFailure};
+use crate::ledger::{LedgerError, ListedEntry};
+
+/// How many entries of a total are listed at most.
+const ENTRIES_MOST: u32 = 1000;
+
+/// A claim to explain.
+#[derive(Debug, Clone)]
+pub struct ClaimQuery {
+    pub policy: PolicyName,
+    pub subject: Subject,
+    /// The present instant when absent.
+    pub at: Option<DateTime<Utc>>,
+    /// Everything that is committed when absent.
+    pub known_at: Option<AsOf>,
+    pub units: Units,
+}
+
+/// An entry, and its position if it has one.
+#[derive(Debug)]
+pub struct PlacedEntry {
+    pub position: Option<u64>,
+    pub listed: ListedEntry,
+}
+
+/// A limit with the entries that make its total.
+#[derive(Debug)]
+pub struct LimitThen {
+    pub total: Total,
+    /// How many entries and lapsed holds count in the window. At most 1,000 of them are listed.
+    pub count: u64,
+    /// Holds that had lapsed, though no entry said so yet.
+    pub lapsed: Vec<Hold>,
+    /// Entries, newest first.
+    pub newest: Vec<PlacedEntry>,
+}
+
+/// The terms and the limits that held.
+#[derive(Debug)]
+pub struct LimitsThen {
+    pub terms: TermsThen,
+    pub limits: Vec<LimitThen>,
+}
+
+/// What a claim would have met.
+#[derive(Debug)]
+pub struct ExplainedClaim {
+    pub at: DateTime<Utc>,
+    /// The position up to which the record was taken into account, unless it was all.
+    pub known_at: Option<u64>,
+    /// `None` where no version of the policy was in force.
+    pub met: Option<(LimitsThen, Verdict)>,
+}
+
+/// What a grant met, and what became of it.
+#[derive(Debug)]
+pub struct ExplainedGrant {
+    /// As it was known, with what came of it up to then.
+    pub grant: Grant,
+    /// When it was known so.
+    pub known_until: DateTime<Utc>,
+    pub known_at: Option<u64>,
+    pub entry: PlacedEntry,
+    /// The entries that name it, oldest first.
+    pub since: Vec<PlacedEntry>,
+    /// The limits before the grant.
+    pub met: LimitsThen,
+}
+
+/// How much of the record is taken into account.
+struct Knowledge {
+    up_to: RecordPlace,
+    position: Option<u64>,
+    until: DateTime<Utc>,
+}
+
+impl Engine {
+    /// Says what a claim would have met.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn explain_claim(
+        self: &Arc<Self>,
+        query: ClaimQuery,
+    ) -> Result<ExplainedClaim, ListFailure> {
+        let engine = self.clone();
+        let work = async move { engine.read_claim(&query).await };
+        self.detached(work).await?
+    }
+
+    /// Says what a grant met. `None` where it was not known yet.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn explain_grant(
+        self: &Arc<Self>,
+        grant: Grant,
+        known_at: Option<AsOf>,
+    ) -> Result<Option<ExplainedGrant>, ListFailure> {
+        let engine = self.clone();
+        let work = async move { engine.read_grant(grant, known_at).await };
+        self.detached(work).await?
+    }
+
+    async fn read_claim(&self, query: &ClaimQuery) -> Result<ExplainedClaim, ListFailure> {
+        let policy = self.listed_policy(&query.policy).await?;
+        let now = self.clock.now();
+        if query.at.is_some_and(|at| at > now) {
+            return Err(ListFailure::Misfit("at", Misfit::InstantToCome));
+        }
+        let knowledge = self.knowledge(query.known_at).await?;
+        let account = self.ledger.identity().account(&policy.name, &query.subject);
+        let up_to = knowledge.up_to;
+        let last = self.ledger.line_then(account, query.at, up_to).await?;
+        let last = last.as_ref();
+        let at = query.at.unwrap_or_else(|| instant_after(last, now));
+        let versions = self.ledger.known_versions(&policy.name, up_to).await?;
+        let overrides = self.ledger.known_overrides(account, up_to).await?;
+        let met = match TermsThen::of_claim(&versions, &overrides, last, at) {
+            None => None,
+            Some(terms) => {
+                let explanation = once_known(&self.ledger, account, last, at, |known| {
+                    terms.explain(account, last, known, at, query.units)
+                });
+                let explanation = explanation.await?;
+                let (totals, lapsed) = (explanation.totals, explanation.lapsed);
+                let limits = self.limits_then(account, last, totals, &lapsed).await?;
+                Some((LimitsThen { terms, limits }, explanation.verdict))
+            }
+        };
+        Ok(ExplainedClaim {
+            at,
+            known_at: knowledge.position,
+            met,
+        })
+    }
+
+    async fn read_grant(
+        &self,
+        mut grant: Grant,
+        known_at: Option<AsOf>,
+    ) -> Result<Option<ExplainedGrant>, ListFailure> {
+        let knowledge = self.knowledge(known_at).await?;
+        let mut life = self.ledger.life_of(&grant.entry).await?;
+        life.retain(|listed| listed.place <= knowledge.up_to);
+        let Some(first) = life.first() else {
+            return Ok(None);
+        };
+        let entry = &grant.entry;
+        let before = RecordPlace {
+            number: entry.line.number - 1,
+            ..first.place
+        };
+        let last = self.ledger.line_then(entry.account, None, before).await?;
+        let last = last.as_ref();
+        let versions = self
+            .ledger
+            .known_versions(&grant.policy, RecordPlace::LAST)
+            .await?;
+        let overrides = self
+            .ledger
+            .known_overrides(entry.account, known_as_of(before));
+        let overrides = overrides.await?;
+        let terms = TermsThen::of_grant(&versions, &overrides, &entry.line);
+        let terms = terms.ok_or_else(|| {
+            LedgerError::Corrupt("a grant under a version that its policy does not have".to_owned())
+        })?;
+        let (account, at) = (entry.account, entry.counted_at());
+        let totals = once_known(&self.ledger, account, last, at, |known| {
+            terms.before(entry, last, &known.sums)
+        });
+        let limits = self.limits_then(account, last, totals.await?, &[]).await?;
+        grant.followers = Followers::among(entry.id, life.iter().map(|listed| &listed.entry));
+        let positions = self.positions_of(life.iter()).await?;
+        let mut since = placed(life, &positions);
+        Ok(Some(ExplainedGrant {
+            entry: since.remove(0),
+            since,
+            grant,
+            known_until: knowledge.until,
+            known_at: knowledge.position,
+            met: LimitsThen { terms, limits },
+        }))
+    }
+
+    async fn knowledge(&self, known_at: Option<AsOf>) -> Result<Knowledge, ListFailure> {
+        let Some(as_of) = known_at else {
+            return Ok(Knowledge {
+                up_to: RecordPlace::LAST,
+                position: None,
+                until: self.clock.now(),
+            });
+        };
+        let Mark {
+            position,
+            place,
+            recorded_at,
+            ..
+        } = self.mark_as_of("known_at", as_of).await?;
+        Ok(Knowledge {
+            up_to: place,
+            position: Some(position),
+            until: match as_of {
+                AsOf::Instant(instant) => instant,
+                AsOf::Position(_) => recorded_at,
+            },
+        })
+    }
+
+    /// Puts the entries up to a line beside the totals that they make.
+    async fn limits_then(
+        &self,
+        account: AccountId,
+        last: Option<&Line>,
+        totals: Vec<Total>,
+        lapsed: &[Hold],
+    ) -> Result<Vec<LimitThen>, LedgerError> {
+        let mut read = Vec::with_capacity(totals.len());
+        for total in totals {
+            let counted = match last {
+                Some(line) => {
+                    let counted = self
+                        .ledger
+                        .counted_in(account, line, total.window, ENTRIES_MOST);
+                    counted.await?
+                }
+                None => (0, Vec::new()),
+            };
+            read.push((total, counted));
+        }
+        let all = read.iter().flat_map(|(_, (_, newest))| newest);
+        let positions = self.positions_of(all).await?;
+        let most = ENTRIES_MOST as usize;
+        let limits = read.into_iter().map(|(total, (count, mut newest))| {
+            let counts = |hold: &&Hold| total.window.contains(hold.grant.at());
+            let mut lapsed: Vec<Hold> = lapsed.iter().filter(counts).cloned().collect();
+            let count = count + lapsed.len() as u64;
+            lapsed.truncate(most);
+            newest.truncate(most - lapsed.len());
+            LimitThen {
+                total,
+                count,
+                lapsed,
+                newest: placed(newest, &positions),
+            }
+        });
+        Ok(limits.collect())
+    }
+
+    /// The positions of entries. Those that were committed just now have none yet.
+    async fn positions_of(
+        &self,
+        listed: impl Iterator<Item = &ListedEntry>,
+    ) -> Result<BTreeMap<RecordPlace, u64>, LedgerError> {
+        let covered = self.ledger.last_mark().await?.place;
+        let places = listed.map(|listed| listed.place);
+        let places: BTreeSet<RecordPlace> = places.filter(|place| *place <= covered).collect();
+        let found = positions(&self.ledger, places.iter().copied()).await?;
+        let found = found.into_iter().map(|(position, _)| position);
+        Ok(places.into_iter().zip(found).collect())
+    }
+}
+
+fn placed(listed: Vec<ListedEntry>, positions: &BTreeMap<RecordPlace, u64>) -> Vec<PlacedEntry> {
+    let placed = listed.into_iter().map(|listed| PlacedEntry {
+        position: positions.get(&listed.place).copied(),
+        listed,
+    });
+    placed.collect()
+}

@@ -1,0 +1,157 @@
+//! Exports of the history. Positions never change, so an export as of a position needs no snapshot of
+//! the ledger.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+
+use super::day_span::InstantSpan;
+use super::history::HistoryQuery;
+use super::reader::{RecordReader, RecordedEntry};
+use crate::domain::identity::to_micros;
+use crate::domain::policy::Policy;
+use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSender, pieces};
+use crate::engine::instance::Place;
+use crate::engine::{Engine, Failure, ListFailure};
+use crate::ledger::{Act, ActKind, LedgerError};
+
+/// No entry gets its position so long before the instant in which it counts: the clocks of instances
+/// do not differ so much.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
+
+/// An export that has begun.
+pub struct EntryExport {
+    /// It has the entries up to this position.
+    pub as_of: u64,
+    /// The instants in which they count, if the query says so.
+    pub span: Option<InstantSpan>,
+    pub pieces: ExportPieces<RecordedEntry, ExportEnd>,
+}
+
+/// What is known at the end of an export: all versions of each policy that a row is of, oldest first.
+pub type ExportEnd = Vec<Vec<Policy>>;
+
+/// An export whose first page is read.
+struct ReadyExport {
+    place: Place,
+    as_of: u64,
+    span: Option<InstantSpan>,
+    reader: RecordReader,
+    first: Vec<RecordedEntry>,
+}
+
+impl Engine {
+    /// Every entry that a query means, in the order of the record. An act records it first: `about`
+    /// tells it in JSON, given the position that the export is as of.
+    ///
+    /// # Errors
+    /// [`ListFailure`]; also among the pieces, which then end.
+    pub async fn export_entries(
+        self: &Arc<Self>,
+        caller: &Arc<str>,
+        query: HistoryQuery,
+        about: impl FnOnce(u64) -> String,
+    ) -> Result<(Act, EntryExport), ListFailure> {
+        let ready = self.ready_export(caller, query).await?;
+        let mut act = Act {
+            revision: 0,
+            kind: ActKind::Export,
+            about: about(ready.as_of),
+            at: to_micros(self.clock.now()),
+            by: caller.to_string(),
+            reason: None,
+        };
+        let engine = self.clone();
+        let adding = async move {
+            act.revision = engine.ledger.add_act(&act).await?;
+            Ok::<_, LedgerError>(act)
+        };
+        let act = self.detached(adding).await?.map_err(Failure::from)?;
+        Ok((act, ready.begin(self)))
+    }
+
+    /// Reads once more what an export read.
+    ///
+    /// # Errors
+    /// As [`Engine::export_entries`].
+    pub async fn repeat_export(
+        self: &Arc<Self>,
+        caller: &Arc<str>,
+        query: HistoryQuery,
+    ) -> Result<EntryExport, ListFailure> {
+        Ok(self.ready_export(caller, query).await?.begin(self))
+    }
+
+    /// The act that recorded an export.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn export_act(self: &Arc<Self>, revision: u64) -> Result<Option<Act>, Failure> {
+        let engine = self.clone();
+        let act = self.detached(async move { engine.ledger.act(revision).await });
+        let act = act.await??;
+        Ok(act.filter(|act| act.kind == ActKind::Export))
+    }
+
+    /// The first page comes before the answer: an export that cannot begin is told so.
+    async fn ready_export(
+        self: &Arc<Self>,
+        caller: &Arc<str>,
+        query: HistoryQuery,
+    ) -> Result<ReadyExport, ListFailure> {
+        let place = self.snapshots.try_take(caller);
+        let place = place.ok_or(ListFailure::Overloaded)?;
+        let engine = self.clone();
+        let reading = async move {
+            let after = query.after.unwrap_or(0);
+            let span = engine.span(&query, after, query.as_of).await?;
+            let as_of = span.up_to.position;
+            let (mut filter, span) = engine.entry_filter(&query, &span).await?;
+            if let Some(from) = span.and_then(|span| span.from.checked_sub_signed(CLOCKS_DIFFER)) {
+                let before = engine.ledger.mark_before(from).await?;
+                filter.after = filter.after.max(before.place);
+            }
+            let mut reader = RecordReader::new(engine.ledger.clone(), filter);
+            let first = reader.next_of_all(EXPORT_PAGE).await?;
+            Ok(ReadyExport {
+                place,
+                as_of,
+                span,
+                reader,
+                first,
+            })
+        };
+        self.detached(reading).await?
+    }
+}
+
+impl ReadyExport {
+    fn begin(self, engine: &Engine) -> EntryExport {
+        let (sender, pieces) = pieces();
+        let (as_of, span) = (self.as_of, self.span);
+        engine.runtime.spawn(self.send(sender));
+        EntryExport {
+            as_of,
+            span,
+            pieces,
+        }
+    }
+
+    /// Sends all pages, and keeps the place meanwhile.
+    async fn send(mut self, sender: PieceSender<RecordedEntry, ExportEnd>) {
+        let _place = self.place;
+        let mut page = Ok(self.first);
+        loop {
+            let is_end = page.as_ref().is_ok_and(Vec::is_empty);
+            if is_end {
+                let versions = self.reader.into_versions();
+                sender.send(Ok(ExportPiece::End(versions))).await;
+                return;
+            }
+            if !sender.send(page.map(ExportPiece::Rows)).await {
+                return;
+            }
+            page = self.reader.next_of_all(EXPORT_PAGE).await;
+        }
+    }
+}

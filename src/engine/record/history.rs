@@ -1,0 +1,228 @@
+//! The history of entries, by position.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::time::Instant;
+
+use super::day_span::{DaySpan, InstantSpan, check_metadata};
+use super::positions::mark_at;
+use super::reader::{RecordReader, RecordedEntry};
+use crate::domain::claim::{MetadataFilter, Subject};
+use crate::domain::grant::KindWord;
+use crate::domain::policy::PolicyName;
+use crate::domain::record::{Mark, RecordPlace};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::listed::{MadeBy, Misfit};
+use crate::engine::{Engine, ListFailure};
+use crate::ledger::EntryFilter;
+
+/// As of when a list is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AsOf {
+    Position(u64),
+    Instant(DateTime<Utc>),
+}
+
+/// Which entries to list. Filters combine.
+#[derive(Debug, Clone, Default)]
+pub struct HistoryQuery {
+    /// Those of a policy, archived or not. Local days need one.
+    pub policy: Option<PolicyName>,
+    pub subject: Option<Subject>,
+    pub kind: Option<KindWord>,
+    /// Those that a key claimed or corrected.
+    pub by: Option<MadeBy>,
+    /// Those that count in a span.
+    pub span: DaySpan,
+    /// Those with a member in their own metadata: grants. Wants a policy and a span.
+    pub metadata: Option<MetadataFilter>,
+    /// Those that got their positions at this instant or later.
+    pub recorded_from: Option<DateTime<Utc>>,
+    /// Those that got their positions before this instant.
+    pub recorded_to: Option<DateTime<Utc>>,
+    /// As the list was known then.
+    pub as_of: Option<AsOf>,
+    /// Those above a position.
+    pub after: Option<u64>,
+}
+
+impl HistoryQuery {
+    /// What tells this list from others, for its cursors.
+    fn describe(&self) -> String {
+        let subject = self.subject.as_ref().map(Subject::as_str);
+        format!("history {subject:?} {self:?}")
+    }
+}
+
+/// A page of entries, oldest first.
+#[derive(Debug)]
+pub struct HistoryPage {
+    pub entries: Vec<RecordedEntry>,
+    pub next_cursor: Option<String>,
+    /// The list is that of the entries up to this position.
+    pub as_of: u64,
+    /// The newest position when the page was read.
+    pub newest: u64,
+}
+
+/// A span of places: those after one and up to another, which has a position.
+pub struct RecordSpan {
+    after: RecordPlace,
+    pub up_to: Mark,
+    /// The newest position.
+    newest: u64,
+}
+
+impl Engine {
+    /// A page of at most `limit` entries of all accounts, in the order of the record. A cursor stays
+    /// right while entries come in: they stand behind it.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn history(
+        self: &Arc<Self>,
+        query: &HistoryQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<HistoryPage, ListFailure> {
+        let (engine, query) = (self.clone(), query.clone());
+        let cursor = cursor.map(str::to_owned);
+        let work = async move { engine.read_history(&query, limit, cursor.as_deref()).await };
+        self.detached(work).await?
+    }
+
+    /// Waits until the record has a position above this one. False when it has none at the deadline,
+    /// and when the instance ends.
+    pub async fn recorded_above(&self, position: u64, deadline: Instant) -> bool {
+        self.record.above(position, deadline).await
+    }
+
+    async fn read_history(
+        &self,
+        query: &HistoryQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<HistoryPage, ListFailure> {
+        let identity = self.ledger.identity();
+        let list = query.describe();
+        let after = match cursor {
+            Some(cursor) => {
+                let bytes: [u8; 16] = cursor::decode(identity, &list, cursor)?;
+                Some(u128::from_be_bytes(bytes))
+            }
+            None => None,
+        };
+        // A cursor has the position after which its page begins, and the one of `as_of`.
+        let (after, as_of) = match after {
+            Some(both) => ((both >> 64) as u64, Some(AsOf::Position(both as u64))),
+            None => (query.after.unwrap_or(0), query.as_of),
+        };
+        let span = self.span(query, after, as_of).await?;
+        let (filter, _) = self.entry_filter(query, &span).await?;
+        let mut reader = RecordReader::new(self.ledger.clone(), filter);
+        let mut entries = reader.next(limit + 1).await?;
+        let as_of = span.up_to.position;
+        let next_cursor = cut_page(&mut entries, limit).map(|last| {
+            let both = u128::from(last.position) << 64 | u128::from(as_of);
+            cursor::encode(identity, &list, &both.to_be_bytes())
+        });
+        Ok(HistoryPage {
+            entries,
+            next_cursor,
+            as_of,
+            newest: span.newest,
+        })
+    }
+
+    /// How far the record was, for the parameter with a name.
+    ///
+    /// # Errors
+    /// [`ListFailure::Misfit`] for what is still to come; [`ListFailure::Failure`].
+    pub(super) async fn mark_as_of(
+        &self,
+        name: &'static str,
+        as_of: AsOf,
+    ) -> Result<Mark, ListFailure> {
+        match as_of {
+            AsOf::Instant(instant) if instant > self.clock.now() => {
+                Err(ListFailure::Misfit(name, Misfit::InstantToCome))
+            }
+            AsOf::Instant(instant) => Ok(self.ledger.mark_before(instant).await?),
+            AsOf::Position(position) => match mark_at(&self.ledger, position).await? {
+                Some(mark) => Ok(mark),
+                None => {
+                    let newest = self.ledger.last_mark().await?.position;
+                    Err(ListFailure::Misfit(name, Misfit::PositionToCome(newest)))
+                }
+            },
+        }
+    }
+
+    /// Which part of the record a query means.
+    pub(super) async fn span(
+        &self,
+        query: &HistoryQuery,
+        after: u64,
+        as_of: Option<AsOf>,
+    ) -> Result<RecordSpan, ListFailure> {
+        let newest = self.ledger.last_mark().await?;
+        let mut up_to = match as_of {
+            None => newest,
+            Some(as_of) => self.mark_as_of("as_of", as_of).await?,
+        };
+        if let Some(recorded_to) = query.recorded_to {
+            let before = self.ledger.mark_before(recorded_to).await?;
+            if before.position < up_to.position {
+                up_to = before;
+            }
+        }
+        let mut after = self.mark_as_of("after", AsOf::Position(after)).await?.place;
+        if let Some(recorded_from) = query.recorded_from {
+            after = after.max(self.ledger.mark_before(recorded_from).await?.place);
+        }
+        Ok(RecordSpan {
+            after,
+            up_to,
+            newest: newest.position,
+        })
+    }
+
+    /// Which entries of a part of the record a query means, and the instants in which they count.
+    pub(super) async fn entry_filter(
+        &self,
+        query: &HistoryQuery,
+        span: &RecordSpan,
+    ) -> Result<(EntryFilter, Option<InstantSpan>), ListFailure> {
+        let policy = match &query.policy {
+            Some(name) => Some(self.listed_policy(name).await?),
+            None => None,
+        };
+        let named = query.policy.as_ref();
+        let accounts = match &query.subject {
+            Some(subject) => Some(self.listed_accounts(subject, named).await?),
+            None => None,
+        };
+        let by = match query.by {
+            Some(by) => Some(self.listed_key(by).await?),
+            None => None,
+        };
+        let up_to = span.up_to.place;
+        let counted = self
+            .counted_span(&query.span, policy.as_deref(), up_to)
+            .await?;
+        let metadata = query.metadata.as_ref();
+        check_metadata(metadata, policy.as_deref(), counted)?;
+        let filter = EntryFilter {
+            after: span.after,
+            up_to,
+            accounts,
+            policy: policy.as_ref().map(|policy| policy.id),
+            kind: query.kind,
+            by,
+            counted: counted.map(InstantSpan::ids),
+            metadata: metadata.cloned(),
+        };
+        Ok((filter, counted))
+    }
+}

@@ -1,0 +1,24 @@
+//! The record: positions for all entries and changes, in one order that never changes, and what
+//! auditors read by it.
+
+mod day_span;
+mod explanation;
+mod export;
+mod follower;
+mod history;
+mod lag;
+mod positions;
+mod progress;
+mod reader;
+mod windows;
+
+pub use day_span::{Bound, DaySpan, InstantSpan, check_metadata};
+pub use explanation::{
+    ClaimQuery, ExplainedClaim, ExplainedGrant, LimitThen, LimitsThen, PlacedEntry,
+};
+pub use export::{EntryExport, ExportEnd};
+pub use follower::LedgerFollower;
+pub use history::{AsOf, HistoryPage, HistoryQuery};
+pub use progress::RecordProgress;
+pub use reader::RecordedEntry;
+pub use windows::{LivedWindow, WindowQuery};

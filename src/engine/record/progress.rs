@@ -1,0 +1,65 @@
+//! How far the record is, as this instance knows it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::lag::Lag;
+use crate::ledger::Horizon;
+
+/// What the follower found last, for those who wait for entries, and for the metrics.
+pub struct RecordProgress {
+    newest: watch::Sender<Newest>,
+    lag: Mutex<Lag>,
+}
+
+#[derive(Default)]
+struct Newest {
+    position: u64,
+    /// Nobody shall wait any more.
+    is_ending: bool,
+}
+
+impl RecordProgress {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            newest: watch::Sender::default(),
+            lag: Mutex::new(Lag::new(now)),
+        }
+    }
+
+    /// Notes the newest position, and that all transactions below `covered` have positions.
+    pub fn note(&self, position: u64, now: Instant, horizon: Horizon, covered: i64) {
+        self.lag().note(now, horizon, covered);
+        self.newest.send_if_modified(|newest| {
+            let is_new = newest.position != position;
+            newest.position = position;
+            is_new
+        });
+    }
+
+    /// How long ago something may have been committed that has no position yet.
+    pub fn lag_at(&self, now: Instant) -> Duration {
+        self.lag().at(now)
+    }
+
+    /// Waits until there is a position above this one. False when there is none at the deadline, and
+    /// when the instance ends.
+    pub async fn above(&self, position: u64, deadline: Instant) -> bool {
+        let mut newest = self.newest.subscribe();
+        let above = newest.wait_for(|newest| newest.is_ending || newest.position > position);
+        let newest = timeout_at(deadline, above).await;
+        newest.is_ok_and(|newest| newest.is_ok_and(|newest| !newest.is_ending))
+    }
+
+    /// Sends away all who wait.
+    pub fn end(&self) {
+        self.newest.send_modify(|newest| newest.is_ending = true);
+    }
+
+    fn lag(&self) -> MutexGuard<'_, Lag> {
+        self.lag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

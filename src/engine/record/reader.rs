@@ -1,0 +1,118 @@
+//! Reads a span of the record, page by page.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use chrono::{DateTime, NaiveDate, Utc};
+
+use super::positions::positions;
+use crate::domain::local_days::LocalDays;
+use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::record::RecordPlace;
+use crate::ledger::{EntryFilter, Ledger, LedgerError, ListedEntry};
+
+/// An entry in the record.
+#[derive(Debug)]
+pub struct RecordedEntry {
+    pub position: u64,
+    pub recorded_at: DateTime<Utc>,
+    /// The local date on which its units count, by the version of the policy that was in force then.
+    pub counted_on: NaiveDate,
+    pub listed: ListedEntry,
+}
+
+/// How many marks a region has: about 65,000 positions.
+const REGION_MARKS: u32 = 256;
+
+/// As of which place the versions of policies are known to those who read up to one: changes that are
+/// older than the order of transactions come behind all entries that are.
+pub fn known_as_of(up_to: RecordPlace) -> RecordPlace {
+    up_to.max(RecordPlace::OLD_END)
+}
+
+/// Reads the entries of a filter, in the order of the record. What it reads is the same for ever:
+/// also the versions of policies are those that were known as of the filter's last place.
+pub struct RecordReader {
+    ledger: Ledger,
+    filter: EntryFilter,
+    versions: HashMap<PolicyId, Vec<Policy>>,
+}
+
+impl RecordReader {
+    pub fn new(ledger: Ledger, filter: EntryFilter) -> Self {
+        Self {
+            ledger,
+            filter,
+            versions: HashMap::new(),
+        }
+    }
+
+    /// The next entries, at most `limit`; none only at the end.
+    pub async fn next(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
+        let listed = self.ledger.listed_entries(&self.filter, limit).await?;
+        self.recorded(listed).await
+    }
+
+    /// As [`RecordReader::next`], for one who reads all. The record is read once, a region at a time,
+    /// however long the span: an index of instants would be sorted again for each page.
+    pub async fn next_of_all(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
+        if self.filter.accounts.is_some() {
+            return self.next(limit).await;
+        }
+        while self.filter.after < self.filter.up_to {
+            let marks = self
+                .ledger
+                .marks_from(self.filter.after, REGION_MARKS)
+                .await?;
+            let end = marks.last().map_or(self.filter.up_to, |mark| mark.place);
+            let region = EntryFilter {
+                up_to: end.min(self.filter.up_to),
+                ..self.filter.clone()
+            };
+            let listed = self.ledger.entries_in_turn(&region, limit).await?;
+            if !listed.is_empty() {
+                return self.recorded(listed).await;
+            }
+            self.filter.after = region.up_to;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Gives entries their positions and local dates. The next ones come after them.
+    async fn recorded(
+        &mut self,
+        listed: Vec<ListedEntry>,
+    ) -> Result<Vec<RecordedEntry>, LedgerError> {
+        if let Some(last) = listed.last() {
+            self.filter.after = last.place;
+        }
+        let places = listed.iter().map(|listed| listed.place);
+        let positions = positions(&self.ledger, places).await?;
+        let mut entries = Vec::with_capacity(listed.len());
+        for (listed, (position, recorded_at)) in listed.into_iter().zip(positions) {
+            let versions = match self.versions.entry(listed.policy_id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let as_of = known_as_of(self.filter.up_to);
+                    let versions = self.ledger.known_versions(&listed.policy, as_of).await?;
+                    unknown.insert(versions)
+                }
+            };
+            let counted_at = listed.entry.counted_at();
+            entries.push(RecordedEntry {
+                position,
+                recorded_at,
+                counted_on: LocalDays::of(versions).date(counted_at),
+                listed,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// All known versions of each policy that has been met, oldest first.
+    pub fn into_versions(self) -> Vec<Vec<Policy>> {
+        let mut policies: Vec<Vec<Policy>> = self.versions.into_values().collect();
+        policies.sort_by(|a, b| a[0].name.cmp(&b[0].name));
+        policies
+    }
+}

@@ -1,0 +1,91 @@
+//! Lists of a policy's windows.
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+
+use crate::domain::local_days::{Lived, LocalDays};
+use crate::domain::policy::PolicyName;
+use crate::domain::record::RecordPlace;
+use crate::domain::window::{Per, Window};
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, InvalidCursor, ListFailure};
+
+/// Which windows to list.
+#[derive(Debug, Clone)]
+pub struct WindowQuery {
+    /// Of which kind.
+    pub per: Per,
+    /// From the one that contains this instant on; the present one when absent.
+    pub from: Option<DateTime<Utc>>,
+    /// Those that begin before this instant; one when absent.
+    pub to: Option<DateTime<Utc>>,
+}
+
+/// A window, and the local date that it belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct LivedWindow {
+    pub window: Window,
+    pub local_date: NaiveDate,
+}
+
+impl Engine {
+    /// A page of at most `limit` windows that touch a span, oldest first, and the cursor of the next.
+    /// Where a change of the calendar came in mid-window, the windows of both calendars are listed.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn windows(
+        &self,
+        policy: &PolicyName,
+        query: &WindowQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<LivedWindow>, Option<String>), ListFailure> {
+        let list = format!("windows of {policy} {query:?}");
+        let identity = self.ledger.identity();
+        let from = query.from.unwrap_or_else(|| self.clock.now());
+        let to = query.to.unwrap_or_else(|| {
+            let next = from.checked_add_signed(TimeDelta::microseconds(1));
+            next.unwrap_or(from)
+        });
+        // A cursor has when a calendar came into force, and from when on its windows are still to come.
+        let (since, after) = match cursor {
+            Some(cursor) => {
+                let both = i128::from_be_bytes(cursor::decode(identity, &list, cursor)?);
+                let (since, seconds) = ((both >> 64) as i64, both as i64);
+                (
+                    since,
+                    DateTime::from_timestamp(seconds, 0).ok_or(InvalidCursor)?,
+                )
+            }
+            None => (i64::MIN, from),
+        };
+        let versions = self
+            .ledger
+            .known_versions(policy, RecordPlace::LAST)
+            .await?;
+        if versions.is_empty() {
+            return Err(ListFailure::UnknownPolicy(policy.clone()));
+        }
+        let days = LocalDays::of(&versions);
+        let lived = days.lived().iter();
+        let lived = lived.filter(|lived| lived.from.timestamp_micros() >= since);
+        let windows = lived.flat_map(|lived| {
+            let is_begun = lived.from.timestamp_micros() == since;
+            let from = if is_begun { after } else { from };
+            let (first, last) = (from.max(lived.from), to.min(lived.until));
+            let windows = lived.calendar.windows(query.per, first, last);
+            windows.map(move |window| (lived, window))
+        });
+        let mut windows: Vec<(&Lived<'_>, Window)> = windows.take(limit as usize + 1).collect();
+        let next = cut_page(&mut windows, limit).map(|(lived, window)| {
+            let since = i128::from(lived.from.timestamp_micros()) << 64;
+            let both = since | i128::from(window.end.timestamp().cast_unsigned());
+            cursor::encode(identity, &list, &both.to_be_bytes())
+        });
+        let lived = |(lived, window): (&Lived<'_>, Window)| LivedWindow {
+            window,
+            local_date: lived.calendar.local_date(query.per, window),
+        };
+        Ok((windows.into_iter().map(lived).collect(), next))
+    }
+}

@@ -1,0 +1,175 @@
+//! Lists of the figures of days, and of first denials.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use chrono::{DateTime, Datelike, Days, NaiveDate, Utc};
+
+use crate::domain::claim::Subject;
+use crate::domain::local_days::LocalDays;
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
+use crate::domain::record::RecordPlace;
+use crate::domain::statistics::FirstDenial;
+use crate::domain::window::Window;
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
+use crate::ledger::{FigureFilter, PolicyDay};
+
+/// Which days to list. Filters combine.
+#[derive(Debug, Clone, Default)]
+pub struct FigureQuery {
+    pub policy: Option<PolicyName>,
+    /// Local days from this one on …
+    pub from: Option<NaiveDate>,
+    /// … and before this one.
+    pub to: Option<NaiveDate>,
+    /// Only what got its position on a local day from this one on …
+    pub recorded_from: Option<NaiveDate>,
+    /// … and before this one.
+    pub recorded_to: Option<NaiveDate>,
+}
+
+/// A local day with its figures.
+#[derive(Debug)]
+pub struct FigureOfDay {
+    pub day: PolicyDay,
+    pub starts_at: DateTime<Utc>,
+    pub ends_at: DateTime<Utc>,
+}
+
+/// A page of days, oldest first.
+#[derive(Debug)]
+pub struct FigurePage {
+    pub days: Vec<FigureOfDay>,
+    pub next_cursor: Option<String>,
+    /// The figures are those of the entries up to this position.
+    pub as_of: u64,
+}
+
+impl Engine {
+    /// A page of at most `limit` days of policies, oldest first. A day without figures has none.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn statistics(
+        self: &Arc<Self>,
+        query: &FigureQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<FigurePage, ListFailure> {
+        let (engine, query) = (self.clone(), query.clone());
+        let cursor = cursor.map(str::to_owned);
+        let work = async move { engine.read_days(&query, limit, cursor.as_deref()).await };
+        self.detached(work).await?
+    }
+
+    async fn read_days(
+        &self,
+        query: &FigureQuery,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<FigurePage, ListFailure> {
+        let identity = self.ledger.identity();
+        let list = format!("statistics {query:?}");
+        let after = match cursor {
+            Some(cursor) => Some(decode_day(cursor::decode(identity, &list, cursor)?)?),
+            None => None,
+        };
+        let policy = match &query.policy {
+            Some(name) => Some(self.listed_policy(name).await?.id),
+            None => None,
+        };
+        let filter = FigureFilter {
+            policy,
+            from: query.from,
+            to: query.to,
+            recorded_from: query.recorded_from,
+            recorded_to: query.recorded_to,
+            after,
+        };
+        // Before the figures: they may go on meanwhile.
+        let as_of = self.ledger.figures_position().await?;
+        let mut found = self.ledger.figures(&filter, limit + 1).await?;
+        let next_cursor = cut_page(&mut found, limit)
+            .map(|last| cursor::encode(identity, &list, &encode_day(last.date, last.policy)));
+        let mut days = Vec::with_capacity(found.len());
+        let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::new();
+        for day in found {
+            let versions = match versions.entry(day.policy) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => unknown.insert(
+                    self.ledger
+                        .known_versions(&day.policy_name, RecordPlace::LAST)
+                        .await?,
+                ),
+            };
+            let local_days = LocalDays::of(versions);
+            let next = day.date.checked_add_days(Days::new(1)).unwrap_or(day.date);
+            days.push(FigureOfDay {
+                starts_at: local_days.start(day.date),
+                ends_at: local_days.start(next),
+                day,
+            });
+        }
+        Ok(FigurePage {
+            days,
+            next_cursor,
+            as_of,
+        })
+    }
+
+    /// A page of at most `limit` of a subject's first denials, newest first, and the cursor of the
+    /// next.
+    ///
+    /// # Errors
+    /// [`ListFailure`].
+    pub async fn first_denials(
+        self: &Arc<Self>,
+        policy: &PolicyName,
+        subject: &Subject,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<FirstDenial>, Option<String>), ListFailure> {
+        self.listed_policy(policy).await?;
+        let identity = self.ledger.identity();
+        let list = format!("denials {policy} {}", subject.as_str());
+        let account = identity.account(policy, subject);
+        let before = match cursor {
+            Some(cursor) => decode_denial(cursor::decode(identity, &list, cursor)?)?,
+            None => (DateTime::<Utc>::MAX_UTC, DateTime::UNIX_EPOCH),
+        };
+        let engine = self.clone();
+        let work = async move {
+            engine
+                .ledger
+                .first_denials(account, before, limit + 1)
+                .await
+        };
+        let mut found = self.detached(work).await?.map_err(Failure::from)?;
+        let next = cut_page(&mut found, limit).map(|last| {
+            let (_, Window { start, .. }) = last.window;
+            let place = [last.denied_at, start].map(|at| at.timestamp_micros().to_be_bytes());
+            cursor::encode(identity, &list, place.as_flattened())
+        });
+        Ok((found, next))
+    }
+}
+
+fn encode_day(date: NaiveDate, policy: PolicyId) -> [u8; 8] {
+    let both = i64::from(date.num_days_from_ce()) << 32 | i64::from(policy.0);
+    both.to_be_bytes()
+}
+
+fn decode_day(bytes: [u8; 8]) -> Result<(NaiveDate, PolicyId), InvalidCursor> {
+    let both = i64::from_be_bytes(bytes);
+    let date = NaiveDate::from_num_days_from_ce_opt((both >> 32) as i32);
+    Ok((date.ok_or(InvalidCursor)?, PolicyId(both as i32)))
+}
+
+fn decode_denial(bytes: [u8; 16]) -> Result<(DateTime<Utc>, DateTime<Utc>), InvalidCursor> {
+    let both = u128::from_be_bytes(bytes);
+    let at = |micros: u64| DateTime::from_timestamp_micros(micros.cast_signed());
+    let (denied_at, start) = (at((both >> 64) as u64), at(both as u64));
+    denied_at.zip(start).ok_or(InvalidCursor)
+}

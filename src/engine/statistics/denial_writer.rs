@@ -1,0 +1,145 @@
+//! Writes denials into the ledger.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta};
+use foldhash::{HashMap, HashSet};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::domain::local_days::LocalDays;
+use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::record::RecordPlace;
+use crate::domain::statistics::{DenialCount, DeniedOn, FirstDenial};
+use crate::engine::instance::{Denials, SecondOfDenials};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How often denials are written.
+const EVERY: Duration = Duration::from_secs(5);
+/// How many first denials are written, or deleted, in one transaction.
+const FIRST_MOST: usize = 1000;
+/// How long first denials are kept.
+const KEPT: TimeDelta = TimeDelta::days(30);
+/// How many days of policies are counted under one run.
+const COUNTS_MOST: usize = 10_000;
+
+/// Writes what is noted of denials. Counts are written as sums since the beginning of a run: to write
+/// one twice changes nothing.
+pub struct DenialWriter {
+    ledger: Ledger,
+    clock: Clock,
+    denials: Arc<Denials>,
+    counted: Mutex<RunOfDenials>,
+}
+
+struct RunOfDenials {
+    run: Uuid,
+    /// Denials whose local days are not told yet.
+    seconds: Vec<SecondOfDenials>,
+    counts: HashMap<DeniedOn, DenialCount>,
+    /// What is not written yet.
+    changed: HashSet<DeniedOn>,
+    first: Vec<FirstDenial>,
+}
+
+impl DenialWriter {
+    pub fn new(ledger: Ledger, clock: Clock, denials: Arc<Denials>) -> Self {
+        let counted = RunOfDenials {
+            run: Uuid::new_v4(),
+            seconds: Vec::new(),
+            counts: HashMap::default(),
+            changed: HashSet::default(),
+            first: Vec::new(),
+        };
+        Self {
+            ledger,
+            clock,
+            denials,
+            counted: Mutex::new(counted),
+        }
+    }
+
+    /// Writes again and again, until it is aborted.
+    pub async fn run(self: Arc<Self>) {
+        let mut is_failing = false;
+        loop {
+            sleep(EVERY).await;
+            let written = self.write().await;
+            if let Err(error) = &written
+                && !is_failing
+            {
+                tracing::warn!(
+                    error = %Chain(error),
+                    "denials cannot be written: it is tried again"
+                );
+            }
+            is_failing = written.is_err();
+        }
+    }
+
+    /// Writes what was noted. What cannot be written is written the next time.
+    pub async fn write(&self) -> Result<(), LedgerError> {
+        let mut counted = self.counted.lock().await;
+        let counted = &mut *counted;
+        self.count(counted).await?;
+        loop {
+            if counted.first.is_empty() {
+                counted.first = self.denials.take_first(FIRST_MOST);
+                // Two instances add them in one order.
+                counted
+                    .first
+                    .sort_unstable_by_key(|denial| (denial.account, denial.denied_at));
+            }
+            if counted.changed.is_empty() && counted.first.is_empty() {
+                break;
+            }
+            let changed = counted.changed.iter();
+            let changed: Vec<_> = changed.map(|of| (*of, counted.counts[of])).collect();
+            let saved = self
+                .ledger
+                .save_denials(counted.run, &changed, &counted.first);
+            saved.await?;
+            counted.changed.clear();
+            counted.first.clear();
+        }
+        if counted.counts.len() > COUNTS_MOST {
+            counted.run = Uuid::new_v4();
+            counted.counts.clear();
+        }
+        let before = self.clock.now() - KEPT;
+        self.ledger.forget_denials(before, FIRST_MOST as u32).await
+    }
+
+    /// Counts what was noted, by local days.
+    async fn count(&self, counted: &mut RunOfDenials) -> Result<(), LedgerError> {
+        counted.seconds.extend(self.denials.take_counts());
+        let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::default();
+        for SecondOfDenials { policy, .. } in &counted.seconds {
+            if let Entry::Vacant(unknown) = versions.entry(policy.id) {
+                unknown.insert(
+                    self.ledger
+                        .known_versions(&policy.name, RecordPlace::LAST)
+                        .await?,
+                );
+            }
+        }
+        for of_second in counted.seconds.drain(..) {
+            let policy = of_second.policy.id;
+            let at = DateTime::from_timestamp(of_second.second, 0).unwrap_or_default();
+            let of = DeniedOn {
+                policy,
+                date: LocalDays::of(&versions[&policy]).date(at),
+            };
+            let sum = counted.counts.entry(of).or_default();
+            sum.denied += of_second.count.denied;
+            sum.not_kept += of_second.count.not_kept;
+            counted.changed.insert(of);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! The follower of the record, which makes the figures.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::subjects::{SubjectMemory, UnknownDay};
+use crate::chain::Chain;
+use crate::domain::grant::EntryKind;
+use crate::domain::local_days::LocalDays;
+use crate::domain::policy::{Policy, PolicyId};
+use crate::domain::record::{Mark, RecordPlace};
+use crate::domain::statistics::{FigureDay, FigureSums, SubjectDay, TalliedEntry};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How often the record is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// How many times as long as its work a follower rests: what it takes from claims is at most 1/31 of
+/// one core of the instance and of the store.
+const RESTS: u32 = 30;
+const REST_MOST: Duration = Duration::from_secs(60);
+/// How long an instance that saw another one at work waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many marks are worked on at a time.
+const MARKS_MOST: u32 = 16;
+
+/// Makes the figures of what has positions. Each instance runs one; one that sees another at work
+/// leaves it to it.
+pub struct FigureFollower {
+    ledger: Ledger,
+    /// The position up to which the figures were made, as last seen.
+    seen: Option<u64>,
+    /// When another instance was last seen at work.
+    another_at: Option<Instant>,
+    subjects: SubjectMemory,
+}
+
+impl FigureFollower {
+    pub fn new(ledger: Ledger) -> Self {
+        Self {
+            ledger,
+            seen: None,
+            another_at: None,
+            subjects: SubjectMemory::default(),
+        }
+    }
+
+    /// Follows the record until it is aborted. While the ledger does not answer it tries again.
+    pub async fn run(mut self) {
+        let mut is_failing = false;
+        loop {
+            let began = Instant::now();
+            let stepped = self.step().await;
+            if let Err(error) = &stepped
+                && !is_failing
+            {
+                tracing::warn!(
+                    error = %Chain(error),
+                    "the statistics cannot go on: it is tried again"
+                );
+            }
+            is_failing = stepped.is_err();
+            if is_failing {
+                // What was noted of subjects did not come into the figures.
+                self.subjects.clear();
+            }
+            let rest = (began.elapsed() * RESTS).min(REST_MOST);
+            sleep(match stepped {
+                Ok(true) => rest,
+                Ok(false) => rest.max(EVERY),
+                Err(_) => EVERY,
+            })
+            .await;
+        }
+    }
+
+    /// Makes the figures of the next marks. Returns whether there may be more.
+    async fn step(&mut self) -> Result<bool, LedgerError> {
+        let position = self.ledger.figures_to_follow().await?;
+        let now = Instant::now();
+        let seen = self.seen.replace(position);
+        if seen != Some(position) {
+            self.subjects.clear();
+            // Nobody goes back, but one who wants the figures made again.
+            self.another_at = seen.filter(|seen| *seen < position).map(|_| now);
+            return Ok(false);
+        }
+        if self.another_at.is_some_and(|at| now < at + PATIENCE) {
+            return Ok(false);
+        }
+        self.subjects.begin_step();
+        let marks = self.ledger.marks_to_follow(position, MARKS_MOST).await?;
+        // The first one is the one that ends at the position.
+        let (before, marks) = match marks.split_first() {
+            Some((first, others)) if first.position == position => (*first, others),
+            _ => (Mark::FIRST, &marks[..]),
+        };
+        let Some(last) = marks.last() else {
+            return Ok(false);
+        };
+        let figures = self.figures(before, marks, last).await?;
+        let added = self.ledger.add_figures(position, last.position, &figures);
+        if !added.await? {
+            self.subjects.clear();
+            self.another_at = Some(now);
+            return Ok(false);
+        }
+        self.seen = Some(last.position);
+        Ok(marks.len() + 1 >= MARKS_MOST as usize)
+    }
+
+    /// The figures of the entries that these marks gave positions to, after another one.
+    async fn figures(
+        &mut self,
+        before: Mark,
+        marks: &[Mark],
+        last: &Mark,
+    ) -> Result<FigureSums, LedgerError> {
+        let mut figures = FigureSums::default();
+        let entries = self
+            .ledger
+            .tallied_entries(before.place, last.place)
+            .await?;
+        let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::new();
+        for entry in &entries {
+            if let Entry::Vacant(unknown) = versions.entry(entry.policy) {
+                unknown.insert(
+                    self.ledger
+                        .known_versions(&entry.policy_name, RecordPlace::LAST)
+                        .await?,
+                );
+            }
+        }
+        let days: HashMap<PolicyId, LocalDays<'_>> = versions
+            .iter()
+            .map(|(policy, versions)| (*policy, LocalDays::of(versions)))
+            .collect();
+        self.learn_subjects(&entries, &days).await?;
+        for entry in &entries {
+            let days = &days[&entry.policy];
+            let mark = marks.partition_point(|mark| mark.place < entry.place);
+            let recorded_at = marks
+                .get(mark)
+                .map_or(last.recorded_at, |mark| mark.recorded_at);
+            let day = FigureDay {
+                policy: entry.policy,
+                counted_on: days.date(entry.counted_at),
+                recorded_on: days.date(recorded_at),
+            };
+            match entry.kind {
+                EntryKind::Grant { .. } => {
+                    let subject = self.subjects.of(entry.place.account, day.counted_on);
+                    figures.add(day, entry, subject);
+                }
+                _ => figures.add(day, entry, &mut SubjectDay::default()),
+            }
+        }
+        Ok(figures)
+    }
+
+    /// Reads what is not remembered of the days of subjects that have a grant among some entries.
+    async fn learn_subjects(
+        &mut self,
+        entries: &[TalliedEntry],
+        days: &HashMap<PolicyId, LocalDays<'_>>,
+    ) -> Result<(), LedgerError> {
+        let mut met = HashSet::new();
+        let mut unknown = Vec::new();
+        for entry in entries {
+            let (account, number) = (entry.place.account, entry.place.number);
+            let days = &days[&entry.policy];
+            let date = days.date(entry.counted_at);
+            let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
+            if !is_grant || !met.insert((account, date)) || self.subjects.knows(account, date) {
+                continue;
+            }
+            // No entry before it counts after the instant of the last one.
+            if entry
+                .before_at
+                .is_some_and(|before| before >= days.start(date))
+            {
+                unknown.push(UnknownDay {
+                    account,
+                    date,
+                    days,
+                    number,
+                });
+            }
+        }
+        self.subjects.read(&self.ledger, unknown).await
+    }
+}

@@ -1,0 +1,10 @@
+//! Statistics: figures of policies' local days, which are made behind the record, and denials.
+
+mod days;
+mod denial_writer;
+mod figure_follower;
+mod subjects;
+
+pub use days::{FigureOfDay, FigurePage, FigureQuery};
+pub use denial_writer::DenialWriter;
+pub use figure_follower::FigureFollower;

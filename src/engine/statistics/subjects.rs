@@ -1,0 +1,112 @@
+//! What is known of subjects' grants of a local day.
+
+use chrono::{DateTime, NaiveDate, Utc};
+use foldhash::HashMap;
+
+use crate::domain::identity::AccountId;
+use crate::domain::local_days::LocalDays;
+use crate::domain::statistics::SubjectDay;
+use crate::ledger::{Ledger, LedgerError};
+
+/// How many are remembered in each of two halves: what is used stays in the younger one.
+const HALF: usize = 32_768;
+/// How many entries of an account are read at a time.
+const ENTRIES_MOST: u32 = 64;
+
+type SubjectDays = HashMap<(AccountId, NaiveDate), SubjectDay>;
+
+/// Remembers the newest days of subjects, and reads others.
+#[derive(Debug, Default)]
+pub struct SubjectMemory {
+    young: SubjectDays,
+    old: SubjectDays,
+}
+
+/// A subject's day of which nothing is remembered: what is to be known are the grants that come before
+/// an entry in the record.
+pub struct UnknownDay<'d> {
+    pub account: AccountId,
+    pub date: NaiveDate,
+    /// The local days of the policy.
+    pub days: &'d LocalDays<'d>,
+    /// The number of the entry.
+    pub number: u64,
+}
+
+impl SubjectMemory {
+    /// Forgets all: another instance went on, or what was noted did not come into the figures.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Makes room: what was not asked for since the last time but one is forgotten.
+    pub fn begin_step(&mut self) {
+        if self.young.len() >= HALF {
+            self.old = std::mem::take(&mut self.young);
+        }
+    }
+
+    /// Whether a subject's day is remembered.
+    pub fn knows(&mut self, account: AccountId, date: NaiveDate) -> bool {
+        let key = (account, date);
+        if let Some(known) = self.old.remove(&key) {
+            self.young.insert(key, known);
+        }
+        self.young.contains_key(&key)
+    }
+
+    /// What is known of a subject's day: nothing was granted, unless something was noted or read.
+    pub fn of(&mut self, account: AccountId, date: NaiveDate) -> &mut SubjectDay {
+        self.young.entry((account, date)).or_default()
+    }
+
+    /// Reads the grants of subjects' days that come before an entry of each. An account's entries are
+    /// read backwards, as long as they may count on the day: none counts after the instant at which it
+    /// was appended.
+    pub async fn read(
+        &mut self,
+        ledger: &Ledger,
+        mut unknown: Vec<UnknownDay<'_>>,
+    ) -> Result<(), LedgerError> {
+        while !unknown.is_empty() {
+            let since = unknown.iter().map(|day| day.days.start(day.date)).min();
+            let since = since.unwrap_or(DateTime::<Utc>::MIN_UTC);
+            let numbers = unknown.iter().map(|day| (day.account, day.number));
+            let numbers: Vec<(AccountId, u64)> = numbers.collect();
+            let earlier = ledger
+                .earlier_entries(&numbers, since, ENTRIES_MOST)
+                .await?;
+            let mut found: HashMap<AccountId, Vec<_>> = HashMap::default();
+            for entry in earlier {
+                found.entry(entry.account).or_default().push(entry);
+            }
+            unknown.retain_mut(|day| {
+                let entries = found
+                    .get(&day.account)
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
+                // Another day of the account may have asked for others.
+                let asked = day.number.saturating_sub(ENTRIES_MOST.into())..day.number;
+                let entries = entries.iter().filter(|entry| asked.contains(&entry.number));
+                let start = day.days.start(day.date);
+                let known = self.of(day.account, day.date);
+                let (mut count, mut last) = (0, None);
+                for entry in entries {
+                    if let Some((counted_at, is_at_limit)) = entry.grant
+                        && day.days.date(counted_at) == day.date
+                    {
+                        known.note(is_at_limit);
+                    }
+                    (count, last) = (count + 1, Some(entry));
+                }
+                let Some(last) = last.filter(|last| count >= ENTRIES_MOST && last.at >= start)
+                else {
+                    return false;
+                };
+                day.number = last.number;
+                !(known.has_grant && known.was_at_limit)
+            });
+        }
+        Ok(())
+    }
+}

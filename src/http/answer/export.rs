@@ -1,0 +1,105 @@
+//! Exports: their formats, and how they are streamed.
+
+use actix_web::http::header;
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use futures_util::stream::{self, Stream, StreamExt};
+use serde::Serialize;
+
+use crate::chain::Chain;
+use crate::engine::{ExportPiece, ExportPieces, LedgerError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    Csv,
+    Ndjson,
+}
+
+impl ExportFormat {
+    pub const ALL: [Self; 2] = [Self::Csv, Self::Ndjson];
+
+    /// Its name in the HTTP contract, and what names of its files end with.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Ndjson => "ndjson",
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let found = Self::ALL.into_iter().find(|format| format.as_str() == text);
+        found.ok_or("write format=csv or format=ndjson")
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Csv => "text/csv; charset=utf-8; header=present",
+            Self::Ndjson => "application/x-ndjson",
+        }
+    }
+
+    /// The beginning of an answer that is a file of this format.
+    pub fn answer(self, name: &str) -> HttpResponseBuilder {
+        let disposition = format!("attachment; filename=\"{name}.{}\"", self.as_str());
+        let mut answer = HttpResponse::Ok();
+        answer
+            .content_type(self.content_type())
+            .insert_header((header::CONTENT_DISPOSITION, disposition));
+        answer
+    }
+}
+
+/// Why an export broke off. The client sees a body without its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    #[error("the ledger failed")]
+    Ledger(#[from] LedgerError),
+    #[error("its reader was too slow")]
+    Slow,
+}
+
+/// The pieces of an export as bytes, after those of `header`.
+pub fn streamed<T, E>(
+    pieces: ExportPieces<T, E>,
+    header: Bytes,
+    render: impl FnMut(ExportPiece<T, E>) -> Bytes,
+) -> impl Stream<Item = Result<Bytes, RenderError>> {
+    let rest = stream::unfold(Some((pieces, render)), |reading| async {
+        let (mut pieces, mut render) = reading?;
+        let piece = match pieces.recv().await {
+            Some(piece) => piece.map_err(RenderError::from),
+            None => Err(RenderError::Slow),
+        };
+        let goes_on = matches!(piece, Ok(ExportPiece::Rows(_)));
+        let bytes = piece
+            .map(&mut render)
+            .inspect_err(|error| tracing::error!(error = %Chain(error), "an export broke off"));
+        Some((bytes, goes_on.then_some((pieces, render))))
+    });
+    let bytes = stream::iter([Ok(header)]).chain(rest);
+    // An empty piece would end a chunked body.
+    bytes.filter(|bytes| std::future::ready(!bytes.as_ref().is_ok_and(Bytes::is_empty)))
+}
+
+/// Rows of CSV (RFC 4180), with every cell quoted.
+pub fn csv_lines<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Bytes {
+    let mut writer = csv::WriterBuilder::new()
+        .terminator(csv::Terminator::CRLF)
+        .quote_style(csv::QuoteStyle::Always)
+        .from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row).expect("memory takes all rows");
+    }
+    let lines = writer.into_inner().expect("memory takes all rows");
+    lines.into()
+}
+
+/// One JSON object a line.
+pub fn json_lines(rows: impl Iterator<Item = impl Serialize>) -> Bytes {
+    let mut lines = Vec::new();
+    for row in rows {
+        serde_json::to_writer(&mut lines, &row).expect("rows are JSON");
+        lines.push(b'\n');
+    }
+    lines.into()
+}

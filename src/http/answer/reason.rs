@@ -1,0 +1,84 @@
+//! Why a claim was granted or denied, in words.
+
+use super::error::written;
+use crate::domain::account::Verdict;
+use crate::domain::claim::Units;
+use crate::domain::grant::{Entry, Provisional, Total};
+use crate::domain::policy::Inactive;
+use crate::domain::refusal::Refusal;
+
+/// Why the rule said what it says of a claim, in a word and in a sentence. Without a verdict no version
+/// of the policy was in force.
+pub fn describe_verdict(
+    verdict: Option<&Verdict>,
+    lacking: &[&Total],
+    units: Units,
+) -> (&'static str, String) {
+    let units = units.get();
+    let no_room = || {
+        let used = |total: &&Total| format!("{} of {} per {}", total.used, total.max, total.per);
+        let used: Vec<String> = lacking.iter().map(used).collect();
+        let used = used.join(", ");
+        format!("there was no room for {units} more: {used} were used")
+    };
+    let refusal = match verdict {
+        None => {
+            return (
+                "no_version",
+                "no version of the policy was in force".to_owned(),
+            );
+        }
+        Some(Verdict::Granted(_)) => {
+            let detail = format!("there was room for {units} more in every limit");
+            return ("room", detail);
+        }
+        Some(Verdict::WouldDeny(_)) => {
+            return (
+                "observed",
+                format!("the policy only observed: {}", no_room()),
+            );
+        }
+        Some(Verdict::Refused(refusal)) => refusal,
+    };
+    match refusal {
+        Refusal::Archived => ("archived", "the policy was archived".to_owned()),
+        Refusal::Inactive(Inactive::Paused) => ("paused", "the policy was paused".to_owned()),
+        Refusal::Inactive(Inactive::Before(from)) => {
+            let detail = format!("the policy was not active before {}", written(*from));
+            ("not_yet_active", detail)
+        }
+        Refusal::Inactive(Inactive::After(until)) => {
+            let detail = format!("the policy was active until {}", written(*until));
+            ("no_longer_active", detail)
+        }
+        Refusal::NeverFits { per, max } => {
+            let detail = format!("{units} could never fit: the max per {per} was {max}");
+            ("never_fits", detail)
+        }
+        Refusal::TooMany => {
+            let detail = "more units would have been used than can be counted".to_owned();
+            ("too_many_units", detail)
+        }
+        // A claim corrects nothing.
+        Refusal::Denied(_) | Refusal::NotCorrected(_) => ("no_room", no_room()),
+    }
+}
+
+/// What is special about a grant, in sentences.
+pub fn notes(grant: &Entry) -> Vec<String> {
+    let provisional = grant.provisional.map(|_| {
+        let note =
+            "Redis alone decided it, as the policy allowed; the ledger recorded it afterwards";
+        note.to_owned()
+    });
+    let is_over = grant.provisional == Some(Provisional::Over);
+    let over = is_over.then(|| "it went over a limit when it was recorded".to_owned());
+    let observed = "the policy only observed, and would have denied it";
+    let would_deny = grant.would_deny.then(|| observed.to_owned());
+    let hold = grant.held_until().map(|until| {
+        let until = written(until);
+        format!("it is a hold, which lapses at {until} unless it is confirmed or reversed before")
+    });
+    let notes = [provisional, over, would_deny, hold];
+    notes.into_iter().flatten().collect()
+}

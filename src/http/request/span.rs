@@ -1,0 +1,55 @@
+//! Parameters that lists of entries and of grants share: a span of instants or local days, and whose
+//! key it was.
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::faults::{Faults, parse_date, parse_instant};
+use crate::engine::{Bound, DaySpan, MadeBy};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SpanQuery {
+    /// Those that count on this local day of the policy, by the version that was in force then.
+    #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
+    on: Option<String>,
+    /// Those that count at this instant or later; a date is the start of that local day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
+    from: Option<String>,
+    /// Those that count before this instant; a date is the start of that local day of the policy.
+    #[param(format = "day-or-instant", example = "2026-11-04")]
+    to: Option<String>,
+    /// Those that a key claimed or corrected: its id, or `PERDIEM_ADMIN_KEY`.
+    #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
+    by: Option<String>,
+}
+
+impl SpanQuery {
+    pub fn check(&self, faults: &mut Faults) -> (DaySpan, Option<MadeBy>) {
+        let span = DaySpan {
+            on: faults.parameter("on", self.on.as_ref(), parse_date),
+            from: faults.parameter("from", self.from.as_ref(), parse_bound),
+            to: faults.parameter("to", self.to.as_ref(), parse_bound),
+        };
+        (
+            span,
+            faults.parameter("by", self.by.as_ref(), parse_made_by),
+        )
+    }
+}
+
+fn parse_made_by(text: &str) -> Result<MadeBy, &'static str> {
+    let id = text.parse().map(MadeBy::Key);
+    match text {
+        "PERDIEM_ADMIN_KEY" => Ok(MadeBy::Settings),
+        _ => id.map_err(|_| "write a key's id, or PERDIEM_ADMIN_KEY"),
+    }
+}
+
+fn parse_bound(text: &str) -> Result<Bound, String> {
+    let date = parse_date(text).map(Bound::Day);
+    date.or_else(|date| {
+        let instant = parse_instant(text).map(Bound::Instant);
+        instant.map_err(|instant| format!("{instant}; or {date}"))
+    })
+}

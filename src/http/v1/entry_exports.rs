@@ -1,0 +1,154 @@
+//! Exports of entries, and their manifests.
+
+use std::collections::BTreeMap;
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use serde::Deserialize;
+
+use super::exports::ExportQuery;
+use super::history::{HistoryFilterQuery, KeyName};
+use super::manifests::{ExportAct, ExportFile, ExportMade, Manifest};
+use crate::engine::{Act, AsOf, ExportPiece, Failure, HistoryQuery, LedgerError};
+use crate::http::answer::{ApiError, ExportFormat, Forbidden, HttpAnswer, streamed};
+use crate::http::request::{
+    Auditor, ByHandler, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, RevisionPath,
+    SpanQuery,
+};
+
+/// The parameters of a query by their names, but for the format.
+type Filters = BTreeMap<String, String>;
+
+fn parse_filters(filters: &Filters, faults: &mut Faults) -> Result<HistoryQuery, ApiError> {
+    let filters = serde_json::json!(filters);
+    let history = HistoryFilterQuery::deserialize(&filters);
+    let span = SpanQuery::deserialize(&filters);
+    let metadata = MetadataQuery::deserialize(&filters);
+    match (history, span, metadata) {
+        (Ok(history), Ok(span), Ok(metadata)) => Ok(history.check(&span, &metadata, faults)),
+        // Every parameter is a text.
+        _ => Err(ApiError::Malformed("the query cannot be read".to_owned())),
+    }
+}
+
+/// What an act says of an export, and whose key it was.
+async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
+    let about = serde_json::from_str(&act.about).map_err(|error| {
+        let what = format!("the act {}: {error}", act.revision);
+        Failure::from(LedgerError::Corrupt(what))
+    })?;
+    let key = match act.by.parse() {
+        Ok(id) => engine.key(id).await?,
+        Err(_) => None,
+    };
+    Ok(ExportMade {
+        act,
+        about,
+        key: key.map(KeyName::from),
+    })
+}
+
+/// Export entries in the order of the record, as of a position.
+///
+/// CSV (RFC 4180, every cell quoted, no apostrophes: for programs) or one JSON object a line, streamed.
+/// The last line of NDJSON is the manifest: `{"manifest": {…}}`. For CSV, ask for the manifest at the
+/// URL that `Link` names. An export without its end broke off: go on with the same `as_of`, and with
+/// `after` the position of the last whole row. The same filters and `as_of` give the same bytes, but for
+/// the manifest, and for subjects that were erased since. A change records each export: see
+/// `/v1/changes`. A key that is confined to policies must name one of them.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/entries/export", operation_id = "export_entries", tag = "entries",
+    params(ExportQuery, HistoryFilterQuery, SpanQuery, MetadataQuery),
+    responses(
+        (status = 200, description = "The entries.",
+            content(
+                (String = "text/csv"),
+                (String = "application/x-ndjson"),
+            ),
+            headers(
+                ("Link" = String, description = "Where the manifest is, as `describedby`."),
+                ("Perdiem-As-Of" = u64, description = "The export has the entries up to this position."),
+            ),
+        ),
+    ),
+)]
+pub async fn export(
+    caller: Caller<Auditor, InQuery>,
+    query: Query<Filters>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let mut filters = query.0;
+    let mut faults = Faults::default();
+    let format = filters.remove("format").unwrap_or_default();
+    let format = faults.parameter("format", Some(&format), ExportFormat::parse);
+    let history = parse_filters(&filters, &mut faults)?;
+    let (format, history) = faults.or(format.map(|format| (format, history)))?;
+    filters.remove("as_of");
+    let about = |as_of| {
+        let format = format.as_str().to_owned();
+        let act = ExportAct {
+            format,
+            as_of,
+            filters,
+        };
+        serde_json::json!(act).to_string()
+    };
+    let (act, export) = engine.export_entries(&caller.key(), history, about).await?;
+    let link = format!("</v1/exports/{}>; rel=\"describedby\"", act.revision);
+    let mut file = ExportFile::new(made(&engine, act).await?, format, export.span);
+    let header = file.header();
+    let rows = streamed(export.pieces, header, move |piece| file.piece(piece));
+    Ok(format
+        .answer("entries")
+        .insert_header((header::LINK, link))
+        .insert_header(("Perdiem-As-Of", export.as_of))
+        .streaming(rows))
+}
+
+/// The manifest of an export of entries.
+///
+/// All rows are read once more. Where the bytes of a file do not have its SHA-256, the file is not
+/// whole, was changed, or names a subject that was erased since.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/exports/{revision}", operation_id = "get_export", tag = "entries",
+    responses((status = 200, description = "The manifest.", body = Manifest)),
+)]
+pub async fn manifest(
+    caller: Caller<Auditor, ByHandler>,
+    revision: RevisionPath,
+    engine: EngineData,
+) -> HttpAnswer {
+    let act = engine.export_act(revision.0).await?;
+    let made = made(&engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
+    let mut faults = Faults::default();
+    let format = ExportFormat::parse(&made.about.format);
+    let history = parse_filters(&made.about.filters, &mut faults)?;
+    let (format, history) = faults.or(format.ok().map(|format| (format, history)))?;
+    match &history.policy {
+        Some(policy) => caller.may_use(policy)?,
+        None if caller.policies().is_some() => return Err(Forbidden::AllPolicies.into()),
+        None => {}
+    }
+    let history = HistoryQuery {
+        as_of: Some(AsOf::Position(made.about.as_of)),
+        ..history
+    };
+    let mut export = engine.repeat_export(&caller.key(), history).await?;
+    let mut file = ExportFile::new(made, format, export.span);
+    file.header();
+    while let Some(piece) = export.pieces.recv().await {
+        match piece.map_err(Failure::from)? {
+            ExportPiece::Rows(entries) => drop(file.rows(entries)),
+            ExportPiece::End(versions) => {
+                return Ok(HttpResponse::Ok().json(file.manifest(&versions)));
+            }
+        }
+    }
+    Err(Failure::Interrupted.into())
+}
+
+const UNKNOWN: &str = "there is no export with this revision";

@@ -1,0 +1,253 @@
+//! Statistics: the figures of policies' local days, and a subject's first denials.
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, NaiveDate, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::policy::PolicyName;
+use crate::domain::statistics::FirstDenial;
+use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
+use crate::http::answer::{HttpAnswer, LimitUsage, page, words};
+use crate::http::request::{
+    Auditor, Caller, EngineData, Faults, InQuery, Page, PageQuery, PolicyPath, Query, SubjectPath,
+    parse_date,
+};
+
+/// The figures of a policy's local day.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DayStatistics {
+    #[schema(example = "benefit")]
+    policy: String,
+    /// The local date, by the version of the policy that was in force then.
+    #[schema(example = "2026-11-03")]
+    date: NaiveDate,
+    /// When the day began.
+    #[schema(example = "2026-11-02T16:00:00Z")]
+    starts_at: DateTime<Utc>,
+    /// The day ended before this instant.
+    #[schema(example = "2026-11-03T16:00:00Z")]
+    ends_at: DateTime<Utc>,
+    /// Grants whose units count on the day.
+    #[schema(example = 12480)]
+    grants: u64,
+    /// Their units.
+    #[schema(example = 12480)]
+    units: u64,
+    /// Grants of the day that were reversed, on whatever day.
+    #[schema(example = 3)]
+    reversed_grants: u64,
+    #[schema(example = 3)]
+    reversed_units: u64,
+    /// Holds of the day that lapsed, as far as entries say so.
+    #[schema(example = 0)]
+    lapsed_grants: u64,
+    #[schema(example = 0)]
+    lapsed_units: u64,
+    #[schema(example = 1)]
+    adjustments: u64,
+    /// Units that adjustments added.
+    #[schema(example = 2)]
+    adjusted_up_units: u64,
+    /// Units that adjustments took away.
+    #[schema(example = 0)]
+    adjusted_down_units: u64,
+    /// The units that are used in the end: `units` and `adjusted_up_units`, less what was reversed,
+    /// lapsed or adjusted down.
+    #[schema(example = 12479)]
+    net_units: i64,
+    /// Grants that Redis alone decided.
+    #[schema(example = 0)]
+    provisional_grants: u64,
+    /// Those of them that went over a limit.
+    #[schema(example = 0)]
+    over_grants: u64,
+    /// Grants that would have been denied if the policy did not only observe.
+    #[schema(example = 0)]
+    would_deny_grants: u64,
+    /// Subjects with a grant.
+    #[schema(example = 5120)]
+    subjects: u64,
+    /// Subjects with a grant after which a limit had nothing left.
+    #[schema(example = 3010)]
+    subjects_at_limit: u64,
+    /// Claims that were denied, but for the last 5 seconds of an instance that was killed. Dry runs
+    /// are none.
+    #[schema(example = 871)]
+    denied_claims: u64,
+    /// Denials that are not among the first denials of their subjects: more than 100 such came in a
+    /// second.
+    #[schema(example = 0)]
+    denials_not_kept: u64,
+}
+
+impl From<FigureOfDay> for DayStatistics {
+    fn from(found: FigureOfDay) -> Self {
+        let figures = found.day.figures;
+        Self {
+            policy: found.day.policy_name.to_string(),
+            date: found.day.date,
+            starts_at: found.starts_at,
+            ends_at: found.ends_at,
+            grants: figures.grants,
+            units: figures.units,
+            reversed_grants: figures.reversed_grants,
+            reversed_units: figures.reversed_units,
+            lapsed_grants: figures.lapsed_grants,
+            lapsed_units: figures.lapsed_units,
+            adjustments: figures.adjustments,
+            adjusted_up_units: figures.adjusted_up_units,
+            adjusted_down_units: figures.adjusted_down_units,
+            net_units: figures.net_units(),
+            provisional_grants: figures.provisional_grants,
+            over_grants: figures.over_grants,
+            would_deny_grants: figures.would_deny_grants,
+            subjects: figures.subjects,
+            subjects_at_limit: figures.subjects_at_limit,
+            denied_claims: figures.denied_claims,
+            denials_not_kept: figures.denials_not_kept,
+        }
+    }
+}
+
+/// A page of days.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StatisticsList {
+    items: Vec<DayStatistics>,
+    /// Where the next page begins; null on the last.
+    next_cursor: Option<String>,
+    /// The figures are those of the entries up to this position of the record.
+    #[schema(example = 1842)]
+    as_of: u64,
+}
+
+impl From<FigurePage> for StatisticsList {
+    fn from(page: FigurePage) -> Self {
+        Self {
+            items: page.days.into_iter().map(DayStatistics::from).collect(),
+            next_cursor: page.next_cursor,
+            as_of: page.as_of,
+        }
+    }
+}
+
+/// Which days to list. Filters combine.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StatisticsQuery {
+    /// Those of a policy, archived or not.
+    #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    policy: Option<String>,
+    /// From this local day of the policy on.
+    #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
+    from: Option<String>,
+    /// Up to the day before this one.
+    #[param(value_type = Option<NaiveDate>, example = "2026-11-04")]
+    to: Option<String>,
+    /// Only what was recorded on this local day or later: what was corrected since.
+    #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
+    recorded_from: Option<String>,
+    /// Only what was recorded before this local day: the figures as they were known then.
+    #[param(value_type = Option<NaiveDate>, example = "2026-11-05")]
+    recorded_to: Option<String>,
+}
+
+impl StatisticsQuery {
+    fn check(&self, faults: &mut Faults) -> FigureQuery {
+        let mut date =
+            |name, text: &Option<String>| faults.parameter(name, text.as_ref(), parse_date);
+        let query = FigureQuery {
+            policy: None,
+            from: date("from", &self.from),
+            to: date("to", &self.to),
+            recorded_from: date("recorded_from", &self.recorded_from),
+            recorded_to: date("recorded_to", &self.recorded_to),
+        };
+        let policy = faults.parameter("policy", self.policy.as_ref(), PolicyName::new);
+        FigureQuery { policy, ..query }
+    }
+}
+
+/// Figures of policies and local days, oldest first: grants, corrections, subjects and denials.
+///
+/// An entry counts on the day of its units: a reversal on the day of its grant. The figures follow the
+/// record, within seconds unless the load is heavy: `as_of` tells up to where. A day without figures is left out. A key that is confined to policies must
+/// name one of them.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/stats", operation_id = "list_statistics", tag = "entries",
+    params(StatisticsQuery, PageQuery),
+    responses((status = 200, description = "A page.", body = StatisticsList)),
+)]
+pub async fn list(
+    _caller: Caller<Auditor, InQuery>,
+    query: Query<StatisticsQuery>,
+    page: Query<PageQuery>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let mut faults = Faults::default();
+    let query = query.0.check(&mut faults);
+    let page = page.0.check(&mut faults);
+    let query = faults.or(Some(query))?;
+    let found = engine.statistics(&query, page.limit, page.cursor()).await?;
+    Ok(HttpResponse::Ok().json(StatisticsList::from(found)))
+}
+
+/// The first denial of a subject in a window.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FirstDenialAnswer {
+    #[schema(example = "2026-11-21T03:04:05.678Z")]
+    denied_at: DateTime<Utc>,
+    /// How many units were asked for.
+    #[schema(example = 1)]
+    units: u64,
+    /// The limit that lacked room.
+    #[schema(value_type = words::Per, example = "day")]
+    per: &'static str,
+    /// The version of the policy that it was decided by.
+    #[schema(example = 1)]
+    policy_version: u32,
+    /// The policy's limits, as the denial told them.
+    limits: Vec<LimitUsage>,
+}
+
+impl From<FirstDenial> for FirstDenialAnswer {
+    fn from(denial: FirstDenial) -> Self {
+        Self {
+            denied_at: denial.denied_at,
+            units: denial.units,
+            per: denial.window.0.as_str(),
+            policy_version: denial.policy_version,
+            limits: LimitUsage::all(&denial.totals),
+        }
+    }
+}
+
+page! {
+    /// A page of a subject's first denials.
+    DenialList of FirstDenialAnswer
+    /// Where the next page begins; null on the last. It stays right while denials come in.
+}
+
+/// A subject's denials, newest first: the first one of each window, for 30 days.
+///
+/// Of an instance's denials in one second at most 100 are kept; `denials_not_kept` of the statistics
+/// counts the others. A denial is listed within seconds.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/policies/{policy}/subjects/{subject}/denials", operation_id = "list_denials", tag = "entries",
+    params(PageQuery),
+    responses((status = 200, description = "A page.", body = DenialList)),
+)]
+pub async fn denials(
+    _caller: Caller<Auditor>,
+    policy: PolicyPath,
+    subject: SubjectPath,
+    page: Page,
+    engine: EngineData,
+) -> HttpAnswer {
+    let found = engine.first_denials(&policy.0, &subject.0, page.limit, page.cursor());
+    DenialList::answer(found.await?, FirstDenialAnswer::from)
+}

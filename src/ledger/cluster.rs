@@ -1,0 +1,84 @@
+//! The numbers of PostgreSQL's transactions, in one order across clusters. A dump that is restored into
+//! another cluster may meet lower numbers there than the stored ones.
+
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+
+/// The newest stored number, the next one that the server gives, and whether the column's default adds
+/// the offset that the ledger has.
+struct Numbers {
+    newest: i64,
+    next: i64,
+    is_default: bool,
+}
+
+impl Numbers {
+    async fn read(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
+        let numbers: (i64, i64, bool) = sqlx::query_as(
+            "SELECT GREATEST(
+                 (SELECT MAX(xact) FROM entries), (SELECT MAX(xact) FROM policy_versions),
+                 (SELECT MAX(xact) FROM key_versions), (SELECT MAX(xact) FROM override_versions),
+                 (SELECT MAX(xact) FROM acts), 0
+             ) AS newest,
+             pg_current_xact_id()::text::bigint + xact_offset AS next,
+             CASE WHEN added LIKE '%+%'
+                 THEN added LIKE '%+ ' || xact_offset || ')%'
+                     OR added LIKE '%+ ''' || xact_offset || '''::bigint)%'
+                 ELSE xact_offset = 0
+             END AS is_default
+             FROM ledger CROSS JOIN (
+                 SELECT pg_get_expr(adbin, adrelid) AS added
+                 FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+                 WHERE adrelid = 'entries'::regclass AND attname = 'xact'
+             ) AS column_default",
+        )
+        .fetch_one(connection)
+        .await?;
+        let (newest, next, is_default) = numbers;
+        Ok(Self {
+            newest,
+            next,
+            is_default,
+        })
+    }
+
+    fn go_on(&self) -> bool {
+        self.is_default && self.newest < self.next
+    }
+}
+
+/// Raises what is added to the numbers of transactions, where they would not go on from the stored
+/// ones.
+pub async fn settle_offset(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let mut transaction = pool.begin().await?;
+    if Numbers::read(&mut transaction).await?.go_on() {
+        return transaction.rollback().await;
+    }
+    // Others that open the ledger wait here, and find it settled. Nobody appends meanwhile.
+    sqlx::query("LOCK TABLE entries IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *transaction)
+        .await?;
+    let numbers = Numbers::read(&mut transaction).await?;
+    if numbers.go_on() {
+        return transaction.rollback().await;
+    }
+    let missing = (numbers.newest + 1 - numbers.next).max(0);
+    let offset: i64 = sqlx::query_scalar(
+        "UPDATE ledger SET xact_offset = xact_offset + $1 RETURNING xact_offset",
+    )
+    .bind(missing)
+    .fetch_one(&mut *transaction)
+    .await?;
+    let default = format!(
+        "ALTER TABLE entries ALTER COLUMN xact
+         SET DEFAULT (pg_current_xact_id()::text::bigint + {offset})"
+    );
+    sqlx::query(AssertSqlSafe(default))
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    tracing::info!(
+        offset,
+        "the server counts transactions from low numbers again: the order of entries goes on"
+    );
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Acts: what somebody did with the record.
+
+use chrono::{DateTime, Utc};
+
+use super::versions::{ChangeFilter, next_revision};
+use crate::ledger::access::Ending;
+use crate::ledger::query::query;
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActKind {
+    Export,
+}
+
+impl ActKind {
+    const ALL: [Self; 1] = [Self::Export];
+
+    /// Its name in the table and in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Export => "export",
+        }
+    }
+}
+
+/// An act, which is a change: it has a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    pub revision: u64,
+    pub kind: ActKind,
+    /// What exactly was done: JSON, of the kind's own shape.
+    pub about: String,
+    pub at: DateTime<Utc>,
+    pub by: String,
+    pub reason: Option<String>,
+}
+
+fn decode(row: &StoredRow<'_>) -> Result<Act, LedgerError> {
+    let name: String = row.get("kind")?;
+    let kind = ActKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+    Ok(Act {
+        revision: row.get("revision")?,
+        kind: kind.ok_or_else(|| LedgerError::Corrupt(format!("the act {name}")))?,
+        about: row.get("about")?,
+        at: row.get("changed_at")?,
+        by: row.get("changed_by")?,
+        reason: row.get("reason")?,
+    })
+}
+
+/// A query for acts.
+macro_rules! acts {
+    ($choice:literal) => {
+        concat!(
+            "SELECT revision, kind, about, changed_at, changed_by, reason FROM acts ",
+            $choice
+        )
+    };
+}
+
+/// An act is of no policy.
+const LISTED: &str = acts!(
+    "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
+        AND $5 IS NULL AND ($6 IS NULL OR changed_by = $6) AND kind = $7
+     ORDER BY revision DESC LIMIT $4"
+);
+const ONE: &str = acts!("WHERE revision = $1");
+const ADD: &str = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, xact)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+impl Ledger {
+    /// Adds an act, and returns its revision, whatever it has for one.
+    pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
+        self.edit(async |mut session| {
+            let revision = next_revision(&mut session).await?;
+            let add = query(ADD)
+                .bind(revision.number)
+                .bind(act.kind.as_str())
+                .bind(act.about.as_str())
+                .bind(act.at)
+                .bind(act.by.as_str())
+                .bind(act.reason.as_deref())
+                .bind(revision.xact);
+            session.execute(add).await?;
+            Ok(Ending::Commit(revision.number.cast_unsigned()))
+        })
+        .await
+    }
+
+    /// The act with a revision.
+    pub async fn act(&self, revision: u64) -> Result<Option<Act>, LedgerError> {
+        let one = query(ONE).bind(revision);
+        self.reads().await?.lend().first(one, decode).await
+    }
+
+    /// The acts of a kind, newest first, at most `limit`.
+    pub(super) async fn acts(
+        &self,
+        filter: &ChangeFilter,
+        kind: ActKind,
+        limit: u32,
+    ) -> Result<Vec<Act>, LedgerError> {
+        let listed = filter.bind(LISTED, limit).bind(kind.as_str());
+        self.reads().await?.lend().all(listed, decode).await
+    }
+}

@@ -1,0 +1,104 @@
+//! What an explanation reads of an account: its line at an instant, the entries that make a total,
+//! and the life of a grant.
+
+use chrono::{DateTime, Utc};
+
+use super::history::{decode_listed, with_names};
+use crate::domain::grant::{Entry, Line};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::record::RecordPlace;
+use crate::domain::window::Window;
+use crate::ledger::entry_rows::{decode_line, entry_columns, with_details};
+use crate::ledger::query::query;
+use crate::ledger::{Ledger, LedgerError, ListedEntry};
+
+const LINE: &str = "
+    SELECT number, at, policy_version, lapses_at, totals FROM entries
+    WHERE account = $1 AND ($2 IS NULL OR at <= $2) AND (xact, account, number) <= ($3, $4, $5)
+    ORDER BY number DESC LIMIT 1";
+
+/// The entries of the account $1, up to the number $2, that count from $3 up to $4.
+macro_rules! counted {
+    ($selected:literal) => {
+        concat!(
+            "SELECT ",
+            $selected,
+            " FROM entries AS e LEFT JOIN entry_details AS named
+                 ON named.account = e.account AND named.number = e.number
+             WHERE e.account = $1 AND e.number <= $2
+                 AND COALESCE(named.of_grant, e.id) >= $3 AND COALESCE(named.of_grant, e.id) < $4"
+        )
+    };
+}
+
+const COUNT: &str = counted!("count(*)");
+const NEWEST: &str = concat!(
+    with_names!(concat!(counted!("e.*"), " ORDER BY e.number DESC LIMIT $5")),
+    "ORDER BY e.number DESC"
+);
+
+/// The entry $2 of the account $1, and those that name its id, $3.
+const LIFE: &str = concat!(
+    with_names!(
+        "SELECT * FROM entries WHERE account = $1 AND number = $2
+         UNION ALL SELECT f.* FROM entry_details AS named
+         JOIN entries AS f ON f.account = named.account AND f.number = named.number
+         WHERE named.of_grant = $3"
+    ),
+    "ORDER BY e.number"
+);
+
+impl Ledger {
+    /// The last line of an account among those up to an instant and up to a place of the record.
+    pub async fn line_then(
+        &self,
+        account: AccountId,
+        at: Option<DateTime<Utc>>,
+        up_to: RecordPlace,
+    ) -> Result<Option<Line>, LedgerError> {
+        let line = query(LINE)
+            .bind(account)
+            .bind(at)
+            .bind(up_to.xact)
+            .bind(up_to.account)
+            .bind(up_to.number);
+        self.reads().await?.lend().first(line, decode_line).await
+    }
+
+    /// The entries of an account, up to a line, that count in a window: how many there are, and the
+    /// newest of them, at most `limit`.
+    pub async fn counted_in(
+        &self,
+        account: AccountId,
+        line: &Line,
+        window: Window,
+        limit: u32,
+    ) -> Result<(u64, Vec<ListedEntry>), LedgerError> {
+        let counted = |text: &'static str| {
+            query(text)
+                .bind(account)
+                .bind(line.number)
+                .bind(EntryId::first_at(window.start))
+                .bind(EntryId::first_at(window.end))
+        };
+        let mut held = self.reads().await?;
+        let mut session = held.lend();
+        let newest = session
+            .all(counted(NEWEST).bind(limit), decode_listed)
+            .await?;
+        let count = match newest.len() < limit as usize {
+            true => newest.len() as u64,
+            false => session.one(counted(COUNT)).await?,
+        };
+        Ok((count, newest))
+    }
+
+    /// A grant, and then the entries that name it.
+    pub async fn life_of(&self, grant: &Entry) -> Result<Vec<ListedEntry>, LedgerError> {
+        let life = query(LIFE)
+            .bind(grant.account)
+            .bind(grant.line.number)
+            .bind(grant.id);
+        self.reads().await?.lend().all(life, decode_listed).await
+    }
+}

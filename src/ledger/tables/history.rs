@@ -1,0 +1,316 @@
+//! The history of entries: of all accounts, in the order of the record.
+
+use uuid::Uuid;
+
+use super::grants::postgres_quarter;
+use crate::domain::claim::MetadataFilter;
+use crate::domain::grant::{Entry, KindWord};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::key::KeyNumber;
+use crate::domain::policy::{PolicyId, PolicyName};
+use crate::domain::record::RecordPlace;
+use crate::ledger::encoding::kind;
+use crate::ledger::entry_rows::{
+    decode_entry, entry_columns, millisecond, named_grant, postgres_metadata, sqlite_metadata,
+    with_details,
+};
+use crate::ledger::query::{Statement, Texts, any_id, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+/// One bit for each kind of entries, at the place that is its number.
+fn bits(word: KindWord) -> i64 {
+    match word {
+        KindWord::Grant => 1 << kind!(GRANT),
+        KindWord::Confirmation => 1 << kind!(CONFIRMATION),
+        KindWord::Reversal => 1 << kind!(REVERSAL),
+        KindWord::Lapse => 1 << kind!(LAPSE),
+        KindWord::Adjustment => 1 << kind!(ADJUSTMENT_UP) | 1 << kind!(ADJUSTMENT_DOWN),
+    }
+}
+
+/// The instants in whose windows entries count, as ids: from the first up to the second.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedSpan(pub EntryId, pub EntryId);
+
+impl CountedSpan {
+    pub const ALL: Self = Self(EntryId(Uuid::nil()), EntryId(Uuid::max()));
+}
+
+/// Which entries to list. Filters combine.
+#[derive(Debug, Clone)]
+pub struct EntryFilter {
+    /// Those after this place …
+    pub after: RecordPlace,
+    /// … and up to this one.
+    pub up_to: RecordPlace,
+    /// Those of some accounts.
+    pub accounts: Option<Vec<AccountId>>,
+    /// Those of a policy.
+    pub policy: Option<PolicyId>,
+    pub kind: Option<KindWord>,
+    /// Those that a key claimed or corrected.
+    pub by: Option<KeyNumber>,
+    pub counted: Option<CountedSpan>,
+    /// Those with a member in their own metadata. Wants `accounts` or `counted`.
+    pub metadata: Option<MetadataFilter>,
+}
+
+/// An entry with what an auditor wants to see beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedEntry {
+    pub place: RecordPlace,
+    pub entry: Entry,
+    pub policy_id: PolicyId,
+    pub policy: PolicyName,
+    /// `None` once it was erased.
+    pub subject: Option<String>,
+    /// The key that claimed or corrected, if it has a row: its id, and its name now.
+    pub key: Option<(Uuid, String)>,
+}
+
+pub(super) fn decode_listed(row: &StoredRow<'_>) -> Result<ListedEntry, LedgerError> {
+    let entry = decode_entry(row)?;
+    let key: Option<Uuid> = row.get("made_by_key")?;
+    let name: Option<String> = row.get("made_by_name")?;
+    Ok(ListedEntry {
+        place: RecordPlace {
+            xact: row.get("xact")?,
+            account: entry.account,
+            number: entry.line.number,
+        },
+        policy_id: row.get("policy_id")?,
+        policy: row.get("policy")?,
+        subject: row.get("subject")?,
+        key: key.zip(name),
+        entry,
+    })
+}
+
+/// A query for chosen entries `e`, each with what [`ListedEntry`] has beside it.
+macro_rules! with_names {
+    ($chosen:expr) => {
+        concat!(
+            "SELECT ",
+            entry_columns!(),
+            ", e.xact, p.id AS policy_id, p.name AS policy, a.subject, k.id AS made_by_key, (
+                 SELECT name FROM key_versions WHERE key = k.id ORDER BY version DESC LIMIT 1
+             ) AS made_by_name
+             FROM (",
+            $chosen,
+            ") AS e",
+            with_details!(),
+            "JOIN policies AS p ON p.id = e.policy
+             JOIN accounts AS a ON a.id = e.account
+             LEFT JOIN keys AS k ON k.number = e.claimed_by "
+        )
+    };
+}
+pub(super) use with_names;
+
+/// A query for the entries `e` of a source: those after ($1, $2, $3) and up to ($4, $5, $6), at most
+/// $7, of the policy $8, of the kinds $9, of the key $10.
+macro_rules! listed {
+    ($source:expr, $condition:expr) => {
+        concat!(
+            with_names!(concat!(
+                "SELECT e.* FROM ",
+                $source,
+                " AS e
+                 WHERE e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
+                     AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)
+                     AND ($8 IS NULL OR e.policy = $8)
+                     AND (1 << CAST(e.kind AS integer)) & $9 <> 0
+                     AND ($10 IS NULL OR e.claimed_by = $10)",
+                $condition,
+                " ORDER BY e.xact, e.account, e.number LIMIT $7"
+            )),
+            "ORDER BY e.xact, e.account, e.number"
+        )
+    };
+}
+
+/// The instant in whose windows an entry counts, as an id: its own, or that of the grant that it names.
+macro_rules! counted_id {
+    () => {
+        concat!("COALESCE(", named_grant!(), ", e.id)")
+    };
+}
+
+/// The entries that count from $11 up to $12, with metadata, one after the other.
+macro_rules! in_turn {
+    ($place:expr, $metadata:expr) => {
+        listed!(
+            "entries",
+            concat!(
+                $place,
+                " AND ",
+                counted_id!(),
+                " >= $11 AND ",
+                counted_id!(),
+                " < $12",
+                $metadata
+            )
+        )
+    };
+}
+
+macro_rules! in_turn_on_both {
+    ($place:expr) => {
+        Texts {
+            postgres: in_turn!($place, postgres_metadata!("e", "$13", "$14")),
+            sqlite: in_turn!($place, sqlite_metadata!("e", "$13", "$14")),
+        }
+    };
+}
+
+const IN_TURN: Texts = in_turn_on_both!("");
+
+/// Those of the transaction 0, by an index that has their order.
+const OLD_IN_TURN: Texts = in_turn_on_both!(" AND e.xact = 0 AND (e.account, e.number) > ($2, $3)");
+
+/// The entries of the accounts $11 that count from $12 up to $13, with metadata.
+macro_rules! of_accounts {
+    ($of_these:expr, $metadata:expr) => {
+        listed!(
+            "entries",
+            concat!(
+                " AND e.account",
+                $of_these,
+                " AND ",
+                counted_id!(),
+                " >= $12 AND ",
+                counted_id!(),
+                " < $13",
+                $metadata
+            )
+        )
+    };
+}
+
+const OF_ACCOUNTS: Texts = any_id!(
+    of_accounts,
+    "$11",
+    postgres_metadata!("e", "$14", "$15"),
+    sqlite_metadata!("e", "$14", "$15")
+);
+
+/// The entries that count from $11 up to $12: grants and adjustments by their own ids, what names a
+/// grant by the grant's. With metadata.
+macro_rules! counted {
+    ($by_index:expr, $metadata:expr) => {
+        listed!(
+            concat!(
+                "(SELECT * FROM entries WHERE ",
+                $by_index,
+                "id >= $11 AND id < $12 AND kind IN (",
+                kind!(GRANT),
+                ", ",
+                kind!(ADJUSTMENT_UP),
+                ", ",
+                kind!(ADJUSTMENT_DOWN),
+                ")
+                 UNION ALL SELECT f.* FROM entry_details AS named
+                 JOIN entries AS f ON f.account = named.account AND f.number = named.number
+                 WHERE named.of_grant >= $11 AND named.of_grant < $12)"
+            ),
+            $metadata
+        )
+    };
+}
+
+/// PostgreSQL goes by the index of the policy, or by that of all ids.
+const COUNTED: Texts = Texts {
+    postgres: counted!(
+        concat!(
+            "($8 IS NULL OR policy = $8) AND ",
+            postgres_quarter!("id"),
+            " BETWEEN ",
+            postgres_quarter!("$11"),
+            " AND ",
+            postgres_quarter!("$12"),
+            " AND ",
+            millisecond!("id"),
+            " BETWEEN ",
+            millisecond!("$11"),
+            " AND ",
+            millisecond!("$12"),
+            " AND "
+        ),
+        postgres_metadata!("e", "$13", "$14")
+    ),
+    sqlite: counted!("", sqlite_metadata!("e", "$13", "$14")),
+};
+
+/// All kinds.
+const ANY_KIND: i64 = i32::MAX as i64;
+
+impl Ledger {
+    /// Entries in the order of the record, at most `limit`, by the index that finds them.
+    pub async fn listed_entries(
+        &self,
+        filter: &EntryFilter,
+        limit: u32,
+    ) -> Result<Vec<ListedEntry>, LedgerError> {
+        let list = match (&filter.accounts, filter.counted) {
+            (Some(accounts), _) => filter
+                .bind(OF_ACCOUNTS, filter.after, limit)
+                .bind(accounts.as_slice()),
+            (None, Some(_)) => filter.bind(COUNTED, filter.after, limit),
+            (None, None) => return self.entries_in_turn(filter, limit).await,
+        };
+        let list = filter.bind_counted(list);
+        self.reads().await?.lend().all(list, decode_listed).await
+    }
+
+    /// Entries in the order of the record, at most `limit`: each one after the filter's first place is
+    /// looked at, up to its last place. The accounts of the filter are not asked for.
+    pub async fn entries_in_turn(
+        &self,
+        filter: &EntryFilter,
+        limit: u32,
+    ) -> Result<Vec<ListedEntry>, LedgerError> {
+        let mut held = self.reads().await?;
+        let mut session = held.lend();
+        let mut found = Vec::new();
+        if filter.after.xact == 0 {
+            let old = filter.bind(OLD_IN_TURN, filter.after, limit);
+            found = session.all(filter.bind_counted(old), decode_listed).await?;
+        }
+        let more = limit - u32::try_from(found.len()).unwrap_or(limit);
+        if more > 0 {
+            let after = filter.after.max(RecordPlace::NUMBERED);
+            let list = filter.bind(IN_TURN, after, more);
+            found.extend(
+                session
+                    .all(filter.bind_counted(list), decode_listed)
+                    .await?,
+            );
+        }
+        Ok(found)
+    }
+}
+
+impl EntryFilter {
+    /// A statement with the span in which entries count, and with their metadata.
+    fn bind_counted(&self, list: Statement) -> Statement {
+        let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
+        list.bind(from).bind(to).metadata(self.metadata.as_ref())
+    }
+
+    /// A statement with the values that all lists have.
+    fn bind(&self, texts: Texts, after: RecordPlace, limit: u32) -> Statement {
+        let up_to = self.up_to;
+        query(texts)
+            .bind(after.xact)
+            .bind(after.account)
+            .bind(after.number)
+            .bind(up_to.xact)
+            .bind(up_to.account)
+            .bind(up_to.number)
+            .bind(limit)
+            .bind(self.policy)
+            .bind(self.kind.map_or(ANY_KIND, bits))
+            .bind(self.by.map(|number| number.0))
+    }
+}

@@ -1,0 +1,315 @@
+//! The marks of the record, and what they give positions to.
+
+use chrono::{DateTime, Utc};
+
+use crate::domain::record::{Mark, RecordPlace, RecordRun};
+use crate::ledger::access::Ending;
+use crate::ledger::query::{Session, Statement, Texts, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+/// How far the store can tell the order of what was committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// Every transaction below it has ended.
+    pub ended: i64,
+    /// No transaction that has ended is at it or above.
+    pub begun: i64,
+}
+
+impl Horizon {
+    /// Just above a transaction that has ended.
+    pub fn above(xact: i64) -> Self {
+        Self {
+            ended: xact + 1,
+            begun: xact + 1,
+        }
+    }
+}
+
+const HORIZON: Texts = Texts {
+    postgres: "SELECT pg_snapshot_xmin(seen)::text::bigint + xact_offset AS ended,
+            pg_snapshot_xmax(seen)::text::bigint + xact_offset AS begun
+        FROM ledger CROSS JOIN pg_current_snapshot() AS seen",
+    sqlite: "SELECT newest + 1 AS ended, newest + 1 AS begun
+        FROM (SELECT COALESCE(MAX(xact), 0) AS newest FROM entries)",
+};
+
+/// A query for marks.
+macro_rules! marks {
+    ($choice:literal) => {
+        concat!(
+            "SELECT after, position, xact, account, number, recorded_at FROM record_marks ",
+            $choice
+        )
+    };
+}
+
+const LAST_MARK: &str = marks!("ORDER BY after DESC LIMIT 1");
+const MARK_TO: &str = marks!("WHERE position = $1");
+const MARK_WITH_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT 1");
+const MARKS_FROM_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT $2");
+const MARKS_FROM: &str =
+    marks!("WHERE (xact, account, number) >= ($1, $2, $3) ORDER BY xact, account, number LIMIT $4");
+/// Marks never go back in time.
+const MARK_BEFORE: &str =
+    marks!("WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1");
+
+/// The entries of the transaction 0, which are older than the order of transactions: they have the
+/// order of accounts and numbers, and an index has that order too.
+const OLD_ENTRIES: &str = "SELECT xact, account, number, CAST(1 AS bigint) AS count FROM entries
+    WHERE xact = 0 AND (account, number) > ($1, $2) ORDER BY account, number LIMIT $3";
+
+/// The entries after a place, of transactions that have ended.
+macro_rules! entries_after {
+    () => {
+        "SELECT xact, account, number, CAST(1 AS bigint) AS count FROM entries
+        WHERE xact >= $1 AND (xact, account, number) > ($1, $2, $3) AND xact < $4
+        ORDER BY xact, account, number LIMIT $5"
+    };
+}
+
+const ENTRIES: &str = entries_after!();
+
+/// The same, counted: PostgreSQL counts those of a transaction, whose changes come behind them. In
+/// SQLite each entry has a transaction of its own.
+const ENTRY_RUNS: Texts = Texts {
+    postgres: "SELECT xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS account,
+            0::bigint AS number, count(*) AS count
+        FROM entries
+        WHERE xact >= $1 AND xact < $4
+            AND (xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid, 0) > ($1, $2, $3)
+        GROUP BY xact ORDER BY xact LIMIT $5",
+    sqlite: entries_after!(),
+};
+
+macro_rules! changes_after {
+    ($table:literal) => {
+        concat!(
+            "SELECT xact, revision FROM ",
+            $table,
+            " WHERE (xact, revision) > ($1, $2) AND xact < $3"
+        )
+    };
+}
+
+/// The changes after a place, of transactions that have ended.
+const CHANGES: &str = concat!(
+    changes_after!("policy_versions"),
+    " UNION ALL ",
+    changes_after!("key_versions"),
+    " UNION ALL ",
+    changes_after!("override_versions"),
+    " UNION ALL ",
+    changes_after!("acts"),
+    " ORDER BY xact, revision LIMIT $4"
+);
+
+const ADD_MARK: &str = "INSERT INTO record_marks
+    (after, position, xact, account, number, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
+
+fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
+    Ok(Mark {
+        after: row.get("after")?,
+        position: row.get("position")?,
+        place: decode_entry_place(row)?,
+        recorded_at: row.get("recorded_at")?,
+    })
+}
+
+fn decode_entry_place(row: &StoredRow<'_>) -> Result<RecordPlace, LedgerError> {
+    Ok(RecordPlace {
+        xact: row.get("xact")?,
+        account: row.get("account")?,
+        number: row.get("number")?,
+    })
+}
+
+fn decode_entries(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
+    Ok(RecordRun {
+        end: decode_entry_place(row)?,
+        count: row.get("count")?,
+    })
+}
+
+fn decode_change(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
+    let end = RecordPlace {
+        xact: row.get("xact")?,
+        account: RecordPlace::OF_CHANGES,
+        number: row.get("revision")?,
+    };
+    Ok(RecordRun { end, count: 1 })
+}
+
+impl Ledger {
+    /// How far the order of what was committed is known. What is read afterwards has everything
+    /// below [`Horizon::ended`].
+    pub async fn horizon(&self) -> Result<Horizon, LedgerError> {
+        let decode = |row: &StoredRow<'_>| {
+            Ok(Horizon {
+                ended: row.get("ended")?,
+                begun: row.get("begun")?,
+            })
+        };
+        let horizon = self
+            .own()
+            .await?
+            .lend()
+            .first(query(HORIZON), decode)
+            .await?;
+        Ok(horizon.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    /// The last mark, for the follower; [`Mark::FIRST`] while there is none.
+    pub async fn mark_to_follow(&self) -> Result<Mark, LedgerError> {
+        let mut held = self.own().await?;
+        let last = held.lend().first(query(LAST_MARK), decode_mark).await?;
+        Ok(last.unwrap_or(Mark::FIRST))
+    }
+
+    /// The last mark; [`Mark::FIRST`] while there is none.
+    pub async fn last_mark(&self) -> Result<Mark, LedgerError> {
+        let last = self.mark(query(LAST_MARK)).await?;
+        Ok(last.unwrap_or(Mark::FIRST))
+    }
+
+    /// The mark that ends at a position; [`Mark::FIRST`] for 0.
+    pub async fn mark_to(&self, position: u64) -> Result<Mark, LedgerError> {
+        let mark = self.mark(query(MARK_TO).bind(position)).await?;
+        Ok(mark.unwrap_or(Mark::FIRST))
+    }
+
+    /// The mark of a position; `None` for one that was not given yet.
+    pub async fn mark_with_position(&self, position: u64) -> Result<Option<Mark>, LedgerError> {
+        self.mark(query(MARK_WITH_POSITION).bind(position)).await
+    }
+
+    /// The marks from that of a place on, in order, at most `limit`.
+    pub async fn marks_from(
+        &self,
+        place: RecordPlace,
+        limit: u32,
+    ) -> Result<Vec<Mark>, LedgerError> {
+        let marks = query(MARKS_FROM)
+            .bind(place.xact)
+            .bind(place.account)
+            .bind(place.number)
+            .bind(limit);
+        self.reads().await?.lend().all(marks, decode_mark).await
+    }
+
+    /// The marks from that of a position on, in order, at most `limit`: for what follows the record.
+    pub async fn marks_to_follow(
+        &self,
+        position: u64,
+        limit: u32,
+    ) -> Result<Vec<Mark>, LedgerError> {
+        let marks = query(MARKS_FROM_POSITION).bind(position).bind(limit);
+        self.own().await?.lend().all(marks, decode_mark).await
+    }
+
+    /// The last mark that was made before an instant; [`Mark::FIRST`] where there is none.
+    pub async fn mark_before(&self, instant: DateTime<Utc>) -> Result<Mark, LedgerError> {
+        let mark = self.mark(query(MARK_BEFORE).bind(instant)).await?;
+        Ok(mark.unwrap_or(Mark::FIRST))
+    }
+
+    async fn mark(&self, mark: Statement) -> Result<Option<Mark>, LedgerError> {
+        self.reads().await?.lend().first(mark, decode_mark).await
+    }
+
+    /// The places of entries and changes after one and below a horizon, in their order, at most
+    /// `limit`.
+    pub async fn places(
+        &self,
+        after: RecordPlace,
+        horizon: Horizon,
+        limit: u32,
+    ) -> Result<Vec<RecordPlace>, LedgerError> {
+        let mut held = self.reads().await?;
+        let runs = runs(&mut held.lend(), ENTRIES.into(), after, horizon, limit).await?;
+        Ok(runs.into_iter().map(|run| run.end).collect())
+    }
+
+    /// The entries and changes after a place and below a horizon, for the follower: at most `limit`
+    /// runs of them.
+    pub async fn runs_to_follow(
+        &self,
+        after: RecordPlace,
+        horizon: Horizon,
+        limit: u32,
+    ) -> Result<Vec<RecordRun>, LedgerError> {
+        runs(
+            &mut self.own().await?.lend(),
+            ENTRY_RUNS,
+            after,
+            horizon,
+            limit,
+        )
+        .await
+    }
+
+    /// Adds marks. False when another follower went on from the same mark: then nothing is added.
+    pub async fn add_marks(&self, marks: &[Mark]) -> Result<bool, LedgerError> {
+        let added = self
+            .own_edit(async |mut session| {
+                for mark in marks {
+                    session.execute(add(mark)).await?;
+                }
+                Ok(Ending::Commit(()))
+            })
+            .await;
+        match added {
+            Ok(()) => Ok(true),
+            Err(LedgerError::Conflict) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn add(mark: &Mark) -> Statement {
+    query(ADD_MARK)
+        .bind(mark.after)
+        .bind(mark.position)
+        .bind(mark.place.xact)
+        .bind(mark.place.account)
+        .bind(mark.place.number)
+        .bind(mark.recorded_at)
+}
+
+async fn runs(
+    session: &mut Session<'_>,
+    entries: Texts,
+    after: RecordPlace,
+    horizon: Horizon,
+    limit: u32,
+) -> Result<Vec<RecordRun>, LedgerError> {
+    let mut runs = Vec::new();
+    if after.xact == 0 && after.account < RecordPlace::OF_CHANGES {
+        let old = query(OLD_ENTRIES)
+            .bind(after.account)
+            .bind(after.number)
+            .bind(limit);
+        runs = session.all(old, decode_entries).await?;
+        if runs.len() == limit as usize {
+            return Ok(runs);
+        }
+    }
+    let numbered = after.max(RecordPlace::NUMBERED);
+    let entries = query(entries)
+        .bind(numbered.xact)
+        .bind(numbered.account)
+        .bind(numbered.number)
+        .bind(horizon.ended)
+        .bind(limit);
+    let changes = query(CHANGES)
+        .bind(after.xact)
+        .bind(after.revision())
+        .bind(horizon.ended)
+        .bind(limit);
+    runs.extend(session.all(entries, decode_entries).await?);
+    runs.extend(session.all(changes, decode_change).await?);
+    runs.sort_unstable_by_key(|run| run.end);
+    runs.truncate(limit as usize);
+    Ok(runs)
+}

@@ -1,0 +1,444 @@
+//! Statistics: the figures of policies' local days, what they are made from, and denials.
+
+use chrono::{DateTime, NaiveDate, Utc};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::policy::{PolicyId, PolicyName};
+use crate::domain::record::RecordPlace;
+use crate::domain::statistics::{
+    DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, TalliedEntry, sum,
+};
+use crate::domain::totals::{decode_totals, encode_totals};
+use crate::domain::window::Window;
+use crate::ledger::access::Ending;
+use crate::ledger::encoding::{decode_flags, decode_kind, kind};
+use crate::ledger::entry_rows::named_grant;
+use crate::ledger::query::{Texts, query};
+use crate::ledger::row::{StoredRow, only};
+use crate::ledger::{Ledger, LedgerError};
+
+/// Before and behind all days: as texts, other years would have another order.
+const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");
+const LAST_DATE: NaiveDate = NaiveDate::from_ymd_opt(9999, 12, 31).expect("a date");
+
+/// Which days to list. A day and a policy come after others by the day first.
+#[derive(Debug, Clone)]
+pub struct FigureFilter {
+    pub policy: Option<PolicyId>,
+    /// Local days from this one on …
+    pub from: Option<NaiveDate>,
+    /// … and before this one.
+    pub to: Option<NaiveDate>,
+    /// What got its position on a local day from this one on …
+    pub recorded_from: Option<NaiveDate>,
+    /// … and before this one.
+    pub recorded_to: Option<NaiveDate>,
+    /// Those after this one.
+    pub after: Option<(NaiveDate, PolicyId)>,
+}
+
+/// The figures of a day.
+#[derive(Debug, Clone)]
+pub struct PolicyDay {
+    pub policy: PolicyId,
+    pub policy_name: PolicyName,
+    pub date: NaiveDate,
+    pub figures: DayFigures,
+}
+
+/// A query for what the figures need of entries.
+macro_rules! tallied {
+    ($condition:expr) => {
+        concat!(
+            "SELECT e.xact, e.account, e.number, e.policy, p.name AS policy_name, e.kind, e.units,
+                 e.flags, e.id, e.totals, ",
+            named_grant!(),
+            " AS of_grant, (
+                     SELECT b.at FROM entries AS b
+                     WHERE b.account = e.account AND b.number = e.number - 1
+                 ) AS before_at
+             FROM entries AS e JOIN policies AS p ON p.id = e.policy
+             WHERE ",
+            $condition,
+            " ORDER BY e.xact, e.account, e.number"
+        )
+    };
+}
+
+/// Those after ($1, $2, $3) and up to ($4, $5, $6), of transactions with a number.
+const TALLIED: &str = tallied!(
+    "e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
+         AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)"
+);
+
+/// Those of the transaction 0, by an index that has their order.
+const TALLIED_OLD: &str = tallied!(
+    "e.xact = 0 AND (e.account, e.number) > ($1, $2) AND (e.account, e.number) <= ($3, $4)"
+);
+
+/// For each account and number of a JSON array, at most $2 entries before it that were appended at $3
+/// or later, the newest first.
+macro_rules! earlier {
+    ($wanted:literal) => {
+        concat!(
+            "SELECT e.account, e.number, e.at, e.kind, e.id, e.totals FROM (",
+            $wanted,
+            ") AS w JOIN entries AS e ON e.account = w.account
+                 AND e.number < w.number AND e.number >= w.number - $2 AND e.at >= $3
+             ORDER BY e.account, e.number DESC"
+        )
+    };
+}
+
+const EARLIER: Texts = Texts {
+    postgres: earlier!(
+        "SELECT account, number FROM json_to_recordset($1::json) AS r(account uuid, number bigint)"
+    ),
+    sqlite: earlier!(
+        "SELECT unhex(replace(value ->> 'account', '-', '')) AS account, value ->> 'number' AS number
+         FROM json_each($1)"
+    ),
+};
+
+/// An entry of an account, as the figures see those that came earlier.
+#[derive(Debug)]
+pub struct EarlierEntry {
+    pub account: AccountId,
+    pub number: u64,
+    /// When it was appended: no entry before it was appended later, or counts later.
+    pub at: DateTime<Utc>,
+    /// For a grant, when it counts, and whether it left a limit with nothing.
+    pub grant: Option<(DateTime<Utc>, bool)>,
+}
+
+const POSITION: &str = "SELECT position FROM day_figures_mark";
+const MOVE_POSITION: &str = "UPDATE day_figures_mark SET position = $2 WHERE position = $1
+    RETURNING position";
+const ADD_FIGURE: &str = "INSERT INTO day_figures (policy, counted_on, recorded_on, figure, value)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (policy, counted_on, recorded_on, figure)
+    DO UPDATE SET value = CASE
+        WHEN day_figures.value > 9223372036854775807 - excluded.value THEN 9223372036854775807
+        ELSE day_figures.value + excluded.value
+    END";
+
+/// The days of a table from $1 up to $2, of the policy $3, after ($4, $5), at most $6.
+macro_rules! days {
+    ($table:literal, $recorded_on:literal) => {
+        concat!(
+            "SELECT * FROM (
+                 SELECT DISTINCT counted_on, policy FROM ",
+            $table,
+            "
+                 WHERE counted_on >= $1 AND counted_on < $2 AND ($3 IS NULL OR policy = $3)
+                     AND (counted_on, policy) > ($4, $5)
+                     AND ",
+            $recorded_on,
+            " >= $7 AND ",
+            $recorded_on,
+            " < $8
+                 ORDER BY counted_on, policy LIMIT $6
+             ) AS of_table"
+        )
+    };
+}
+
+/// The figures of days, not summed, that were recorded from $7 up to $8. Denials are recorded on their
+/// own day.
+const FIGURES: &str = concat!(
+    "WITH days AS (",
+    days!("day_figures", "recorded_on"),
+    " UNION ",
+    days!("denied_claims", "counted_on"),
+    " ORDER BY counted_on, policy LIMIT $6), found AS (
+         SELECT f.counted_on, f.policy, f.figure, f.value
+         FROM days JOIN day_figures AS f
+             ON f.policy = days.policy AND f.counted_on = days.counted_on
+         WHERE f.recorded_on >= $7 AND f.recorded_on < $8
+         UNION ALL SELECT d.counted_on, d.policy, 'denied_claims', d.denied
+         FROM days JOIN denied_claims AS d
+             ON d.policy = days.policy AND d.counted_on = days.counted_on
+         WHERE d.counted_on >= $7 AND d.counted_on < $8
+         UNION ALL SELECT d.counted_on, d.policy, 'denials_not_kept', d.not_kept
+         FROM days JOIN denied_claims AS d
+             ON d.policy = days.policy AND d.counted_on = days.counted_on
+         WHERE d.counted_on >= $7 AND d.counted_on < $8
+     )
+     SELECT found.counted_on, found.policy, p.name AS policy_name, found.figure, found.value
+     FROM found JOIN policies AS p ON p.id = found.policy
+     ORDER BY found.counted_on, found.policy"
+);
+
+const SAVE_DENIED: &str = "INSERT INTO denied_claims (run, policy, counted_on, denied, not_kept)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (run, policy, counted_on)
+    DO UPDATE SET denied = excluded.denied, not_kept = excluded.not_kept";
+const ADD_FIRST_DENIAL: &str = "INSERT INTO first_denials
+    (account, per, window_start, denied_at, units, policy_version, totals)
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (account, per, window_start) DO NOTHING";
+const FIRST_DENIALS: &str =
+    "SELECT account, per, window_start, denied_at, units, policy_version, totals
+    FROM first_denials WHERE account = $1 AND (denied_at, window_start) < ($2, $3)
+    ORDER BY denied_at DESC, window_start DESC LIMIT $4";
+/// At most $2 of those that were before an instant, the oldest first.
+const FORGET_DENIALS: &str = "DELETE FROM first_denials WHERE (account, per, window_start) IN (
+        SELECT account, per, window_start FROM first_denials
+        WHERE denied_at < $1 ORDER BY denied_at LIMIT $2
+    )";
+
+fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
+    let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
+    let kind = decode_kind(row.get("kind")?, row.get("of_grant")?, None)?;
+    let id: EntryId = row.get("id")?;
+    Ok(TalliedEntry {
+        place: RecordPlace {
+            xact: row.get("xact")?,
+            account: row.get("account")?,
+            number: row.get("number")?,
+        },
+        policy: row.get("policy")?,
+        policy_name: row.get("policy_name")?,
+        kind,
+        units: row.get("units")?,
+        provisional,
+        would_deny,
+        counted_at: kind.of().unwrap_or(id).at(),
+        is_at_limit: is_at_limit(row)?,
+        before_at: row.get("before_at")?,
+    })
+}
+
+fn is_at_limit(row: &StoredRow<'_>) -> Result<bool, LedgerError> {
+    let totals = decode_totals(&row.get::<String>("totals")?)?;
+    Ok(totals.iter().any(|total| total.remaining() == 0))
+}
+
+fn decode_earlier(row: &StoredRow<'_>) -> Result<EarlierEntry, LedgerError> {
+    let id: EntryId = row.get("id")?;
+    let kind: i16 = row.get("kind")?;
+    Ok(EarlierEntry {
+        account: row.get("account")?,
+        number: row.get("number")?,
+        at: row.get("at")?,
+        grant: match kind {
+            kind!(GRANT) => Some((id.at(), is_at_limit(row)?)),
+            _ => None,
+        },
+    })
+}
+
+fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
+    let totals = decode_totals(&row.get::<String>("totals")?)?;
+    let (per, start): (String, DateTime<Utc>) = (row.get("per")?, row.get("window_start")?);
+    let mut windows = totals.iter().map(|total| (total.per, total.window));
+    let window = windows.find(|(of, window)| of.as_str() == per && window.start == start);
+    Ok(FirstDenial {
+        account: row.get("account")?,
+        denied_at: row.get("denied_at")?,
+        units: row.get("units")?,
+        policy_version: row.get("policy_version")?,
+        window: window.ok_or_else(|| LedgerError::Corrupt(format!("a denial of no {per}")))?,
+        totals,
+    })
+}
+
+/// A row of [`FIGURES`]: its day, the figure's name, and the figure.
+fn decode_figure(row: &StoredRow<'_>) -> Result<(PolicyDay, String, u64), LedgerError> {
+    let day = PolicyDay {
+        policy: row.get("policy")?,
+        policy_name: row.get("policy_name")?,
+        date: row.get("counted_on")?,
+        figures: DayFigures::default(),
+    };
+    Ok((day, row.get("figure")?, row.get("value")?))
+}
+
+impl Ledger {
+    /// The position up to which the figures are made.
+    pub async fn figures_position(&self) -> Result<u64, LedgerError> {
+        self.reads().await?.lend().one(query(POSITION)).await
+    }
+
+    /// As [`Ledger::figures_position`], for the follower.
+    pub async fn figures_to_follow(&self) -> Result<u64, LedgerError> {
+        self.own().await?.lend().one(query(POSITION)).await
+    }
+
+    /// What the figures need of the entries after a place and up to another, in their order.
+    pub async fn tallied_entries(
+        &self,
+        after: RecordPlace,
+        up_to: RecordPlace,
+    ) -> Result<Vec<TalliedEntry>, LedgerError> {
+        let mut held = self.own().await?;
+        let mut session = held.lend();
+        let mut found = Vec::new();
+        if after.xact == 0 {
+            let last = up_to.min(RecordPlace::OLD_END);
+            let old = query(TALLIED_OLD)
+                .bind(after.account)
+                .bind(after.number)
+                .bind(last.account)
+                .bind(last.number);
+            found = session.all(old, decode_tallied).await?;
+        }
+        let after = after.max(RecordPlace::NUMBERED);
+        let numbered = query(TALLIED)
+            .bind(after.xact)
+            .bind(after.account)
+            .bind(after.number)
+            .bind(up_to.xact)
+            .bind(up_to.account)
+            .bind(up_to.number);
+        found.extend(session.all(numbered, decode_tallied).await?);
+        Ok(found)
+    }
+
+    /// The entries of accounts before a number of each that were appended at an instant or later, the
+    /// newest of an account first, at most `limit` of each.
+    pub async fn earlier_entries(
+        &self,
+        accounts: &[(AccountId, u64)],
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<EarlierEntry>, LedgerError> {
+        let wanted = accounts
+            .iter()
+            .map(|(account, number)| json!({ "account": account.0, "number": number }));
+        let wanted: Vec<serde_json::Value> = wanted.collect();
+        let earlier = query(EARLIER)
+            .bind(json!(wanted).to_string())
+            .bind(limit)
+            .bind(since);
+        self.own().await?.lend().all(earlier, decode_earlier).await
+    }
+
+    /// Adds to the figures what the positions above `after` and up to `position` mean. False when
+    /// another instance did so: then nothing is added.
+    pub async fn add_figures(
+        &self,
+        after: u64,
+        position: u64,
+        figures: &FigureSums,
+    ) -> Result<bool, LedgerError> {
+        self.own_edit(async |mut session| {
+            let moved = query(MOVE_POSITION).bind(after).bind(position);
+            if session.first(moved, only::<i64>).await?.is_none() {
+                return Ok(Ending::Rollback(false));
+            }
+            for (day, figures) in &figures.0 {
+                for (name, figure) in figures.named() {
+                    let add = query(ADD_FIGURE)
+                        .bind(day.policy)
+                        .bind(day.counted_on)
+                        .bind(day.recorded_on)
+                        .bind(name)
+                        .bind(figure);
+                    session.execute(add).await?;
+                }
+            }
+            Ok(Ending::Commit(true))
+        })
+        .await
+    }
+
+    /// The figures of days, oldest first, at most `limit` days.
+    pub async fn figures(
+        &self,
+        filter: &FigureFilter,
+        limit: u32,
+    ) -> Result<Vec<PolicyDay>, LedgerError> {
+        let (first, last) = (FIRST_DATE, LAST_DATE);
+        let (date, policy) = filter.after.unwrap_or((first, PolicyId(0)));
+        let list = query(FIGURES)
+            .bind(filter.from.unwrap_or(first).max(date))
+            .bind(filter.to.unwrap_or(last))
+            .bind(filter.policy)
+            .bind(date)
+            .bind(policy)
+            .bind(limit)
+            .bind(filter.recorded_from.unwrap_or(first))
+            .bind(filter.recorded_to.unwrap_or(last));
+        let rows = self.reads().await?.lend().all(list, decode_figure).await?;
+        let mut days: Vec<PolicyDay> = Vec::new();
+        for (day, name, figure) in rows {
+            let is_same = |last: &PolicyDay| (last.date, last.policy) == (day.date, day.policy);
+            if !days.last().is_some_and(is_same) {
+                days.push(day);
+            }
+            let figures = days.last_mut().map(|day| &mut day.figures);
+            let unknown = || LedgerError::Corrupt(format!("the figure {name:?}"));
+            let found = figures.and_then(|figures| figures.named_mut(&name));
+            let found = found.ok_or_else(unknown)?;
+            *found = sum(*found, figure);
+        }
+        Ok(days)
+    }
+
+    /// Writes how many claims a run of an instance denied so far, and first denials. To write it
+    /// twice changes nothing.
+    pub async fn save_denials(
+        &self,
+        run: Uuid,
+        denied: &[(DeniedOn, DenialCount)],
+        first: &[FirstDenial],
+    ) -> Result<(), LedgerError> {
+        self.own_edit(async |mut session| {
+            for (of, count) in denied {
+                let save = query(SAVE_DENIED)
+                    .bind(run)
+                    .bind(of.policy)
+                    .bind(of.date)
+                    .bind(count.denied)
+                    .bind(count.not_kept);
+                session.execute(save).await?;
+            }
+            for denial in first {
+                let (per, Window { start, .. }) = denial.window;
+                let add = query(ADD_FIRST_DENIAL)
+                    .bind(denial.account)
+                    .bind(per.as_str())
+                    .bind(start)
+                    .bind(denial.denied_at)
+                    .bind(denial.units)
+                    .bind(denial.policy_version)
+                    .bind(encode_totals(&denial.totals));
+                session.execute(add).await?;
+            }
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+
+    /// An account's first denials, newest first, at most `limit`: those before an instant, or at it
+    /// with a window that begins before another.
+    pub async fn first_denials(
+        &self,
+        account: AccountId,
+        (denied_at, window_start): (DateTime<Utc>, DateTime<Utc>),
+        limit: u32,
+    ) -> Result<Vec<FirstDenial>, LedgerError> {
+        let list = query(FIRST_DENIALS)
+            .bind(account)
+            .bind(denied_at)
+            .bind(window_start)
+            .bind(limit);
+        self.reads().await?.lend().all(list, decode_denial).await
+    }
+
+    /// Deletes first denials that were before an instant, at most `limit`.
+    pub async fn forget_denials(
+        &self,
+        before: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<(), LedgerError> {
+        self.own_edit(async |mut session| {
+            let forget = query(FORGET_DENIALS).bind(before).bind(limit);
+            session.execute(forget).await?;
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+}

@@ -1,0 +1,42 @@
+//! `perdiem stats` and `perdiem denials`.
+
+use serde_json::json;
+
+use crate::record::all_is_recorded;
+use crate::support::app::{App, Ground, Stack};
+use crate::support::command_line::command;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn days_are_shown_with_their_sums() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start(&ground).await;
+    app.put_policy(
+        "benefit",
+        json!({ "time_zone": "GMT+8", "limits": [{ "max": 3, "per": "day" }] }),
+    )
+    .await;
+    for (subject, units, at) in [
+        ("a", 2, "2025-11-21T03:00:00Z"),
+        ("b", 5, "2025-11-21T03:00:00Z"),
+        ("a", 1, "2025-11-22T03:00:00Z"),
+    ] {
+        let adjusted = json!({ "units": units, "at": at, "reason": "opening" });
+        app.adjust(subject, adjusted, None).await;
+    }
+    all_is_recorded(&app, &ground).await;
+    let line = "stats --policy benefit --from 2025-11-01 --to 2025-12-01 --wait";
+    let shown = command(&app, line).await.well(0);
+    let lines: Vec<String> = shown
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(lines[1], "benefit 2025-11-21 0 0 0 0 7 0 7 0");
+    assert_eq!(lines[2], "benefit 2025-11-22 0 0 0 0 1 0 1 0");
+    assert_eq!(lines[3], "total 0 0 0 0 8 0 8 0");
+    let days = command(&app, &format!("{line} --json")).await.json(0);
+    assert_eq!(days[0]["adjusted_up_units"], 7);
+    let fault = command(&app, "stats --from 2025-11-31").await.fault();
+    assert!(fault.contains("write a date like 2026-11-21"), "{fault}");
+    let none = command(&app, "denials benefit a").await.well(0);
+    assert_eq!(none, "no denial is kept of the last 30 days\n");
+}

@@ -1,0 +1,154 @@
+//! Answers to claims, explained afterwards: the service and its explanations say the same.
+
+use chrono::{DateTime, Utc};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::checks::Checked;
+use super::steps::Claim;
+use super::subject_text;
+use crate::support::app::{Answer, App, Ground, eventually};
+use crate::support::direct::Direct;
+
+/// An answer, and how many entries and changes were committed then. Nothing happens beside it, so
+/// that is the position up to which the record was known.
+struct Answered {
+    claim: Claim,
+    at: DateTime<Utc>,
+    committed: u64,
+    status: u16,
+    told: Value,
+}
+
+pub struct Answers {
+    database: Direct,
+    taken: Vec<Answered>,
+}
+
+impl Answers {
+    pub async fn of(ground: &Ground) -> Self {
+        Self {
+            database: Direct::to(ground).await,
+            taken: Vec::new(),
+        }
+    }
+
+    async fn committed(&mut self) -> u64 {
+        let tables = [
+            "entries",
+            "policy_versions",
+            "override_versions",
+            "key_versions",
+        ];
+        let counts = tables.map(|table| format!("(SELECT count(*) FROM {table})"));
+        let sum = format!("SELECT CAST({} AS text)", counts.join(" + "));
+        self.database.texts(&sum).await[0]
+            .parse()
+            .expect("a number")
+    }
+
+    /// Takes down what a claim was answered.
+    pub async fn take(&mut self, claim: Claim, at: DateTime<Utc>, answer: &Answer) {
+        let committed = self.committed().await;
+        self.taken.push(Answered {
+            claim,
+            at,
+            committed,
+            status: answer.status.as_u16(),
+            told: answer.json(),
+        });
+    }
+
+    /// Every answer is explained as it was, whatever came later.
+    pub async fn are_explained(&mut self, app: &App) -> Checked {
+        let committed = self.committed().await;
+        eventually("all has positions", || async {
+            app.get("/v1/entries?limit=1").await.json()["as_of"] == committed
+        })
+        .await;
+        for answered in &self.taken {
+            answered.is_explained(app).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Answered {
+    async fn is_explained(&self, app: &App) -> Checked {
+        let type_of = self.told["type"].as_str().unwrap_or_default();
+        let reason = match (self.status, type_of.rsplit(['#', '/']).next()) {
+            (201, _) => return self.is_explained_as_a_grant(app).await,
+            (404, _) => "archived",
+            (409, Some("policy-inactive")) => "paused",
+            (422, Some("invalid")) => "never_fits",
+            (429, _) => "no_room",
+            // What became of a key's first claim.
+            _ => return Ok(()),
+        };
+        let Claim { subject, units, .. } = self.claim;
+        let at = self.at.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        let path = format!(
+            "/v1/policies/benefit/subjects/{}?at={at}&known_at={}&units={units}",
+            subject_text(subject),
+            self.committed,
+        );
+        let explanation = app.get(&path).await.json();
+        prop_assert_eq!(&explanation["reason"], reason, "{}: {}", path, explanation);
+        prop_assert_eq!(&explanation["outcome"], "denied");
+        if self.status == 429 {
+            prop_assert_eq!(&explanation["lacking"], &self.told["violated-policies"]);
+            prop_assert_eq!(&usage(&explanation), &self.told["limits"], "{}", path);
+        }
+        entries_make_the_totals(&explanation)
+    }
+
+    async fn is_explained_as_a_grant(&self, app: &App) -> Checked {
+        let id = self.told["grant"]["id"].as_str().expect("an id");
+        let path = format!("/v1/grants/{id}/explanation?known_at={}", self.committed);
+        let explanation = app.get(&path).await.json();
+        prop_assert_eq!(&explanation["entry"]["id"], id);
+        prop_assert_eq!(&explanation["since"], &json!([]), "{}", explanation);
+        let mut after = usage(&explanation);
+        for (limit, took) in after
+            .as_array_mut()
+            .expect("limits")
+            .iter_mut()
+            .zip(explanation["took"].as_array().expect("units"))
+        {
+            let [used, max] = ["used", "max"].map(|name| limit[name].as_u64().expect("units"));
+            prop_assert_eq!(&took["first"], used + 1);
+            limit["used"] = took["last"].clone();
+            limit["remaining"] = json!(max - used - self.claim.units);
+        }
+        prop_assert_eq!(&after, &self.told["limits"], "{}", path);
+        entries_make_the_totals(&explanation)
+    }
+}
+
+/// The limits as answers to claims have them.
+fn usage(explanation: &Value) -> Value {
+    let limits = explanation["limits"].as_array().expect("limits").iter();
+    let names = [
+        "per",
+        "max",
+        "used",
+        "remaining",
+        "window_start",
+        "resets_at",
+    ];
+    let limit = |limit: &Value| names.map(|name| (name.to_owned(), limit[name].clone()));
+    limits
+        .map(|told| Value::Object(limit(told).into_iter().collect()))
+        .collect()
+}
+
+fn entries_make_the_totals(explanation: &Value) -> Checked {
+    for limit in explanation["limits"].as_array().expect("limits") {
+        let entries = limit["entries"].as_array().expect("entries");
+        let oldest_first = entries.iter().rev().map(|entry| entry["units"].as_i64());
+        let used = oldest_first.fold(0, |used, units| (used + units.expect("units")).max(0));
+        prop_assert_eq!(&limit["used"], used, "{}", limit);
+        prop_assert_eq!(&limit["entry_count"], entries.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,410 @@
+//! `/v1/stats`, and first denials.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use perdiem::clock::{Clock, ManualClock};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::http::v1::keys::{make_role, with};
+use crate::http::{all_items, invalid_places, items, replace};
+use crate::record::all_is_recorded;
+use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
+use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
+
+on_every_store!(
+    figures_are_sums_of_the_entries,
+    corrections_are_told_by_the_day_recorded,
+    denials_are_counted_and_the_first_ones_kept,
+    a_sum_that_is_too_high_stays_at_the_highest,
+);
+
+/// The figures of the entries that are made otherwise.
+const SUMS: [&str; 11] = [
+    "grants",
+    "units",
+    "reversed_grants",
+    "reversed_units",
+    "lapsed_grants",
+    "lapsed_units",
+    "adjusted_up_units",
+    "adjusted_down_units",
+    "net_units",
+    "subjects",
+    "subjects_at_limit",
+];
+
+type Sums = BTreeMap<(String, String), [i64; SUMS.len()]>;
+
+/// What a script of an auditor makes of the entries, by policy and day.
+fn sums(entries: &[Value]) -> Sums {
+    let mut sums = Sums::new();
+    let (mut claimed, mut at_limit) = (BTreeSet::new(), BTreeSet::new());
+    for entry in entries {
+        let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+        let day = (text("policy"), text("counted_on"));
+        let units = entry["units"].as_i64().expect("units");
+        let sums = sums.entry(day.clone()).or_default();
+        let mut add = |name: &str, number: i64| {
+            sums[SUMS.iter().position(|sum| *sum == name).expect("a sum")] += number;
+        };
+        add("net_units", units);
+        match (entry["kind"].as_str().expect("a kind"), units) {
+            ("grant", _) => {
+                add("grants", 1);
+                add("units", units);
+                let subject = (day, text("subject"));
+                add("subjects", claimed.insert(subject.clone()).into());
+                let mut limits = entry["limits"].as_array().into_iter().flatten();
+                if limits.any(|limit| limit["remaining"] == 0) {
+                    add("subjects_at_limit", at_limit.insert(subject).into());
+                }
+            }
+            ("reversal", _) => {
+                add("reversed_grants", 1);
+                add("reversed_units", -units);
+            }
+            ("lapse", _) => {
+                add("lapsed_grants", 1);
+                add("lapsed_units", -units);
+            }
+            ("adjustment", 1..) => add("adjusted_up_units", units),
+            ("adjustment", _) => add("adjusted_down_units", -units),
+            _ => {}
+        }
+    }
+    // A confirmation alone makes no row.
+    sums.retain(|_, sums| sums.iter().any(|sum| *sum != 0));
+    sums
+}
+
+/// The same sums of days that the service tells.
+fn told(days: &[Value]) -> Sums {
+    let days = days.iter().map(|day| {
+        let text = |name: &str| day[name].as_str().expect("a text").to_owned();
+        let sums = SUMS.map(|sum| day[sum].as_i64().expect("a number"));
+        ((text("policy"), text("date")), sums)
+    });
+    let days = days.filter(|(_, sums)| sums.iter().any(|sum| *sum != 0));
+    days.collect()
+}
+
+/// Waits until the figures of all entries are made, and compares them with a script's.
+pub async fn are_sums_of_the_entries(app: &App) -> Vec<Value> {
+    let as_of = async |path: &str| {
+        let list = app.get(path).await;
+        assert_eq!(list.status, 200, "{list:?}");
+        list.json()["as_of"].as_u64().expect("a position")
+    };
+    eventually("the figures are made", || async {
+        as_of("/v1/stats").await == as_of("/v1/entries?limit=1").await
+    })
+    .await;
+    let days = all_items(app, "/v1/stats?limit=2").await;
+    let entries = all_items(app, "/v1/entries?limit=1000").await;
+    assert_eq!(told(&days), sums(&entries));
+    days
+}
+
+/// Waits until all entries have positions.
+async fn all_have_positions(app: &App, entries: usize) {
+    eventually("the entries have positions", || async {
+        all_items(app, "/v1/entries?limit=1000").await.len() == entries
+    })
+    .await;
+}
+
+/// Claims on each of some days, corrects, and compares: across a day of 23 hours, one of 25, a change
+/// of the zone, an override, a reversal on the next day, and an adjustment. Then the figures are made
+/// again.
+async fn figures_are_sums_of_the_entries(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = ManualClock::at(instant("2027-03-13T17:00:00Z"));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone())
+    })
+    .await;
+    app.benefit(3, "America/New_York").await;
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
+    app.put_policy("sms", rule).await;
+    app.override_day("vip", 5).await;
+    let denied = Cell::new(0);
+    let claim = async |subject: &str| {
+        let answer = app.claim(subject, None).await;
+        denied.set(denied.get() + u64::from(answer.status == 429));
+    };
+    // The clocks go forward on 14 March, and back on 7 November 2027.
+    for day in [
+        "2027-03-13",
+        "2027-03-14",
+        "2027-11-06",
+        "2027-11-07",
+        "2027-11-08",
+    ] {
+        let noon: DateTime<Utc> = instant(&format!("{day}T17:00:00Z"));
+        clock.set(noon);
+        for (subject, claims) in [("a", 4), ("b", 1), ("vip", 6)] {
+            for _ in 0..claims {
+                claim(subject).await;
+            }
+        }
+        app.claim_under("sms", json!({ "subject": "a" }), None)
+            .await;
+        // An hour and a half before local midnight, then just behind it.
+        let midnight = match day {
+            "2027-03-13" | "2027-11-07" | "2027-11-08" => "05:00:00Z",
+            _ => "04:00:00Z",
+        };
+        let next: NaiveDate = day
+            .parse::<NaiveDate>()
+            .expect("a date")
+            .succ_opt()
+            .expect("a date");
+        let midnight = instant(&format!("{next}T{midnight}"));
+        clock.set(midnight - TimeDelta::minutes(90));
+        let late = app.claim("late", None).await.grant_id();
+        let held = json!({ "subject": "held", "hold_seconds": 60 });
+        app.claim_body(held, None).await;
+        clock.set(midnight + TimeDelta::minutes(1));
+        app.reverse(&late, "the next day").await;
+        // The hold lapses with the next decision.
+        claim("held").await;
+    }
+    replace(&app, json!({ "time_zone": "Asia/Shanghai" })).await;
+    claim("a").await;
+    clock.advance(TimeDelta::hours(20));
+    claim("a").await;
+    let adjusted = json!({ "units": 2, "at": "2027-03-14T04:59:59Z", "reason": "found later" });
+    app.adjust("c", adjusted, None).await;
+    let back = json!({ "units": -1, "at": "2027-11-08T04:59:59Z", "reason": "found later" });
+    assert_eq!(app.adjust("a", back, None).await.status, 201);
+    all_is_recorded(&app, &ground).await;
+    eventually("the denials are counted", || async {
+        let days = all_items(&app, "/v1/stats").await;
+        let counts = days.iter().map(|day| day["denied_claims"].as_u64());
+        counts.sum::<Option<u64>>() == Some(denied.get())
+    })
+    .await;
+    let days = are_sums_of_the_entries(&app).await;
+    let lengths: BTreeMap<&str, i64> = days
+        .iter()
+        .filter(|day| day["policy"] == "benefit")
+        .map(|day| {
+            let at = |name: &str| instant(day[name].as_str().expect("an instant"));
+            let date = day["date"].as_str().expect("a date");
+            (date, (at("ends_at") - at("starts_at")).num_hours())
+        })
+        .collect();
+    assert_eq!((lengths["2027-03-13"], lengths["2027-03-14"]), (24, 23));
+    assert_eq!((lengths["2027-11-06"], lengths["2027-11-07"]), (24, 25));
+    let one = items(
+        &app.get("/v1/stats?policy=benefit&from=2027-11-07&to=2027-11-08")
+            .await,
+    );
+    assert_eq!(one.len(), 1);
+    assert!(days.contains(&one[0]));
+    assert_eq!(
+        (&one[0]["subjects"], &one[0]["subjects_at_limit"]),
+        (&json!(5), &json!(2))
+    );
+    for sql in [
+        "DELETE FROM day_figures",
+        "UPDATE day_figures_mark SET position = 0",
+    ] {
+        Direct::to(&ground).await.execute(sql, sql).await;
+    }
+    assert_eq!(are_sums_of_the_entries(&app).await, days);
+}
+
+async fn corrections_are_told_by_the_day_recorded(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(3, "Asia/Shanghai").await;
+    let grant = app.claim("a", None).await.grant_id();
+    app.claim("b", None).await;
+    all_have_positions(&app, 2).await;
+    clock.advance(TimeDelta::days(2));
+    app.reverse(&grant, "a test").await;
+    let adjusted = json!({ "units": 5, "at": NOON, "reason": "a test" });
+    app.adjust("c", adjusted, None).await;
+    all_have_positions(&app, 4).await;
+    are_sums_of_the_entries(&app).await;
+    let figures = async |filter: &str| {
+        let days = items(&app.get(&format!("/v1/stats?policy=benefit{filter}")).await);
+        let figures = [
+            "grants",
+            "reversed_units",
+            "adjusted_up_units",
+            "net_units",
+            "subjects",
+        ];
+        let of_day = |day: &Value| figures.map(|figure| day[figure].as_i64().expect("a number"));
+        days.iter().map(of_day).collect::<Vec<_>>()
+    };
+    assert_eq!(figures("").await, [[2, 1, 5, 6, 2]]);
+    assert_eq!(figures("&recorded_to=2026-11-23").await, [[2, 0, 0, 2, 2]]);
+    assert_eq!(
+        figures("&recorded_from=2026-11-22").await,
+        [[0, 1, 5, 4, 0]]
+    );
+    assert!(figures("&recorded_from=2026-11-24").await.is_empty());
+    assert!(figures("&from=2026-11-22").await.is_empty());
+}
+
+async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone())
+    })
+    .await;
+    app.benefit(1, "Asia/Shanghai").await;
+    for _ in 0..4 {
+        app.claim("a", Some("a key")).await;
+        app.claim("a", None).await;
+    }
+    app.claim_body(json!({ "subject": "a", "dry_run": true }), None)
+        .await;
+    let claims = json!([
+        { "policy": "benefit", "subject": "a" },
+        { "policy": "benefit", "subject": "b" },
+    ]);
+    for atomic in [true, false] {
+        let batch = json!({ "claims": claims, "atomic": atomic });
+        let batch = app.request(Method::POST, "/v1/claims").json(&batch);
+        assert_eq!(batch.send().await.expect("an answer").status(), 200);
+    }
+    let denied = async |app: &App| {
+        let days = items(&app.get("/v1/stats?policy=benefit&from=2026-11-21").await);
+        let denied = days
+            .iter()
+            .map(|day| day["denied_claims"].as_u64().expect("a number"));
+        denied.collect::<Vec<_>>()
+    };
+    eventually("the denials are counted", || async {
+        denied(&app).await == [6]
+    })
+    .await;
+    let path = "/v1/policies/benefit/subjects/a/denials";
+    let first = items(&app.get(path).await);
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0]["denied_at"], NOON);
+    assert_eq!(
+        (&first[0]["units"], &first[0]["per"]),
+        (&json!(1), &json!("day"))
+    );
+    assert_eq!(first[0]["limits"][0]["used"], 1);
+    clock.advance(TimeDelta::days(1));
+    app.claim("a", None).await;
+    app.claim("a", None).await;
+    // What was not written yet is written when the instance ends.
+    drop(app);
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone())
+    })
+    .await;
+    assert_eq!(denied(&app).await, [6, 1]);
+    app.claim("a", None).await;
+    eventually("another run is counted", || async {
+        denied(&app).await == [6, 2]
+    })
+    .await;
+    assert_eq!(all_items(&app, &format!("{path}?limit=1")).await.len(), 2);
+    // After 30 days they are forgotten.
+    clock.advance(TimeDelta::days(31));
+    eventually("the first denials are forgotten", || async {
+        items(&app.get(path).await).is_empty()
+    })
+    .await;
+    assert_eq!(denied(&app).await, [6, 2]);
+}
+
+/// The figures of others go on.
+async fn a_sum_that_is_too_high_stays_at_the_highest(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start(&ground).await;
+    app.benefit(3, "UTC").await;
+    app.claim("a", None).await;
+    all_is_recorded(&app, &ground).await;
+    are_sums_of_the_entries(&app).await;
+    let sql = "UPDATE day_figures SET value = 9223372036854775807 WHERE figure = 'units'";
+    Direct::to(&ground).await.execute(sql, sql).await;
+    app.claim("b", None).await;
+    let rule = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
+    app.put_policy("sms", rule).await;
+    app.claim_under("sms", json!({ "subject": "a" }), None)
+        .await;
+    eventually("the figures are made", || async {
+        let days = items(&app.get("/v1/stats").await);
+        let figures = |name: &str| {
+            let mut days = days.iter().filter(|day| day["policy"] == name);
+            let day = days.next()?;
+            Some((day["grants"].as_u64()?, day["units"].as_u64()?))
+        };
+        let most = i64::MAX.cast_unsigned();
+        figures("benefit") == Some((2, most)) && figures("sms") == Some((1, 1))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_many_first_denials_some_are_only_counted() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    app.benefit(1, "UTC").await;
+    let subjects: Vec<String> = (0..130).map(|number| format!("m-{number}")).collect();
+    let claims: Vec<Value> = subjects
+        .iter()
+        .map(|subject| json!({ "policy": "benefit", "subject": subject }))
+        .collect();
+    for _ in 0..2 {
+        let batch = app.request(Method::POST, "/v1/claims");
+        let batch = batch.json(&json!({ "claims": claims }));
+        assert_eq!(batch.send().await.expect("an answer").status(), 200);
+    }
+    eventually("the denials are counted", || async {
+        let days = items(&app.get("/v1/stats").await);
+        days.iter()
+            .any(|day| day["denied_claims"] == 130 && day["denials_not_kept"] == 30)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bad_input_is_told_with_its_place() {
+    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
+    app.benefit(1, "UTC").await;
+    for (query, places) in [
+        ("from=2026-11-31", &["from"][..]),
+        ("from=2026-11-21T00:00:00Z", &["from"]),
+        (
+            "recorded_from=2&recorded_to=3",
+            &["recorded_from", "recorded_to"],
+        ),
+        ("policy=A", &["policy"]),
+    ] {
+        let answer = app.get(&format!("/v1/stats?{query}")).await;
+        assert_eq!(answer.status, 422, "{answer:?}");
+        assert_eq!(invalid_places(&answer), places, "{query}");
+    }
+    assert_eq!(app.get("/v1/stats?policy=none").await.status, 404);
+    assert_eq!(
+        app.get("/v1/policies/none/subjects/a/denials").await.status,
+        404
+    );
+    let clerk = make_role(&app, "audit", Some("benefit")).await;
+    for (path, status) in [
+        ("/v1/stats", 403),
+        ("/v1/stats?policy=benefit", 200),
+        ("/v1/policies/benefit/subjects/a/denials", 200),
+    ] {
+        let asked = with(&app, &clerk.secret, Method::GET, path).send().await;
+        assert_eq!(asked.expect("an answer").status(), status, "{path}");
+    }
+    let shop = make_role(&app, "claim", None).await;
+    let asked = with(&app, &shop.secret, Method::GET, "/v1/stats")
+        .send()
+        .await;
+    assert_eq!(asked.expect("an answer").status(), 403);
+}
