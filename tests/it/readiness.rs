@@ -165,14 +165,17 @@ async fn without_redis_it_is_ready_and_says_so() {
     }
     claim(StatusCode::TOO_MANY_REQUESTS).await;
     // Grants settle their counters after the answer: the instance may learn of it only then.
-    eventually("the instance says that the ledger decides alone", || async {
-        let ready = app.get("/readyz").await;
-        assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
-        assert_eq!(ready.json()["status"], "ready");
-        troubles(&ready)
-            .iter()
-            .any(|trouble| trouble.contains("the ledger decides alone"))
-    })
+    eventually(
+        "the instance says that the ledger decides alone",
+        || async {
+            let ready = app.get("/readyz").await;
+            assert_eq!(ready.status, StatusCode::OK, "{ready:?}");
+            assert_eq!(ready.json()["status"], "ready");
+            troubles(&ready)
+                .iter()
+                .any(|trouble| trouble.contains("the ledger decides alone"))
+        },
+    )
     .await;
     redis.restart();
     eventually("Redis serves again", || async {
