@@ -7,7 +7,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::identity::AccountId;
+use super::identity::EntryId;
 
 /// The most positions of one mark: what is read to find one of them. Only a longer run makes a
 /// longer mark.
@@ -20,18 +20,19 @@ const MARK_MOST: u64 = 256;
 pub struct RecordPlace {
     /// The transaction, as the store numbers it.
     pub xact: i64,
-    /// The entry's account; the highest one for a change.
-    pub account: AccountId,
-    /// The entry's number, or the change's revision.
-    pub number: u64,
+    /// The entry's id; the highest one for a change. An id tells nothing of the account, so that an
+    /// account's own id can be replaced when its subject is erased.
+    pub id: EntryId,
+    /// The change's revision; 0 for an entry.
+    pub revision: u64,
 }
 
 impl RecordPlace {
     /// Before everything.
     pub const FIRST: Self = Self {
         xact: 0,
-        account: AccountId(Uuid::nil()),
-        number: 0,
+        id: EntryId(Uuid::nil()),
+        revision: 0,
     };
 
     /// Before all that has the number of a transaction.
@@ -49,21 +50,12 @@ impl RecordPlace {
     /// After everything that a store can have.
     pub const LAST: Self = Self {
         xact: i64::MAX,
-        account: Self::OF_CHANGES,
-        number: i64::MAX as u64,
+        id: Self::OF_CHANGES,
+        revision: i64::MAX as u64,
     };
 
-    /// What stands for an account in the place of a change. No keyed hash has all bits set, but for
-    /// one of 2^128.
-    pub const OF_CHANGES: AccountId = AccountId(Uuid::max());
-
-    /// The highest revision of a change of its transaction that is at the place or before it.
-    pub fn revision(self) -> u64 {
-        match self.account {
-            Self::OF_CHANGES => self.number,
-            _ => 0,
-        }
-    }
+    /// The id in the place of a change. No entry has it: the instant would be in the year 10889.
+    pub const OF_CHANGES: EntryId = EntryId(Uuid::max());
 }
 
 /// Entries and changes that follow each other: `count` of them, up to a place.

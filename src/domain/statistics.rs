@@ -100,6 +100,8 @@ pub fn sum(one: u64, other: u64) -> u64 {
 #[derive(Debug, Clone)]
 pub struct TalliedEntry {
     pub place: RecordPlace,
+    pub account: AccountId,
+    pub number: u64,
     pub policy: PolicyId,
     pub policy_name: PolicyName,
     pub kind: EntryKind,

@@ -33,6 +33,14 @@ macro_rules! millisecond {
 }
 pub(super) use millisecond;
 
+/// A condition that an index finds, for ids that are not before one.
+macro_rules! postgres_from_millisecond {
+    ($id:expr, $first:expr) => {
+        concat!(" AND ", millisecond!($id), " >= ", millisecond!($first))
+    };
+}
+pub(super) use postgres_from_millisecond;
+
 /// A condition on the metadata of an entry: a member at its top with the name `$name` has the value
 /// `$value`. Without a name all entries meet it.
 macro_rules! postgres_metadata {

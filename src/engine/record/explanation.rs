@@ -167,11 +167,7 @@ impl Engine {
             return Ok(None);
         };
         let entry = &grant.entry;
-        let before = RecordPlace {
-            number: entry.line.number - 1,
-            ..first.place
-        };
-        let last = self.ledger.line_then(entry.account, None, before).await?;
+        let last = self.ledger.line_before(entry).await?;
         let last = last.as_ref();
         let versions = self
             .ledger
@@ -179,7 +175,7 @@ impl Engine {
             .await?;
         let overrides = self
             .ledger
-            .known_overrides(entry.account, known_as_of(before));
+            .known_overrides(entry.account, known_as_of(first.place));
         let overrides = overrides.await?;
         let terms = TermsThen::of_grant(&versions, &overrides, &entry.line);
         let terms = terms.ok_or_else(|| {

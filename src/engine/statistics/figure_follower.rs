@@ -151,7 +151,7 @@ impl FigureFollower {
             };
             match entry.kind {
                 EntryKind::Grant { .. } => {
-                    let subject = self.subjects.of(entry.place.account, day.counted_on);
+                    let subject = self.subjects.of(entry.account, day.counted_on);
                     figures.add(day, entry, subject);
                 }
                 _ => figures.add(day, entry, &mut SubjectDay::default()),
@@ -169,7 +169,7 @@ impl FigureFollower {
         let mut met = HashSet::new();
         let mut unknown = Vec::new();
         for entry in entries {
-            let (account, number) = (entry.place.account, entry.place.number);
+            let (account, number) = (entry.account, entry.number);
             let days = &days[&entry.policy];
             let date = days.date(entry.counted_at);
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });

@@ -12,9 +12,12 @@ use crate::ledger::entry_rows::{decode_line, entry_columns, with_details};
 use crate::ledger::query::query;
 use crate::ledger::{Ledger, LedgerError, ListedEntry};
 
+/// The last line of the account $1 that was appended until $2, up to the place ($3, $4) and to the
+/// number $5.
 const LINE: &str = "
     SELECT number, at, policy_version, lapses_at, totals FROM entries
-    WHERE account = $1 AND ($2 IS NULL OR at <= $2) AND (xact, account, number) <= ($3, $4, $5)
+    WHERE account = $1 AND ($2 IS NULL OR at <= $2) AND (xact, id) <= ($3, $4)
+        AND number <= $5
     ORDER BY number DESC LIMIT 1";
 
 /// The entries of the account $1, up to the number $2, that count from $3 up to $4.
@@ -60,8 +63,19 @@ impl Ledger {
             .bind(account)
             .bind(at)
             .bind(up_to.xact)
-            .bind(up_to.account)
-            .bind(up_to.number);
+            .bind(up_to.id)
+            .bind(i64::MAX);
+        self.reads().await?.lend().first(line, decode_line).await
+    }
+
+    /// The line before that of an entry.
+    pub async fn line_before(&self, entry: &Entry) -> Result<Option<Line>, LedgerError> {
+        let line = query(LINE)
+            .bind(entry.account)
+            .bind(None::<DateTime<Utc>>)
+            .bind(RecordPlace::LAST.xact)
+            .bind(RecordPlace::LAST.id)
+            .bind(entry.line.number - 1);
         self.reads().await?.lend().first(line, decode_line).await
     }
 

@@ -11,8 +11,8 @@ use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::ledger::encoding::kind;
 use crate::ledger::entry_rows::{
-    decode_entry, entry_columns, millisecond, named_grant, postgres_metadata, sqlite_metadata,
-    with_details,
+    decode_entry, entry_columns, millisecond, named_grant, postgres_from_millisecond,
+    postgres_metadata, sqlite_metadata, with_details,
 };
 use crate::ledger::query::{Statement, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
@@ -76,8 +76,8 @@ pub(super) fn decode_listed(row: &StoredRow<'_>) -> Result<ListedEntry, LedgerEr
     Ok(ListedEntry {
         place: RecordPlace {
             xact: row.get("xact")?,
-            account: entry.account,
-            number: entry.line.number,
+            id: entry.id,
+            revision: 0,
         },
         policy_id: row.get("policy_id")?,
         policy: row.get("policy")?,
@@ -108,24 +108,29 @@ macro_rules! with_names {
 }
 pub(super) use with_names;
 
-/// A query for the entries `e` of a source: those after ($1, $2, $3) and up to ($4, $5, $6), at most
-/// $7, of the policy $8, of the kinds $9, of the key $10.
+/// A query for the entries `e` of a source: those after ($1, $2) and up to ($3, $4), at most $5, of the
+/// policy $6, of the kinds $7, of the key $8.
 macro_rules! listed {
     ($source:expr, $condition:expr) => {
+        listed!($source, $condition, "e.xact, e.id")
+    };
+    ($source:expr, $condition:expr, $order:expr) => {
         concat!(
             with_names!(concat!(
                 "SELECT e.* FROM ",
                 $source,
                 " AS e
-                 WHERE e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
-                     AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)
-                     AND ($8 IS NULL OR e.policy = $8)
-                     AND (1 << CAST(e.kind AS integer)) & $9 <> 0
-                     AND ($10 IS NULL OR e.claimed_by = $10)",
+                 WHERE e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
+                     AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)
+                     AND ($6 IS NULL OR e.policy = $6)
+                     AND (1 << CAST(e.kind AS integer)) & $7 <> 0
+                     AND ($8 IS NULL OR e.claimed_by = $8)",
                 $condition,
-                " ORDER BY e.xact, e.account, e.number LIMIT $7"
+                " ORDER BY ",
+                $order,
+                " LIMIT $5"
             )),
-            "ORDER BY e.xact, e.account, e.number"
+            "ORDER BY e.xact, e.id"
         )
     };
 }
@@ -137,65 +142,71 @@ macro_rules! counted_id {
     };
 }
 
-/// The entries that count from $11 up to $12, with metadata, one after the other.
-macro_rules! in_turn {
-    ($place:expr, $metadata:expr) => {
-        listed!(
-            "entries",
-            concat!(
-                $place,
-                " AND ",
-                counted_id!(),
-                " >= $11 AND ",
-                counted_id!(),
-                " < $12",
-                $metadata
-            )
+/// A condition: the entry counts from $9 up to $10.
+macro_rules! counts {
+    () => {
+        concat!(
+            " AND ",
+            counted_id!(),
+            " >= $9 AND ",
+            counted_id!(),
+            " < $10"
         )
     };
 }
 
-macro_rules! in_turn_on_both {
-    ($place:expr) => {
-        Texts {
-            postgres: in_turn!($place, postgres_metadata!("e", "$13", "$14")),
-            sqlite: in_turn!($place, sqlite_metadata!("e", "$13", "$14")),
-        }
-    };
-}
+/// The entries that count from $9 up to $10, with metadata, one after the other.
+const IN_TURN: Texts = Texts {
+    postgres: listed!(
+        "entries",
+        concat!(counts!(), postgres_metadata!("e", "$11", "$12"))
+    ),
+    sqlite: listed!(
+        "entries",
+        concat!(counts!(), sqlite_metadata!("e", "$11", "$12"))
+    ),
+};
 
-const IN_TURN: Texts = in_turn_on_both!("");
+/// Those of the transaction 0, by the index of ids. In SQLite no entry is.
+const OLD_IN_TURN: Texts = Texts {
+    postgres: listed!(
+        "entries",
+        concat!(
+            " AND e.xact = 0",
+            postgres_from_millisecond!("e.id", "$2"),
+            counts!(),
+            postgres_metadata!("e", "$11", "$12")
+        ),
+        concat!(millisecond!("e.id"), ", e.id")
+    ),
+    sqlite: listed!(
+        "entries",
+        concat!(
+            " AND e.xact = 0",
+            counts!(),
+            sqlite_metadata!("e", "$11", "$12")
+        )
+    ),
+};
 
-/// Those of the transaction 0, by an index that has their order.
-const OLD_IN_TURN: Texts = in_turn_on_both!(" AND e.xact = 0 AND (e.account, e.number) > ($2, $3)");
-
-/// The entries of the accounts $11 that count from $12 up to $13, with metadata.
+/// The entries of the accounts $13 that count from $9 up to $10, with metadata.
 macro_rules! of_accounts {
     ($of_these:expr, $metadata:expr) => {
         listed!(
             "entries",
-            concat!(
-                " AND e.account",
-                $of_these,
-                " AND ",
-                counted_id!(),
-                " >= $12 AND ",
-                counted_id!(),
-                " < $13",
-                $metadata
-            )
+            concat!(" AND e.account", $of_these, counts!(), $metadata)
         )
     };
 }
 
 const OF_ACCOUNTS: Texts = any_id!(
     of_accounts,
-    "$11",
-    postgres_metadata!("e", "$14", "$15"),
-    sqlite_metadata!("e", "$14", "$15")
+    "$13",
+    postgres_metadata!("e", "$11", "$12"),
+    sqlite_metadata!("e", "$11", "$12")
 );
 
-/// The entries that count from $11 up to $12: grants and adjustments by their own ids, what names a
+/// The entries that count from $9 up to $10: grants and adjustments by their own ids, what names a
 /// grant by the grant's. With metadata.
 macro_rules! counted {
     ($by_index:expr, $metadata:expr) => {
@@ -203,7 +214,7 @@ macro_rules! counted {
             concat!(
                 "(SELECT * FROM entries WHERE ",
                 $by_index,
-                "id >= $11 AND id < $12 AND kind IN (",
+                "id >= $9 AND id < $10 AND kind IN (",
                 kind!(GRANT),
                 ", ",
                 kind!(ADJUSTMENT_UP),
@@ -212,7 +223,7 @@ macro_rules! counted {
                 ")
                  UNION ALL SELECT f.* FROM entry_details AS named
                  JOIN entries AS f ON f.account = named.account AND f.number = named.number
-                 WHERE named.of_grant >= $11 AND named.of_grant < $12)"
+                 WHERE named.of_grant >= $9 AND named.of_grant < $10)"
             ),
             $metadata
         )
@@ -223,23 +234,23 @@ macro_rules! counted {
 const COUNTED: Texts = Texts {
     postgres: counted!(
         concat!(
-            "($8 IS NULL OR policy = $8) AND ",
+            "($6 IS NULL OR policy = $6) AND ",
             postgres_quarter!("id"),
             " BETWEEN ",
-            postgres_quarter!("$11"),
+            postgres_quarter!("$9"),
             " AND ",
-            postgres_quarter!("$12"),
+            postgres_quarter!("$10"),
             " AND ",
             millisecond!("id"),
             " BETWEEN ",
-            millisecond!("$11"),
+            millisecond!("$9"),
             " AND ",
-            millisecond!("$12"),
+            millisecond!("$10"),
             " AND "
         ),
-        postgres_metadata!("e", "$13", "$14")
+        postgres_metadata!("e", "$11", "$12")
     ),
-    sqlite: counted!("", sqlite_metadata!("e", "$13", "$14")),
+    sqlite: counted!("", sqlite_metadata!("e", "$11", "$12")),
 };
 
 /// All kinds.
@@ -259,7 +270,6 @@ impl Ledger {
             (None, Some(_)) => filter.bind(COUNTED, filter.after, limit),
             (None, None) => return self.entries_in_turn(filter, limit).await,
         };
-        let list = filter.bind_counted(list);
         self.reads().await?.lend().all(list, decode_listed).await
     }
 
@@ -275,42 +285,33 @@ impl Ledger {
         let mut found = Vec::new();
         if filter.after.xact == 0 {
             let old = filter.bind(OLD_IN_TURN, filter.after, limit);
-            found = session.all(filter.bind_counted(old), decode_listed).await?;
+            found = session.all(old, decode_listed).await?;
         }
         let more = limit - u32::try_from(found.len()).unwrap_or(limit);
         if more > 0 {
             let after = filter.after.max(RecordPlace::NUMBERED);
             let list = filter.bind(IN_TURN, after, more);
-            found.extend(
-                session
-                    .all(filter.bind_counted(list), decode_listed)
-                    .await?,
-            );
+            found.extend(session.all(list, decode_listed).await?);
         }
         Ok(found)
     }
 }
 
 impl EntryFilter {
-    /// A statement with the span in which entries count, and with their metadata.
-    fn bind_counted(&self, list: Statement) -> Statement {
-        let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
-        list.bind(from).bind(to).metadata(self.metadata.as_ref())
-    }
-
-    /// A statement with the values that all lists have.
+    /// A statement with the values of $1 to $12.
     fn bind(&self, texts: Texts, after: RecordPlace, limit: u32) -> Statement {
-        let up_to = self.up_to;
+        let CountedSpan(from, to) = self.counted.unwrap_or(CountedSpan::ALL);
         query(texts)
             .bind(after.xact)
-            .bind(after.account)
-            .bind(after.number)
-            .bind(up_to.xact)
-            .bind(up_to.account)
-            .bind(up_to.number)
+            .bind(after.id)
+            .bind(self.up_to.xact)
+            .bind(self.up_to.id)
             .bind(limit)
             .bind(self.policy)
             .bind(self.kind.map_or(ANY_KIND, bits))
             .bind(self.by.map(|number| number.0))
+            .bind(from)
+            .bind(to)
+            .metadata(self.metadata.as_ref())
     }
 }

@@ -128,7 +128,7 @@ impl Ledger {
         let versions = query(KNOWN)
             .bind(account)
             .bind(up_to.xact)
-            .bind(up_to.revision());
+            .bind(up_to.revision);
         self.reads().await?.lend().all(versions, decode).await
     }
 

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::record::{Mark, RecordPlace, RecordRun};
 use crate::ledger::access::Ending;
+use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -39,7 +40,7 @@ const HORIZON: Texts = Texts {
 macro_rules! marks {
     ($choice:literal) => {
         concat!(
-            "SELECT after, position, xact, account, number, recorded_at FROM record_marks ",
+            "SELECT after, position, xact, id, revision, recorded_at FROM record_marks ",
             $choice
         )
     };
@@ -50,22 +51,32 @@ const MARK_TO: &str = marks!("WHERE position = $1");
 const MARK_WITH_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT 1");
 const MARKS_FROM_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT $2");
 const MARKS_FROM: &str =
-    marks!("WHERE (xact, account, number) >= ($1, $2, $3) ORDER BY xact, account, number LIMIT $4");
+    marks!("WHERE (xact, id, revision) >= ($1, $2, $3) ORDER BY xact, id, revision LIMIT $4");
 /// Marks never go back in time.
 const MARK_BEFORE: &str =
     marks!("WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1");
 
-/// The entries of the transaction 0, which are older than the order of transactions: they have the
-/// order of accounts and numbers, and an index has that order too.
-const OLD_ENTRIES: &str = "SELECT xact, account, number, CAST(1 AS bigint) AS count FROM entries
-    WHERE xact = 0 AND (account, number) > ($1, $2) ORDER BY account, number LIMIT $3";
+/// The entries of the transaction 0, which are older than the order of transactions, by the index of
+/// ids. In SQLite no entry is.
+const OLD_ENTRIES: Texts = Texts {
+    postgres: concat!(
+        "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
+        WHERE xact = 0 AND id > $1",
+        postgres_from_millisecond!("id", "$1"),
+        " ORDER BY ",
+        millisecond!("id"),
+        ", id LIMIT $2"
+    ),
+    sqlite: "SELECT xact, id, 1 AS count FROM entries
+        WHERE xact = 0 AND id > $1 ORDER BY id LIMIT $2",
+};
 
 /// The entries after a place, of transactions that have ended.
 macro_rules! entries_after {
     () => {
-        "SELECT xact, account, number, CAST(1 AS bigint) AS count FROM entries
-        WHERE xact >= $1 AND (xact, account, number) > ($1, $2, $3) AND xact < $4
-        ORDER BY xact, account, number LIMIT $5"
+        "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
+        WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact < $3
+        ORDER BY xact, id LIMIT $4"
     };
 }
 
@@ -74,12 +85,11 @@ const ENTRIES: &str = entries_after!();
 /// The same, counted: PostgreSQL counts those of a transaction, whose changes come behind them. In
 /// SQLite each entry has a transaction of its own.
 const ENTRY_RUNS: Texts = Texts {
-    postgres: "SELECT xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS account,
-            0::bigint AS number, count(*) AS count
+    postgres: "SELECT xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS id, count(*) AS count
         FROM entries
-        WHERE xact >= $1 AND xact < $4
-            AND (xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid, 0) > ($1, $2, $3)
-        GROUP BY xact ORDER BY xact LIMIT $5",
+        WHERE xact >= $1 AND xact < $3
+            AND (xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) > ($1, $2)
+        GROUP BY xact ORDER BY xact LIMIT $4",
     sqlite: entries_after!(),
 };
 
@@ -106,13 +116,16 @@ const CHANGES: &str = concat!(
 );
 
 const ADD_MARK: &str = "INSERT INTO record_marks
-    (after, position, xact, account, number, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
+    (after, position, xact, id, revision, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
 
 fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
     Ok(Mark {
         after: row.get("after")?,
         position: row.get("position")?,
-        place: decode_entry_place(row)?,
+        place: RecordPlace {
+            revision: row.get("revision")?,
+            ..decode_entry_place(row)?
+        },
         recorded_at: row.get("recorded_at")?,
     })
 }
@@ -120,8 +133,8 @@ fn decode_mark(row: &StoredRow<'_>) -> Result<Mark, LedgerError> {
 fn decode_entry_place(row: &StoredRow<'_>) -> Result<RecordPlace, LedgerError> {
     Ok(RecordPlace {
         xact: row.get("xact")?,
-        account: row.get("account")?,
-        number: row.get("number")?,
+        id: row.get("id")?,
+        revision: 0,
     })
 }
 
@@ -135,8 +148,8 @@ fn decode_entries(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
 fn decode_change(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
     let end = RecordPlace {
         xact: row.get("xact")?,
-        account: RecordPlace::OF_CHANGES,
-        number: row.get("revision")?,
+        id: RecordPlace::OF_CHANGES,
+        revision: row.get("revision")?,
     };
     Ok(RecordRun { end, count: 1 })
 }
@@ -192,8 +205,8 @@ impl Ledger {
     ) -> Result<Vec<Mark>, LedgerError> {
         let marks = query(MARKS_FROM)
             .bind(place.xact)
-            .bind(place.account)
-            .bind(place.number)
+            .bind(place.id)
+            .bind(place.revision)
             .bind(limit);
         self.reads().await?.lend().all(marks, decode_mark).await
     }
@@ -272,8 +285,8 @@ fn add(mark: &Mark) -> Statement {
         .bind(mark.after)
         .bind(mark.position)
         .bind(mark.place.xact)
-        .bind(mark.place.account)
-        .bind(mark.place.number)
+        .bind(mark.place.id)
+        .bind(mark.place.revision)
         .bind(mark.recorded_at)
 }
 
@@ -285,11 +298,8 @@ async fn runs(
     limit: u32,
 ) -> Result<Vec<RecordRun>, LedgerError> {
     let mut runs = Vec::new();
-    if after.xact == 0 && after.account < RecordPlace::OF_CHANGES {
-        let old = query(OLD_ENTRIES)
-            .bind(after.account)
-            .bind(after.number)
-            .bind(limit);
+    if after.xact == 0 && after.id < RecordPlace::OF_CHANGES {
+        let old = query(OLD_ENTRIES).bind(after.id).bind(limit);
         runs = session.all(old, decode_entries).await?;
         if runs.len() == limit as usize {
             return Ok(runs);
@@ -298,13 +308,12 @@ async fn runs(
     let numbered = after.max(RecordPlace::NUMBERED);
     let entries = query(entries)
         .bind(numbered.xact)
-        .bind(numbered.account)
-        .bind(numbered.number)
+        .bind(numbered.id)
         .bind(horizon.ended)
         .bind(limit);
     let changes = query(CHANGES)
         .bind(after.xact)
-        .bind(after.revision())
+        .bind(after.revision)
         .bind(horizon.ended)
         .bind(limit);
     runs.extend(session.all(entries, decode_entries).await?);

@@ -14,7 +14,7 @@ use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::{decode_flags, decode_kind, kind};
-use crate::ledger::entry_rows::named_grant;
+use crate::ledger::entry_rows::{millisecond, named_grant, postgres_from_millisecond};
 use crate::ledger::query::{Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
@@ -67,16 +67,24 @@ macro_rules! tallied {
     };
 }
 
-/// Those after ($1, $2, $3) and up to ($4, $5, $6), of transactions with a number.
+/// Those after ($1, $2) and up to ($3, $4), of transactions with a number.
 const TALLIED: &str = tallied!(
-    "e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
-         AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)"
+    "e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
+         AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
 
-/// Those of the transaction 0, by an index that has their order.
-const TALLIED_OLD: &str = tallied!(
-    "e.xact = 0 AND (e.account, e.number) > ($1, $2) AND (e.account, e.number) <= ($3, $4)"
-);
+/// Those of the transaction 0 after $1 and up to $2, by the index of ids. In SQLite no entry is.
+const TALLIED_OLD: Texts = Texts {
+    postgres: tallied!(concat!(
+        "e.xact = 0 AND e.id > $1 AND e.id <= $2",
+        postgres_from_millisecond!("e.id", "$1"),
+        " AND ",
+        millisecond!("e.id"),
+        " <= ",
+        millisecond!("$2")
+    )),
+    sqlite: tallied!("e.xact = 0 AND e.id > $1 AND e.id <= $2"),
+};
 
 /// For each account and number of a JSON array, at most $2 entries before it that were appended at $3
 /// or later, the newest first.
@@ -195,9 +203,11 @@ fn decode_tallied(row: &StoredRow<'_>) -> Result<TalliedEntry, LedgerError> {
     Ok(TalliedEntry {
         place: RecordPlace {
             xact: row.get("xact")?,
-            account: row.get("account")?,
-            number: row.get("number")?,
+            id,
+            revision: 0,
         },
+        account: row.get("account")?,
+        number: row.get("number")?,
         policy: row.get("policy")?,
         policy_name: row.get("policy_name")?,
         kind,
@@ -266,7 +276,8 @@ impl Ledger {
         self.own().await?.lend().one(query(POSITION)).await
     }
 
-    /// What the figures need of the entries after a place and up to another, in their order.
+    /// What the figures need of the entries after a place and up to another, by transaction, account
+    /// and number.
     pub async fn tallied_entries(
         &self,
         after: RecordPlace,
@@ -277,21 +288,15 @@ impl Ledger {
         let mut found = Vec::new();
         if after.xact == 0 {
             let last = up_to.min(RecordPlace::OLD_END);
-            let old = query(TALLIED_OLD)
-                .bind(after.account)
-                .bind(after.number)
-                .bind(last.account)
-                .bind(last.number);
+            let old = query(TALLIED_OLD).bind(after.id).bind(last.id);
             found = session.all(old, decode_tallied).await?;
         }
         let after = after.max(RecordPlace::NUMBERED);
         let numbered = query(TALLIED)
             .bind(after.xact)
-            .bind(after.account)
-            .bind(after.number)
+            .bind(after.id)
             .bind(up_to.xact)
-            .bind(up_to.account)
-            .bind(up_to.number);
+            .bind(up_to.id);
         found.extend(session.all(numbered, decode_tallied).await?);
         Ok(found)
     }

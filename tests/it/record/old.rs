@@ -6,7 +6,7 @@ use super::{all_is_recorded, follow, is_the_table};
 use crate::support::app::{App, Ground, Stack};
 use crate::support::servers;
 
-/// More than the follower takes in a step come first, in the order of accounts and numbers; then the
+/// More than the follower takes in a step come first, in the order of ids; then the
 /// old changes, then all that is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_come_first() {
