@@ -20,6 +20,17 @@ CREATE TABLE day_figures_mark (
 ) STRICT;
 INSERT INTO day_figures_mark (position) VALUES (0);
 
+-- Days whose figures are not in the record: an hour after `ends_at`, and after they changed last, an act
+-- tells them there, and the row goes.
+CREATE TABLE open_days (
+    policy integer NOT NULL REFERENCES policies (id),
+    counted_on text NOT NULL,
+    ends_at integer NOT NULL,
+    changed_at integer NOT NULL,
+    PRIMARY KEY (policy, counted_on)
+) STRICT;
+CREATE INDEX open_days_end ON open_days (ends_at);
+
 -- How many claims an instance denied, from its start on. `not_kept` counts denials that might have been
 -- the first of their window, but came too fast to have a row in first_denials.
 CREATE TABLE denied_claims (

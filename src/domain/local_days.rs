@@ -95,6 +95,12 @@ impl<'p> LocalDays<'p> {
         starts.min().unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
+    /// The end of a local day: the next one begins then.
+    pub fn end(&self, date: NaiveDate) -> DateTime<Utc> {
+        date.succ_opt()
+            .map_or(DateTime::<Utc>::MAX_UTC, |next| self.start(next))
+    }
+
     /// The local date of an instant.
     pub fn date(&self, at: DateTime<Utc>) -> NaiveDate {
         let shown = self.lived.iter().filter(|lived| lived.from <= at);

@@ -141,6 +141,15 @@ pub struct FigureDay {
     pub recorded_on: NaiveDate,
 }
 
+/// A policy's local day whose figures changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpenDay {
+    pub policy: PolicyId,
+    pub counted_on: NaiveDate,
+    /// When the day ends.
+    pub ends_at: DateTime<Utc>,
+}
+
 /// FigureSums, by their rows.
 #[derive(Debug, Default)]
 pub struct FigureSums(pub BTreeMap<FigureDay, DayFigures>);

@@ -21,7 +21,7 @@ use super::instance::{
 };
 use super::reconcile::Reconciler;
 use super::record::{LedgerFollower, RecordProgress};
-use super::statistics::{DenialWriter, FigureFollower};
+use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
 use crate::clock::Clock;
 use crate::counter::Counters;
@@ -169,6 +169,11 @@ impl WorkerParts<'_> {
         let ledger = self.ledger.clone();
         let following = move || FigureFollower::new(ledger.clone()).run();
         background.push(keep_running(following));
+        let closer = DayCloser {
+            ledger: self.ledger.clone(),
+            clock: self.clock.clone(),
+        };
+        background.push(keep_running(move || closer.clone().run()));
         let writer = DenialWriter::new(self.ledger.clone(), self.clock.clone(), denials);
         let writer = Arc::new(writer);
         let writing = writer.clone();

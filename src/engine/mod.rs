@@ -55,7 +55,7 @@ pub use record::{
 pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
 
 pub use crate::ledger::{
-    Act, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Standing,
+    Act, ActKind, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Standing,
 };
 
 use claim::{Dispatch, KeysInProgress};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use chrono::{DateTime, Datelike, Days, NaiveDate, Utc};
+use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
 use crate::domain::claim::Subject;
 use crate::domain::local_days::LocalDays;
@@ -105,10 +105,9 @@ impl Engine {
                 ),
             };
             let local_days = LocalDays::of(versions);
-            let next = day.date.checked_add_days(Days::new(1)).unwrap_or(day.date);
             days.push(FigureOfDay {
                 starts_at: local_days.start(day.date),
-                ends_at: local_days.start(next),
+                ends_at: local_days.end(day.date),
                 day,
             });
         }

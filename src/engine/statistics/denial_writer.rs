@@ -1,11 +1,12 @@
 //! Writes denials into the ledger.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta};
-use foldhash::{HashMap, HashSet};
+use chrono::{DateTime, TimeDelta, Utc};
+use foldhash::HashMap;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::RecordPlace;
-use crate::domain::statistics::{DenialCount, DeniedOn, FirstDenial};
+use crate::domain::statistics::{DenialCount, DeniedOn, FirstDenial, OpenDay};
 use crate::engine::instance::{Denials, SecondOfDenials};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -42,8 +43,8 @@ struct RunOfDenials {
     /// Denials whose local days are not told yet.
     seconds: Vec<SecondOfDenials>,
     counts: HashMap<DeniedOn, DenialCount>,
-    /// What is not written yet.
-    changed: HashSet<DeniedOn>,
+    /// What is not written yet, and when its days end.
+    changed: HashMap<DeniedOn, DateTime<Utc>>,
     first: Vec<FirstDenial>,
 }
 
@@ -53,7 +54,7 @@ impl DenialWriter {
             run: Uuid::new_v4(),
             seconds: Vec::new(),
             counts: HashMap::default(),
-            changed: HashSet::default(),
+            changed: HashMap::default(),
             first: Vec::new(),
         };
         Self {
@@ -98,11 +99,21 @@ impl DenialWriter {
             if counted.changed.is_empty() && counted.first.is_empty() {
                 break;
             }
-            let changed = counted.changed.iter();
+            let changed = counted.changed.keys();
             let changed: Vec<_> = changed.map(|of| (*of, counted.counts[of])).collect();
-            let saved = self
-                .ledger
-                .save_denials(counted.run, &changed, &counted.first);
+            let open_days = counted.changed.iter().map(|(of, ends_at)| OpenDay {
+                policy: of.policy,
+                counted_on: of.date,
+                ends_at: *ends_at,
+            });
+            let open_days: BTreeSet<OpenDay> = open_days.collect();
+            let saved = self.ledger.save_denials(
+                counted.run,
+                &changed,
+                &counted.first,
+                &open_days,
+                self.clock.now(),
+            );
             saved.await?;
             counted.changed.clear();
             counted.first.clear();
@@ -131,14 +142,15 @@ impl DenialWriter {
         for of_second in counted.seconds.drain(..) {
             let policy = of_second.policy.id;
             let at = DateTime::from_timestamp(of_second.second, 0).unwrap_or_default();
+            let days = LocalDays::of(&versions[&policy]);
             let of = DeniedOn {
                 policy,
-                date: LocalDays::of(&versions[&policy]).date(at),
+                date: days.date(at),
             };
             let sum = counted.counts.entry(of).or_default();
             sum.denied += of_second.count.denied;
             sum.not_kept += of_second.count.not_kept;
-            counted.changed.insert(of);
+            counted.changed.insert(of, days.end(of.date));
         }
         Ok(())
     }

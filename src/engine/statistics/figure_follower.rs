@@ -1,7 +1,7 @@
 //! The follower of the record, which makes the figures.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -12,7 +12,7 @@ use crate::domain::grant::EntryKind;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::{Mark, RecordPlace};
-use crate::domain::statistics::{FigureDay, FigureSums, SubjectDay, TalliedEntry};
+use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay, TalliedEntry};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How often the record is looked at.
@@ -100,8 +100,14 @@ impl FigureFollower {
         let Some(last) = marks.last() else {
             return Ok(false);
         };
-        let figures = self.figures(before, marks, last).await?;
-        let added = self.ledger.add_figures(position, last.position, &figures);
+        let (figures, open_days) = self.figures(before, marks, last).await?;
+        let added = self.ledger.add_figures(
+            position,
+            last.position,
+            &figures,
+            &open_days,
+            last.recorded_at,
+        );
         if !added.await? {
             self.subjects.clear();
             self.another_at = Some(now);
@@ -111,14 +117,16 @@ impl FigureFollower {
         Ok(marks.len() + 1 >= MARKS_MOST as usize)
     }
 
-    /// The figures of the entries that these marks gave positions to, after another one.
+    /// The figures of the entries that these marks gave positions to, after another one; and the days
+    /// that have them.
     async fn figures(
         &mut self,
         before: Mark,
         marks: &[Mark],
         last: &Mark,
-    ) -> Result<FigureSums, LedgerError> {
+    ) -> Result<(FigureSums, BTreeSet<OpenDay>), LedgerError> {
         let mut figures = FigureSums::default();
+        let mut open_days = BTreeSet::new();
         let entries = self
             .ledger
             .tallied_entries(before.place, last.place)
@@ -149,6 +157,11 @@ impl FigureFollower {
                 counted_on: days.date(entry.counted_at),
                 recorded_on: days.date(recorded_at),
             };
+            open_days.insert(OpenDay {
+                policy: day.policy,
+                counted_on: day.counted_on,
+                ends_at: days.end(day.counted_on),
+            });
             match entry.kind {
                 EntryKind::Grant { .. } => {
                     let subject = self.subjects.of(entry.account, day.counted_on);
@@ -157,7 +170,7 @@ impl FigureFollower {
                 _ => figures.add(day, entry, &mut SubjectDay::default()),
             }
         }
-        Ok(figures)
+        Ok((figures, open_days))
     }
 
     /// Reads what is not remembered of the days of subjects that have a grant among some entries.

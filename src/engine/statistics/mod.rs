@@ -1,10 +1,12 @@
 //! Statistics: figures of policies' local days, which are made behind the record, and denials.
 
+mod day_closer;
 mod days;
 mod denial_writer;
 mod figure_follower;
 mod subjects;
 
+pub use day_closer::DayCloser;
 pub use days::{FigureOfDay, FigurePage, FigureQuery};
 pub use denial_writer::DenialWriter;
 pub use figure_follower::FigureFollower;

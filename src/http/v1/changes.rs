@@ -1,6 +1,8 @@
 //! Changes: what was changed, by whom, when and why.
 
-use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -13,7 +15,7 @@ use super::policies::PolicyAnswer;
 use crate::domain::claim::Subject;
 use crate::domain::overrides::Override;
 use crate::domain::policy::PolicyName;
-use crate::engine::{Act, ChangeKind, ChangeQuery, Changed, PastChange};
+use crate::engine::{Act, ActKind, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::{HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
 
@@ -49,6 +51,22 @@ pub struct ChangeAnswer {
     after: Option<VersionAnswer>,
 }
 
+/// What an act of the kind `day` tells: the figures of a policy's local day, as they were an hour after
+/// it ended, or an hour after they changed last.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct DayAct {
+    #[schema(example = "benefit")]
+    policy: String,
+    #[schema(example = "2026-11-03")]
+    date: NaiveDate,
+    #[schema(example = "2026-11-03T16:00:00Z")]
+    ends_at: DateTime<Utc>,
+    /// The figures by the names that `/v1/stats` gives them. One that is 0 is left out.
+    #[schema(example = json!({ "grants": 12480, "units": 12480 }))]
+    figures: BTreeMap<String, u64>,
+}
+
 /// A version of a policy, an override or a key; or what an act did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -57,7 +75,9 @@ pub enum VersionAnswer {
     Override(OverrideAnswer),
     Key(KeyAnswer),
     #[schema(value_type = ExportAct)]
-    Act(Box<RawValue>),
+    Export(Box<RawValue>),
+    #[schema(value_type = DayAct)]
+    Day(Box<RawValue>),
 }
 
 page! {
@@ -169,7 +189,10 @@ impl From<PastChange> for ChangeAnswer {
                 by,
                 reason,
                 before: None,
-                after: RawValue::from_string(about).ok().map(VersionAnswer::Act),
+                after: RawValue::from_string(about).ok().map(match kind {
+                    ActKind::Export => VersionAnswer::Export,
+                    ActKind::Day => VersionAnswer::Day,
+                }),
             },
         }
     }
@@ -184,7 +207,8 @@ impl VersionAnswer {
 }
 
 /// Changes of policies, overrides and keys, newest first: what it was, what it became, who, when
-/// and why. Also acts: what somebody did with the record, such as an export.
+/// and why. Also acts: what somebody did with the record, such as an export. Acts of the kind `day` are
+/// listed only where `kind` asks for them: there is one for each day of each policy.
 ///
 /// A key that is confined to policies sees those of one of them, which it names.
 ///

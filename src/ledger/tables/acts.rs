@@ -4,22 +4,25 @@ use chrono::{DateTime, Utc};
 
 use super::versions::{ChangeFilter, next_revision};
 use crate::ledger::access::Ending;
-use crate::ledger::query::query;
+use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActKind {
     Export,
+    /// The figures of a day came into the record.
+    Day,
 }
 
 impl ActKind {
-    const ALL: [Self; 1] = [Self::Export];
+    const ALL: [Self; 2] = [Self::Export, Self::Day];
 
     /// Its name in the table and in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Export => "export",
+            Self::Day => "day",
         }
     }
 }
@@ -72,20 +75,8 @@ const ADD: &str = "INSERT INTO acts (revision, kind, about, changed_at, changed_
 impl Ledger {
     /// Adds an act, and returns its revision, whatever it has for one.
     pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
-        self.edit(async |mut session| {
-            let revision = next_revision(&mut session).await?;
-            let add = query(ADD)
-                .bind(revision.number)
-                .bind(act.kind.as_str())
-                .bind(act.about.as_str())
-                .bind(act.at)
-                .bind(act.by.as_str())
-                .bind(act.reason.as_deref())
-                .bind(revision.xact);
-            session.execute(add).await?;
-            Ok(Ending::Commit(revision.number.cast_unsigned()))
-        })
-        .await
+        self.edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
+            .await
     }
 
     /// The act with a revision.
@@ -104,4 +95,19 @@ impl Ledger {
         let listed = filter.bind(LISTED, limit).bind(kind.as_str());
         self.reads().await?.lend().all(listed, decode).await
     }
+}
+
+/// As [`Ledger::add_act`], in a transaction.
+pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u64, LedgerError> {
+    let revision = next_revision(session).await?;
+    let add = query(ADD)
+        .bind(revision.number)
+        .bind(act.kind.as_str())
+        .bind(act.about.as_str())
+        .bind(act.at)
+        .bind(act.by.as_str())
+        .bind(act.reason.as_deref())
+        .bind(revision.xact);
+    session.execute(add).await?;
+    Ok(revision.number.cast_unsigned())
 }

@@ -21,12 +21,18 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Policy,
         Self::Override,
         Self::Key,
         Self::Act(ActKind::Export),
+        Self::Act(ActKind::Day),
     ];
+
+    /// Whether a list of all kinds has it. There are as many acts of days as days of policies.
+    fn is_listed_unasked(self) -> bool {
+        self != Self::Act(ActKind::Day)
+    }
 
     /// Its name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -61,7 +67,7 @@ impl PastChange {
 }
 
 impl Ledger {
-    /// The changes of all kinds, or of one, newest first, at most `limit`.
+    /// The changes of all kinds but days, or of one kind, newest first, at most `limit`.
     pub async fn changes(
         &self,
         mut filter: ChangeFilter,
@@ -74,7 +80,7 @@ impl Ledger {
         filter.below = filter.below.min(newest.saturating_add(1));
         let is_of_any = filter.policy.is_none() && filter.accounts.is_none();
         let is_wanted = |of: &ChangeKind| {
-            let is_kind = kind.is_none_or(|kind| kind == *of);
+            let is_kind = kind.map_or(of.is_listed_unasked(), |kind| kind == *of);
             is_kind
                 && match of {
                     ChangeKind::Policy => filter.accounts.is_none(),

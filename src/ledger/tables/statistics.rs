@@ -1,21 +1,24 @@
 //! Statistics: the figures of policies' local days, what they are made from, and denials.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
+use super::open_days::open;
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::statistics::{
-    DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, TalliedEntry, sum,
+    DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, OpenDay, TalliedEntry, sum,
 };
 use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::{decode_flags, decode_kind, kind};
 use crate::ledger::entry_rows::{millisecond, named_grant, postgres_from_millisecond};
-use crate::ledger::query::{Texts, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -24,7 +27,7 @@ const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");
 const LAST_DATE: NaiveDate = NaiveDate::from_ymd_opt(9999, 12, 31).expect("a date");
 
 /// Which days to list. A day and a policy come after others by the day first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FigureFilter {
     pub policy: Option<PolicyId>,
     /// Local days from this one on …
@@ -321,12 +324,14 @@ impl Ledger {
     }
 
     /// Adds to the figures what the positions above `after` and up to `position` mean. False when
-    /// another instance did so: then nothing is added.
+    /// another instance did so: then nothing is added. The days are opened.
     pub async fn add_figures(
         &self,
         after: u64,
         position: u64,
         figures: &FigureSums,
+        open_days: &BTreeSet<OpenDay>,
+        now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
             let moved = query(MOVE_POSITION).bind(after).bind(position);
@@ -344,6 +349,7 @@ impl Ledger {
                     session.execute(add).await?;
                 }
             }
+            open(&mut session, open_days.iter().copied(), now).await?;
             Ok(Ending::Commit(true))
         })
         .await
@@ -355,31 +361,7 @@ impl Ledger {
         filter: &FigureFilter,
         limit: u32,
     ) -> Result<Vec<PolicyDay>, LedgerError> {
-        let (first, last) = (FIRST_DATE, LAST_DATE);
-        let (date, policy) = filter.after.unwrap_or((first, PolicyId(0)));
-        let list = query(FIGURES)
-            .bind(filter.from.unwrap_or(first).max(date))
-            .bind(filter.to.unwrap_or(last))
-            .bind(filter.policy)
-            .bind(date)
-            .bind(policy)
-            .bind(limit)
-            .bind(filter.recorded_from.unwrap_or(first))
-            .bind(filter.recorded_to.unwrap_or(last));
-        let rows = self.reads().await?.lend().all(list, decode_figure).await?;
-        let mut days: Vec<PolicyDay> = Vec::new();
-        for (day, name, figure) in rows {
-            let is_same = |last: &PolicyDay| (last.date, last.policy) == (day.date, day.policy);
-            if !days.last().is_some_and(is_same) {
-                days.push(day);
-            }
-            let figures = days.last_mut().map(|day| &mut day.figures);
-            let unknown = || LedgerError::Corrupt(format!("the figure {name:?}"));
-            let found = figures.and_then(|figures| figures.named_mut(&name));
-            let found = found.ok_or_else(unknown)?;
-            *found = sum(*found, figure);
-        }
-        Ok(days)
+        figures_in(&mut self.reads().await?.lend(), filter, limit).await
     }
 
     /// Writes how many claims a run of an instance denied so far, and first denials. To write it
@@ -389,6 +371,8 @@ impl Ledger {
         run: Uuid,
         denied: &[(DeniedOn, DenialCount)],
         first: &[FirstDenial],
+        open_days: &BTreeSet<OpenDay>,
+        now: DateTime<Utc>,
     ) -> Result<(), LedgerError> {
         self.own_edit(async |mut session| {
             for (of, count) in denied {
@@ -400,6 +384,7 @@ impl Ledger {
                     .bind(count.not_kept);
                 session.execute(save).await?;
             }
+            open(&mut session, open_days.iter().copied(), now).await?;
             for denial in first {
                 let (per, Window { start, .. }) = denial.window;
                 let add = query(ADD_FIRST_DENIAL)
@@ -446,4 +431,37 @@ impl Ledger {
         })
         .await
     }
+}
+
+/// As [`Ledger::figures`], on a connection.
+pub(super) async fn figures_in(
+    session: &mut Session<'_>,
+    filter: &FigureFilter,
+    limit: u32,
+) -> Result<Vec<PolicyDay>, LedgerError> {
+    let (first, last) = (FIRST_DATE, LAST_DATE);
+    let (date, policy) = filter.after.unwrap_or((first, PolicyId(0)));
+    let list = query(FIGURES)
+        .bind(filter.from.unwrap_or(first).max(date))
+        .bind(filter.to.unwrap_or(last))
+        .bind(filter.policy)
+        .bind(date)
+        .bind(policy)
+        .bind(limit)
+        .bind(filter.recorded_from.unwrap_or(first))
+        .bind(filter.recorded_to.unwrap_or(last));
+    let rows = session.all(list, decode_figure).await?;
+    let mut days: Vec<PolicyDay> = Vec::new();
+    for (day, name, figure) in rows {
+        let is_same = |last: &PolicyDay| (last.date, last.policy) == (day.date, day.policy);
+        if !days.last().is_some_and(is_same) {
+            days.push(day);
+        }
+        let figures = days.last_mut().map(|day| &mut day.figures);
+        let unknown = || LedgerError::Corrupt(format!("the figure {name:?}"));
+        let found = figures.and_then(|figures| figures.named_mut(&name));
+        let found = found.ok_or_else(unknown)?;
+        *found = sum(*found, figure);
+    }
+    Ok(days)
 }

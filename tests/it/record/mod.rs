@@ -31,13 +31,12 @@ async fn changes_in_the_table(ground: &Ground) -> u64 {
 
 /// Waits until everything in the ledger has a position.
 pub async fn all_is_recorded(app: &App, ground: &Ground) -> u64 {
-    let entries = ids_in_the_table(ground).await.len() as u64;
-    let all = entries + changes_in_the_table(ground).await;
     eventually("everything has a position", || async {
-        newest(app).await == all
+        let entries = ids_in_the_table(ground).await.len() as u64;
+        newest(app).await == entries + changes_in_the_table(ground).await
     })
     .await;
-    all
+    newest(app).await
 }
 
 /// The newest position.

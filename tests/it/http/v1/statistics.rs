@@ -20,6 +20,7 @@ on_every_store!(
     corrections_are_told_by_the_day_recorded,
     denials_are_counted_and_the_first_ones_kept,
     a_sum_that_is_too_high_stays_at_the_highest,
+    a_day_comes_into_the_record_an_hour_after_it,
 );
 
 /// The figures of the entries that are made otherwise.
@@ -347,6 +348,70 @@ async fn a_sum_that_is_too_high_stays_at_the_highest(stack: Stack) {
         figures("benefit") == Some((2, most)) && figures("sms") == Some((1, 1))
     })
     .await;
+}
+
+/// An act tells a day's figures once the day and an hour are over, and again an hour after a correction.
+async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
+    let (app, clock) = App::with_clock(stack).await;
+    app.benefit(1, "Asia/Shanghai").await;
+    app.claim("a", None).await;
+    app.claim("a", None).await;
+    app.claim("b", None).await;
+    let days = async || {
+        let acts = all_items(&app, "/v1/changes?kind=day&limit=1").await;
+        let days = acts.iter().map(|act| {
+            assert_eq!(act["by"], "perdiem");
+            act["after"].clone()
+        });
+        days.collect::<Vec<Value>>()
+    };
+    let is_counted = async |denied: u64| {
+        let list = app.get("/v1/stats").await;
+        let as_of = app.get("/v1/entries").await.json()["as_of"].clone();
+        let figures = items(&list)
+            .iter()
+            .any(|day| day["denied_claims"] == denied);
+        figures && list.json()["as_of"] == as_of
+    };
+    // The day ends at 16:00 UTC. A day that ended earlier is told first.
+    let earlier = json!({ "units": 1, "at": "2026-11-10T00:00:00Z", "reason": "a test" });
+    app.adjust("c", earlier, None).await;
+    all_have_positions(&app, 3).await;
+    eventually("the figures are made", || is_counted(1)).await;
+    clock.set(instant("2026-11-21T16:59:59Z"));
+    let told = |date: &str, ends_at: &str, figures: Value| json!({ "policy": "benefit", "date": date, "ends_at": ends_at, "figures": figures });
+    let of_10th = told(
+        "2026-11-10",
+        "2026-11-10T16:00:00Z",
+        json!({ "adjustments": 1, "adjusted_up_units": 1 }),
+    );
+    eventually("the earlier day is told", || async {
+        days().await == [of_10th.clone()]
+    })
+    .await;
+    clock.advance(TimeDelta::seconds(2));
+    let figures = json!({
+        "grants": 2, "units": 2, "subjects": 2, "subjects_at_limit": 2, "denied_claims": 1,
+    });
+    let mut of_21st = told("2026-11-21", "2026-11-21T16:00:00Z", figures);
+    eventually("the day is told", || async {
+        days().await == [of_21st.clone(), of_10th.clone()]
+    })
+    .await;
+    let adjusted = json!({ "units": 5, "at": NOON, "reason": "found later" });
+    app.adjust("c", adjusted, None).await;
+    all_have_positions(&app, 4).await;
+    eventually("the figures are made", || is_counted(1)).await;
+    clock.advance(TimeDelta::minutes(61));
+    let first = of_21st.clone();
+    of_21st["figures"]["adjustments"] = json!(1);
+    of_21st["figures"]["adjusted_up_units"] = json!(5);
+    eventually("the day is told again", || async {
+        days().await == [of_21st.clone(), first.clone(), of_10th.clone()]
+    })
+    .await;
+    let unasked = all_items(&app, "/v1/changes").await;
+    assert!(unasked.iter().all(|change| change["kind"] == "policy"));
 }
 
 #[tokio::test]

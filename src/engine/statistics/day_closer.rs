@@ -1,0 +1,96 @@
+//! Brings the figures of days into the record: there they have a position, and a seal covers them.
+
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::domain::identity::to_micros;
+use crate::domain::policy::PolicyName;
+use crate::domain::statistics::OpenDay;
+use crate::ledger::{Act, ActKind, Ledger, LedgerError, PolicyDay};
+
+/// How often days are looked for that can be closed.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long after its end, and after its last change, a day is closed.
+const AFTER: TimeDelta = TimeDelta::hours(1);
+/// How many days are closed at a time.
+const DAYS_MOST: u32 = 100;
+
+/// Closes days: an act tells the figures of each. A day whose figures change later is closed again. Each
+/// instance runs one; a day's row is taken once.
+#[derive(Clone)]
+pub struct DayCloser {
+    pub ledger: Ledger,
+    pub clock: Clock,
+}
+
+impl DayCloser {
+    /// Closes days until it is aborted. While the ledger does not answer it tries again.
+    pub async fn run(self) {
+        let mut is_failing = false;
+        loop {
+            sleep(EVERY).await;
+            let closed = self.close().await;
+            if let Err(error) = &closed
+                && !is_failing
+            {
+                tracing::warn!(
+                    error = %Chain(error),
+                    "days cannot be closed: it is tried again"
+                );
+            }
+            is_failing = closed.is_err();
+        }
+    }
+
+    async fn close(&self) -> Result<(), LedgerError> {
+        let now = self.clock.now();
+        let before = now - AFTER;
+        let days = self.ledger.days_to_close(before, DAYS_MOST).await?;
+        if days.is_empty() {
+            return Ok(());
+        }
+        let figures_until = self.figures_until(now).await?;
+        for (policy, day) in days {
+            if day.ends_at > figures_until {
+                continue;
+            }
+            let tell = |figures: Option<&PolicyDay>| Act {
+                revision: 0,
+                kind: ActKind::Day,
+                about: about(&policy, day, figures),
+                at: to_micros(now),
+                by: "perdiem".to_owned(),
+                reason: None,
+            };
+            self.ledger.close_day(day, before, tell).await?;
+        }
+        Ok(())
+    }
+
+    /// The figures have all that was recorded before this instant.
+    async fn figures_until(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>, LedgerError> {
+        let position = self.ledger.figures_to_follow().await?;
+        let next = self.ledger.marks_to_follow(position + 1, 1).await?;
+        Ok(next.first().map_or(now, |mark| mark.recorded_at))
+    }
+}
+
+/// What an act of a day tells, as JSON. A figure that is 0 is left out.
+fn about(policy: &PolicyName, day: OpenDay, figures: Option<&PolicyDay>) -> String {
+    let named = figures.iter().flat_map(|day| day.figures.named());
+    let named: Map<String, Value> = named
+        .map(|(name, figure)| (name.to_owned(), figure.into()))
+        .collect();
+    json!({
+        "policy": policy.as_str(),
+        "date": day.counted_on,
+        "ends_at": day.ends_at.to_rfc3339_opts(SecondsFormat::AutoSi, true),
+        "figures": named,
+    })
+    .to_string()
+}

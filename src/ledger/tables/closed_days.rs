@@ -1,0 +1,71 @@
+//! Days whose figures come into the record.
+
+use chrono::{DateTime, Utc};
+
+use super::acts::{Act, add_act_in};
+use super::statistics::{FigureFilter, PolicyDay, figures_in};
+use crate::domain::policy::PolicyName;
+use crate::domain::statistics::OpenDay;
+use crate::ledger::access::Ending;
+use crate::ledger::query::query;
+use crate::ledger::row::{StoredRow, only};
+use crate::ledger::{Ledger, LedgerError};
+
+const TO_CLOSE: &str = "SELECT d.policy, d.counted_on, d.ends_at, p.name
+    FROM open_days AS d JOIN policies AS p ON p.id = d.policy
+    WHERE d.ends_at < $1 AND d.changed_at < $1 ORDER BY d.ends_at LIMIT $2";
+const CLOSE: &str =
+    "DELETE FROM open_days WHERE policy = $1 AND counted_on = $2 AND changed_at < $3
+    RETURNING 1";
+
+fn decode(row: &StoredRow<'_>) -> Result<(PolicyName, OpenDay), LedgerError> {
+    let day = OpenDay {
+        policy: row.get("policy")?,
+        counted_on: row.get("counted_on")?,
+        ends_at: row.get("ends_at")?,
+    };
+    Ok((row.get("name")?, day))
+}
+
+impl Ledger {
+    /// The days that ended, and changed last, before an instant: those that ended first, at most
+    /// `limit`.
+    pub async fn days_to_close(
+        &self,
+        before: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<(PolicyName, OpenDay)>, LedgerError> {
+        let days = query(TO_CLOSE).bind(before).bind(limit);
+        self.own().await?.lend().all(days, decode).await
+    }
+
+    /// Adds the act that `tell` makes of a day's figures. Nothing is added where the figures changed
+    /// since `before`, or another instance closed the day.
+    pub async fn close_day(
+        &self,
+        day: OpenDay,
+        before: DateTime<Utc>,
+        tell: impl FnOnce(Option<&PolicyDay>) -> Act,
+    ) -> Result<(), LedgerError> {
+        self.own_edit(async |mut session| {
+            let close = query(CLOSE)
+                .bind(day.policy)
+                .bind(day.counted_on)
+                .bind(before);
+            if session.first(close, only::<i32>).await?.is_none() {
+                return Ok(Ending::Rollback(()));
+            }
+            // After the row: what changes the figures opens the day again.
+            let filter = FigureFilter {
+                policy: Some(day.policy),
+                from: Some(day.counted_on),
+                to: day.counted_on.succ_opt(),
+                ..FigureFilter::default()
+            };
+            let figures = figures_in(&mut session, &filter, 1).await?;
+            add_act_in(&mut session, &tell(figures.first())).await?;
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+}
