@@ -31,9 +31,9 @@ use client::TryAgain;
 
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::config::{DatabaseArgs, ServeArgs, read_secret};
+use crate::config::{MigrateArgs, ServeArgs, read_secret};
 use crate::http::{Application, specification_yaml};
-use crate::ledger::{Ledger, LedgerOptions};
+use crate::ledger::{Ledger, LedgerOptions, ServiceRoleError};
 use crate::telemetry;
 
 /// What a command that has failed exits with.
@@ -62,8 +62,8 @@ pub struct Cli {
 enum Command {
     /// Migrate the database, then serve
     Serve(ServeArgs),
-    /// Make the database, or bring it up to date, and exit
-    Migrate(DatabaseArgs),
+    /// Make the database, or bring it up to date, set up the service's role, and exit
+    Migrate(MigrateArgs),
     /// Print openapi.yaml
     Openapi,
     /// Claim units for a subject; exits with 3 when denied
@@ -469,15 +469,23 @@ fn welcome(application: &Application) {
     }
 }
 
-async fn migrate(args: DatabaseArgs) -> anyhow::Result<ExitCode> {
+async fn migrate(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     let options = LedgerOptions {
-        url: args.url().to_owned(),
+        url: args.database.url().to_owned(),
         claim_timeout: std::time::Duration::from_secs(30),
         query_timeout: std::time::Duration::from_secs(30),
     };
     let _lock = Ledger::lock(&options.url)?;
     let ledger = Ledger::open(&options, Clock::system().now()).await?;
     println!("the ledger on {} is up to date", ledger.store_name());
+    let set_up = ledger.set_up_role(&args.service_role).await;
     ledger.close().await;
+    match set_up {
+        Ok(Some(role)) => println!("the role {role} has the rights that the service needs"),
+        Ok(None) => {}
+        // The owner can serve without it.
+        Err(missing @ ServiceRoleError::Missing { .. }) => eprintln!("perdiem: {missing}"),
+        Err(error) => return Err(error.into()),
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::counter::RedisAccess;
 use crate::engine::EngineOptions;
 use crate::http::ServeOptions;
+use crate::ledger::RoleName;
 
 /// Where the ledger is.
 #[derive(Debug, Clone, Args)]
@@ -28,6 +29,24 @@ pub struct DatabaseArgs {
     /// A file with the ledger's URL
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", value_parser = read_secret)]
     database_url_file: Option<String>,
+}
+
+/// How to migrate.
+#[derive(Debug, Clone, Args)]
+pub struct MigrateArgs {
+    /// Where the ledger is.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    /// On PostgreSQL, the role whose members serve. It is made if it is missing, and gets the rights
+    /// that the service needs, and no others
+    #[arg(
+        long,
+        env = "PERDIEM_SERVICE_ROLE",
+        value_name = "ROLE",
+        default_value = "perdiem_service"
+    )]
+    pub service_role: RoleName,
 }
 
 /// How to serve.

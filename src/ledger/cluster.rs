@@ -3,6 +3,8 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
+use super::service_role::Ownership;
+
 /// The newest stored number, the next one that the server gives, and whether the column's default adds
 /// the offset that the ledger has.
 struct Numbers {
@@ -47,11 +49,16 @@ impl Numbers {
 }
 
 /// Raises what is added to the numbers of transactions, where they would not go on from the stored
-/// ones.
-pub async fn settle_offset(pool: &PgPool) -> Result<(), sqlx::Error> {
+/// ones. False where that has to be done, and this user may not: only the owner of the tables may.
+pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let mut transaction = pool.begin().await?;
     if Numbers::read(&mut transaction).await?.go_on() {
-        return transaction.rollback().await;
+        transaction.rollback().await?;
+        return Ok(true);
+    }
+    if !Ownership::read(&mut transaction).await?.is_ours {
+        transaction.rollback().await?;
+        return Ok(false);
     }
     // Others that open the ledger wait here, and find it settled. Nobody appends meanwhile.
     sqlx::query("LOCK TABLE entries IN ACCESS EXCLUSIVE MODE")
@@ -59,7 +66,8 @@ pub async fn settle_offset(pool: &PgPool) -> Result<(), sqlx::Error> {
         .await?;
     let numbers = Numbers::read(&mut transaction).await?;
     if numbers.go_on() {
-        return transaction.rollback().await;
+        transaction.rollback().await?;
+        return Ok(true);
     }
     let missing = (numbers.newest + 1 - numbers.next).max(0);
     let offset: i64 = sqlx::query_scalar(
@@ -80,5 +88,5 @@ pub async fn settle_offset(pool: &PgPool) -> Result<(), sqlx::Error> {
         offset,
         "the server counts transactions from low numbers again: the order of entries goes on"
     );
-    Ok(())
+    Ok(true)
 }

@@ -145,6 +145,31 @@ pub enum OpenError {
          CREATE DATABASE … ENCODING 'UTF8'"
     )]
     Encoding { place: String, encoding: String },
+    /// The database is older than this perdiem, and its user is not the one who may change that.
+    #[error(
+        "the database {place} is at version {found}, this perdiem wants version {known}, and only \
+         {owner} may migrate it: run perdiem migrate as {owner}, and start again"
+    )]
+    Behind {
+        place: String,
+        found: usize,
+        known: usize,
+        /// Who owns its tables.
+        owner: String,
+    },
+    /// The ledger was restored into another cluster, where only the owner of the tables may raise the
+    /// offset.
+    #[error(
+        "the database {0} was restored where PostgreSQL counts transactions from low numbers: run \
+         perdiem migrate as the owner of its tables, and start again"
+    )]
+    NumbersBegunAgain(String),
+    /// The user of the database has no right to the ledger.
+    #[error(
+        "the user of DATABASE_URL has no right to the ledger at {place}: run perdiem migrate as the \
+         owner of its tables, and make the user a member of the service's role"
+    )]
+    NoRight { place: String, source: LedgerError },
     /// A migration failed, or a row could not be read.
     #[error(
         "cannot prepare the ledger at {place}; see that DATABASE_URL lets perdiem write to it and \

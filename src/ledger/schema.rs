@@ -99,6 +99,12 @@ pub async fn identify(
     mut session: Session<'_>,
     now: DateTime<Utc>,
 ) -> Result<Identity, LedgerError> {
+    let identity = |row: &StoredRow<'_>| Ok(Identity::new(row.get("id")?, row.get("secret")?));
+    let stored = || query("SELECT id, secret FROM ledger");
+    // The service's role may not insert.
+    if let Some(known) = session.first(stored(), identity).await? {
+        return Ok(known);
+    }
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).expect("the system has randomness");
     // SQLite gives a row's number itself where the insert does not, whatever its default.
@@ -111,9 +117,7 @@ pub async fn identify(
         .bind(secret.as_slice())
         .bind(now);
     session.execute(insert).await?;
-    let identity = |row: &StoredRow<'_>| Ok(Identity::new(row.get("id")?, row.get("secret")?));
-    let stored = query("SELECT id, secret FROM ledger");
-    let stored = session.first(stored, identity).await?;
+    let stored = session.first(stored(), identity).await?;
     Ok(stored.ok_or(sqlx::Error::RowNotFound)?)
 }
 

@@ -17,6 +17,7 @@ use super::cluster::settle_offset;
 use super::connections::{Connections, LIFETIME};
 use super::query::Session;
 use super::schema::{self, Applied};
+use super::service_role::{Ownership, lacks_right};
 use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
@@ -86,24 +87,42 @@ impl Store {
             place: place.clone(),
             source,
         };
+        // The user of a ledger that was migrated may lack rights to it.
+        let unusable = |error: sqlx::Error| match lacks_right(&error) {
+            true => OpenError::NoRight {
+                place: place.clone(),
+                source: error.into(),
+            },
+            false => failed(error.into()),
+        };
         check_encoding(&own, &place).await?;
-        let (applied, has_tables) = survey(&own).await.map_err(|error| failed(error.into()))?;
+        let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
-        if applied.len() < MIGRATOR.iter().count() {
+        let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
+        let known = MIGRATOR.iter().count();
+        if applied.len() < known {
+            if !applied.is_empty() {
+                let ownership = Ownership::read(&mut first).await.map_err(unusable)?;
+                if !ownership.is_ours {
+                    return Err(OpenError::Behind {
+                        place,
+                        found: applied.len(),
+                        known,
+                        owner: ownership.owner,
+                    });
+                }
+            }
             let migrating = migrate(base.clone());
             let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
             migrated.map_err(failed)?;
         }
-        let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
         let identity = schema::identify(Session::Postgres(&mut first), now);
         let identity = identity.await.map_err(failed)?;
         drop(first);
-        settle_offset(&own)
-            .await
-            .map_err(|error| failed(error.into()))?;
-        let shows_fence = shows_fence(&own)
-            .await
-            .map_err(|error| failed(error.into()))?;
+        if !settle_offset(&own).await.map_err(unusable)? {
+            return Err(OpenError::NumbersBegunAgain(place));
+        }
+        let shows_fence = shows_fence(&own).await.map_err(unusable)?;
         // A list is planned with its values: a plan for all values may read and sort a whole policy.
         let planned = [("plan_cache_mode", "force_custom_plan")];
         let answering = with_timeouts(base.clone(), options.query_timeout).options(planned);

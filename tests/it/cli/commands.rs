@@ -14,16 +14,53 @@ use crate::support::terminal::Said;
 fn migrate_makes_a_database_and_does_it_again() {
     let folder = folder();
     let path = folder.path().join("perdiem.db");
-    for (url, store) in [
-        (sqlite_url(&path), "SQLite"),
-        (servers::postgres().create_database(), "PostgreSQL"),
+    for (url, told) in [
+        (sqlite_url(&path), "the ledger on SQLite is up to date\n"),
+        (
+            servers::postgres().create_database(),
+            "the ledger on PostgreSQL is up to date\n\
+             the role perdiem_service has the rights that the service needs\n",
+        ),
     ] {
         for _ in 0..2 {
             let said = run(&["migrate"], &[("DATABASE_URL", &url)]).well(0);
-            assert_eq!(said, format!("the ledger on {store} is up to date\n"));
+            assert_eq!(said, told);
         }
     }
     assert!(path.is_file());
+}
+
+/// The ledger is up to date in any case, and its owner can serve.
+#[test]
+fn an_owner_who_may_not_make_the_role_is_told_who_may() {
+    let postgres = servers::postgres();
+    let url = postgres.create_database();
+    let database = url.rsplit('/').next().expect("a name");
+    let owner = format!("owner_of_{database}");
+    let give = format!("CREATE ROLE {owner} LOGIN");
+    postgres.execute("postgres", &give);
+    let give = format!("ALTER DATABASE {database} OWNER TO {owner}");
+    postgres.execute("postgres", &give);
+    let url = url.replace("//postgres@", &format!("//{owner}@"));
+    let settings = [
+        ("DATABASE_URL", url.as_str()),
+        ("PERDIEM_SERVICE_ROLE", "the tills"),
+    ];
+    let said = run(&["migrate"], &settings);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.stdout, "the ledger on PostgreSQL is up to date\n");
+    let remedy = "CREATE ROLE \"the tills\" NOLOGIN";
+    assert!(said.stderr.contains(remedy), "{said:?}");
+    postgres.execute("postgres", remedy);
+    let done = run(&["migrate"], &settings).well(0);
+    assert!(done.contains("the role \"the tills\" has"), "{done}");
+    // The rights of these cannot be taken away.
+    for mighty in [&owner, "postgres"] {
+        let settings = [settings[0], ("PERDIEM_SERVICE_ROLE", mighty)];
+        let said = run(&["migrate"], &settings);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.stderr.contains("name another one"), "{said:?}");
+    }
 }
 
 #[test]

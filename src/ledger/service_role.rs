@@ -1,0 +1,247 @@
+//! The service's role on PostgreSQL: it may add to the ledger, and change nothing that is in it. The
+//! owner of the tables sets the role up. The users that perdiem serves as are members of it.
+
+use std::str::FromStr;
+
+use sqlx::postgres::PgDatabaseError;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+
+use super::{Ledger, LedgerError};
+
+/// All that the service may do, table by table and function by function: what is not here is refused to
+/// it. A migration that makes a table or a function adds a line.
+///
+/// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
+/// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
+/// an entry a place in the record that is not its own.
+const RIGHTS: [(&str, &str); 21] = [
+    // The claims' way.
+    ("TABLE accounts", "SELECT, INSERT"),
+    (
+        "TABLE entries",
+        "SELECT, INSERT (number, at, units, policy, policy_version, claimed_by, kind, flags,
+             account, id, key, lapses_at, totals, metadata)",
+    ),
+    ("TABLE entry_details", "SELECT, INSERT"),
+    // What admins change, and what is done with the record.
+    ("TABLE ledger", "SELECT, UPDATE (revision)"),
+    ("TABLE policies", "SELECT, INSERT"),
+    ("TABLE policy_versions", "SELECT, INSERT"),
+    ("TABLE keys", "SELECT, INSERT"),
+    ("TABLE key_versions", "SELECT, INSERT"),
+    ("TABLE overrides", "SELECT, INSERT, UPDATE (subject)"),
+    ("TABLE override_versions", "SELECT, INSERT"),
+    ("TABLE acts", "SELECT, INSERT"),
+    // What is made from the entries.
+    ("TABLE record_marks", "SELECT, INSERT"),
+    ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
+    ("TABLE day_figures_mark", "SELECT, UPDATE (position)"),
+    ("TABLE reconciliations", "SELECT, INSERT, UPDATE"),
+    ("TABLE differences", "SELECT, INSERT"),
+    // What is kept for a while.
+    (
+        "TABLE denied_claims",
+        "SELECT, INSERT, UPDATE (denied, not_kept)",
+    ),
+    ("TABLE first_denials", "SELECT, INSERT, DELETE"),
+    (
+        "TABLE instances",
+        "SELECT, INSERT, UPDATE (seen_at), DELETE",
+    ),
+    // Which migrations the database has seen.
+    ("TABLE _sqlx_migrations", "SELECT"),
+    // Triggers call it, whatever the rights of their user.
+    ("FUNCTION refuse_to_change_entries()", ""),
+];
+
+/// One writer of rights at a time in a database: PostgreSQL refuses a second one.
+const LOCK: i64 = 0x7065_7264_6965_6d01;
+
+/// PostgreSQL's code for what a user has no right to: insufficient_privilege.
+const NO_RIGHT: &str = "42501";
+/// Its codes for a role that somebody else has just made: duplicate_object, and unique_violation where
+/// both were made at the same moment.
+const IS_THERE: [&str; 2] = ["42710", "23505"];
+/// The longest name that PostgreSQL does not cut off, in bytes.
+const NAME_LENGTH_MOST: usize = 63;
+
+/// The name of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleName(String);
+
+impl FromStr for RoleName {
+    type Err = RoleNameError;
+
+    fn from_str(name: &str) -> Result<Self, RoleNameError> {
+        match name.len() {
+            1..=NAME_LENGTH_MOST => Ok(Self(name.to_owned())),
+            _ => Err(RoleNameError),
+        }
+    }
+}
+
+/// The name cannot be that of a role.
+#[derive(Debug, thiserror::Error)]
+#[error("a role's name has 1 to {NAME_LENGTH_MOST} bytes")]
+pub struct RoleNameError;
+
+/// Why the service's role could not be set up. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceRoleError {
+    #[error(
+        "there is no role {role}, and this user may not make it: let a superuser run \
+         CREATE ROLE {role} NOLOGIN, and run perdiem migrate again"
+    )]
+    Missing { role: String },
+    #[error(
+        "only {owner}, who owns the tables of the ledger, may set up the role {role}: run \
+         perdiem migrate as {owner}"
+    )]
+    NotOwner { role: String, owner: String },
+    #[error(
+        "the role {role} can do all that {owner} can, who owns the tables of the ledger: name \
+         another one in --service-role"
+    )]
+    Owner { role: String, owner: String },
+    #[error("cannot set up the role {role}")]
+    Failed {
+        role: String,
+        #[source]
+        source: LedgerError,
+    },
+}
+
+impl Ledger {
+    /// Makes the service's role if it is missing, and gives it exactly the rights that the service
+    /// needs. Returns its name as SQL has it, or `None` where the store has no roles.
+    ///
+    /// # Errors
+    /// [`ServiceRoleError`], each with what to do.
+    pub async fn set_up_role(&self, role: &RoleName) -> Result<Option<String>, ServiceRoleError> {
+        match self {
+            Self::Postgres(store) => set_up(&store.own, role).await.map(Some),
+            Self::Sqlite(_) => Ok(None),
+        }
+    }
+}
+
+/// Who owns the tables of the ledger.
+pub struct Ownership {
+    pub owner: String,
+    /// Whether this connection's user is the owner, a member of it, or a superuser.
+    pub is_ours: bool,
+}
+
+impl Ownership {
+    pub async fn read(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
+        let (owner, is_ours) = sqlx::query_as(
+            "SELECT pg_get_userbyid(relowner)::text AS owner,
+                 pg_has_role(relowner, 'USAGE') AS is_ours
+             FROM pg_class WHERE oid = '_sqlx_migrations'::regclass",
+        )
+        .fetch_one(connection)
+        .await?;
+        Ok(Self { owner, is_ours })
+    }
+}
+
+/// Whether the user of a connection had no right to what it asked for.
+pub fn lacks_right(error: &sqlx::Error) -> bool {
+    code(error) == Some(NO_RIGHT)
+}
+
+fn code(error: &sqlx::Error) -> Option<&str> {
+    let sqlx::Error::Database(error) = error else {
+        return None;
+    };
+    let error = error.try_downcast_ref::<PgDatabaseError>()?;
+    Some(error.code())
+}
+
+async fn set_up(pool: &PgPool, RoleName(name): &RoleName) -> Result<String, ServiceRoleError> {
+    let failed = |error: sqlx::Error| ServiceRoleError::Failed {
+        role: name.clone(),
+        source: error.into(),
+    };
+    let mut connection = pool.acquire().await.map_err(failed)?;
+    // 1. Only the owner gives rights.
+    let ownership = Ownership::read(&mut connection).await.map_err(failed)?;
+    let Ownership { owner, is_ours } = ownership;
+    let role = quoted(&mut connection, name).await.map_err(failed)?;
+    if !is_ours {
+        return Err(ServiceRoleError::NotOwner { role, owner });
+    }
+    // 2. The role exists: PostgreSQL's roles belong to the cluster, and other ledgers may have it too.
+    let mut is_mighty = is_mighty(&mut connection, name).await.map_err(failed)?;
+    if is_mighty.is_none() {
+        match make(&mut connection, name).await {
+            Err(error) if lacks_right(&error) => return Err(ServiceRoleError::Missing { role }),
+            Err(error) if code(&error).is_some_and(|code| IS_THERE.contains(&code)) => {}
+            made => made.map_err(failed)?,
+        }
+        is_mighty = self::is_mighty(&mut connection, name)
+            .await
+            .map_err(failed)?;
+    }
+    // 3. No right can be taken from a superuser, nor from the owner.
+    if is_mighty == Some(true) {
+        return Err(ServiceRoleError::Owner { role, owner });
+    }
+    // 4. The rights are those of the list, all at once.
+    let given = give_rights(&mut connection, name).await;
+    given.map(|()| role).map_err(failed)
+}
+
+/// A name as SQL has it.
+async fn quoted(connection: &mut PgConnection, name: &str) -> Result<String, sqlx::Error> {
+    let quoted = sqlx::query_scalar("SELECT quote_ident($1)").bind(name);
+    quoted.fetch_one(connection).await
+}
+
+/// Whether a role can do what the owner of the tables can. `None` where there is no such role.
+async fn is_mighty(connection: &mut PgConnection, name: &str) -> Result<Option<bool>, sqlx::Error> {
+    let is_mighty = sqlx::query_scalar(
+        "SELECT pg_has_role(role.oid, owned.relowner, 'MEMBER')
+         FROM pg_roles AS role, pg_class AS owned
+         WHERE role.rolname = $1 AND owned.oid = '_sqlx_migrations'::regclass",
+    );
+    is_mighty.bind(name).fetch_optional(connection).await
+}
+
+async fn make(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    let make = sqlx::query_scalar("SELECT format('CREATE ROLE %I NOLOGIN', $1)").bind(name);
+    let make: String = make.fetch_one(&mut *connection).await?;
+    sqlx::query(AssertSqlSafe(make)).execute(connection).await?;
+    tracing::info!(role = name, "the service's role was made");
+    Ok(())
+}
+
+/// PostgreSQL writes the statements, since it knows how to quote the role. What everybody may do the
+/// role may do too, so it is taken from everybody.
+async fn give_rights(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    let (things, rights): (Vec<&str>, Vec<&str>) = RIGHTS.into_iter().unzip();
+    let mut transaction = connection.begin().await?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(LOCK)
+        .execute(&mut *transaction)
+        .await?;
+    let statements: Vec<String> = sqlx::query_scalar(
+        "SELECT format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), $1)
+         WHERE NOT has_schema_privilege($1, current_schema(), 'USAGE')
+         UNION ALL SELECT format('REVOKE ALL ON %s FROM PUBLIC, %I', thing, $1)
+         FROM unnest($2) AS thing
+         UNION ALL SELECT format('GRANT %s ON %s TO %I', rights, thing, $1)
+         FROM unnest($2, $3) AS given (thing, rights) WHERE rights <> ''",
+    )
+    .bind(name)
+    .bind(things)
+    .bind(rights)
+    .fetch_all(&mut *transaction)
+    .await?;
+    for statement in statements {
+        sqlx::query(AssertSqlSafe(statement))
+            .execute(&mut *transaction)
+            .await?;
+    }
+    transaction.commit().await
+}

@@ -1,0 +1,414 @@
+//! The role of the service on PostgreSQL: it is enough to serve, and nothing that was appended can be
+//! changed with it.
+
+use perdiem::ledger::{Ledger, LedgerOptions, RoleName, ServiceRoleError};
+use reqwest::Method;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::http::v1::statistics::are_sums_of_the_entries;
+use crate::record::all_is_recorded;
+use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
+use crate::support::books::Books;
+use crate::support::hand::Hand;
+use crate::support::servers::postgres;
+
+const ROLE: &str = "perdiem_service";
+
+/// The columns that the service changes. No other table is changed.
+const CHANGED: [(&str, &[&str]); 7] = [
+    ("ledger", &["revision"]),
+    ("overrides", &["subject"]),
+    ("day_figures", &["value"]),
+    ("day_figures_mark", &["position"]),
+    ("denied_claims", &["denied", "not_kept"]),
+    ("instances", &["seen_at"]),
+    // `LOCK TABLE` wants the right to all of them.
+    (
+        "reconciliations",
+        &[
+            "id",
+            "started_at",
+            "requested_by",
+            "apply",
+            "finished_at",
+            "counters_compared",
+            "accounts",
+            "entries",
+            "counters",
+            "differences",
+            "healed",
+            "alarms",
+        ],
+    ),
+];
+/// The tables of which the service deletes rows.
+const FORGOTTEN: [&str; 2] = ["first_denials", "instances"];
+
+/// A ledger as three users reach it.
+struct Cast {
+    /// As the server's superuser.
+    ground: Ground,
+    /// As the owner of its tables, who may make roles.
+    owner: Ground,
+    /// As a member of the service's role.
+    service: Ground,
+}
+
+impl Cast {
+    /// An empty database.
+    fn new() -> Self {
+        let ground = Ground::new(Stack::RedisAndPostgres);
+        let number = Uuid::new_v4().simple();
+        let (owner, service) = (format!("owner_{number}"), format!("service_{number}"));
+        let make = format!("CREATE ROLE {owner} LOGIN CREATEROLE; CREATE ROLE {service} LOGIN");
+        postgres().execute("postgres", &make);
+        let give = format!("ALTER DATABASE {} OWNER TO {owner}", name(&ground));
+        postgres().execute("postgres", &give);
+        Self {
+            owner: of_user(&ground, &owner),
+            service: of_user(&ground, &service),
+            ground,
+        }
+    }
+
+    /// A ledger that the owner migrated, and one that serves it.
+    async fn migrated() -> Self {
+        let cast = Self::new();
+        migrate(&cast.owner, ROLE)
+            .await
+            .expect("the owner migrates");
+        cast.execute(&format!("GRANT {ROLE} TO {}", user(&cast.service)));
+        cast
+    }
+
+    /// Runs SQL as the superuser.
+    fn execute(&self, sql: &str) -> String {
+        postgres().execute(name(&self.ground), sql)
+    }
+
+    /// Starts an instance as the member. It must not.
+    async fn cannot_start(&self, words: &[&str]) {
+        let started = App::try_start(&self.service, |_| {}).await;
+        let error = started.err().expect("it cannot start");
+        let told = format!("{:#}", anyhow::Error::new(error));
+        for word in words {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+    }
+}
+
+fn name(ground: &Ground) -> &str {
+    ground.database_url.rsplit('/').next().expect("a name")
+}
+
+fn user(ground: &Ground) -> &str {
+    let (_, rest) = ground.database_url.split_once("//").expect("a URL");
+    rest.split('@').next().expect("a user")
+}
+
+fn of_user(ground: &Ground, user: &str) -> Ground {
+    let mut ground = ground.clone();
+    let url = ground
+        .database_url
+        .replace("//postgres@", &format!("//{user}@"));
+    ground.database_url = url;
+    ground
+}
+
+/// As `perdiem migrate`.
+async fn migrate(ground: &Ground, role: &str) -> Result<Option<String>, ServiceRoleError> {
+    let options = LedgerOptions {
+        url: ground.database_url.clone(),
+        claim_timeout: Duration::from_secs(30),
+        query_timeout: Duration::from_secs(30),
+    };
+    let ledger = Ledger::open(&options, instant(NOON)).await;
+    let ledger = ledger.unwrap_or_else(|error| panic!("{error:?}"));
+    let role: RoleName = role.parse().expect("a name");
+    let set_up = ledger.set_up_role(&role).await;
+    ledger.close().await;
+    set_up
+}
+
+/// A connection of one user, to try things.
+struct Trier(PgConnection);
+
+impl Trier {
+    async fn of(ground: &Ground) -> Self {
+        let connection = PgConnection::connect(&ground.database_url).await;
+        Self(connection.expect("a connection"))
+    }
+
+    /// PostgreSQL's code for what is wrong with a statement.
+    async fn fault(&mut self, sql: &str) -> Option<String> {
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.0).await;
+        let error = done.err()?;
+        let code = error.as_database_error().and_then(|error| error.code());
+        Some(
+            code.unwrap_or_else(|| panic!("{sql}: {error}"))
+                .into_owned(),
+        )
+    }
+
+    async fn may(&mut self, sql: &str) {
+        assert_eq!(self.fault(sql).await, None, "{sql}");
+    }
+
+    /// That this user has no right to it: insufficient_privilege.
+    async fn may_not(&mut self, sql: &str) {
+        assert_eq!(self.fault(sql).await.as_deref(), Some("42501"), "{sql}");
+    }
+
+    async fn rows<T>(&mut self, sql: &'static str) -> Vec<T>
+    where
+        T: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
+    {
+        let rows = sqlx::query_as(sql).fetch_all(&mut self.0).await;
+        rows.expect("rows")
+    }
+}
+
+/// All that a service does, done by a member of the role.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_role_is_enough_to_serve() {
+    let cast = Cast::migrated().await;
+    let app = App::start(&cast.service).await;
+    let rule = |max: u64| json!({ "time_zone": "UTC", "limits": [{ "max": max, "per": "day" }] });
+    app.benefit(3, "UTC").await;
+    app.benefit(4, "GMT+8").await;
+    app.ask("PUT /v1/policies/sms", rule(2)).await.is(201);
+    let mut counted = rule(9);
+    counted["durability"] = json!("counted");
+    app.ask("PUT /v1/policies/tea", counted).await.is(201);
+    for max in [7, 8] {
+        app.override_day("vip", max).await;
+    }
+    assert_eq!(app.delete_override("vip").await.status, 200);
+    let key = json!({ "name": "a till", "role": "claim", "reason": "a test" });
+    let key = app.ask("POST /v1/keys", key).await.is(201);
+    let id = key["id"].as_str().expect("an id");
+    let revoke = app.request(Method::DELETE, &format!("/v1/keys/{id}?reason=a+test"));
+    assert!(Answer::of(revoke).await.status.is_success());
+
+    // Claims, and what becomes of them.
+    let first = app.claim("a", Some("order-1")).await;
+    assert_eq!(
+        app.claim("a", Some("order-1")).await.grant_id(),
+        first.grant_id()
+    );
+    assert_eq!(app.reverse(&first.grant_id(), "a test").await.status, 201);
+    let hold = json!({ "subject": "a", "hold_seconds": 600, "metadata": { "order": "A-17" } });
+    let hold = app.claim_body(hold, None).await;
+    assert!(app.confirm(&hold.grant_id()).await.status.is_success());
+    let units = json!({ "units": 2, "reason": "a test" });
+    assert_eq!(app.adjust("b", units, Some("order-2")).await.status, 201);
+    let batch = ["b", "c"].map(|subject| json!({ "policy": "benefit", "subject": subject }));
+    let batch = json!({ "claims": batch, "atomic": true });
+    app.ask("POST /v1/claims", batch).await.is(200);
+    for expected in [201, 201, 429, 429] {
+        let claim = json!({ "subject": "d" });
+        assert_eq!(app.claim_under("sms", claim, None).await.status, expected);
+    }
+    for _ in 0..3 {
+        let claim = json!({ "subject": "e" });
+        assert_eq!(app.claim_under("tea", claim, None).await.status, 201);
+    }
+    Books::open(&cast.ground).await.counters_follow().await;
+
+    // What is made from them.
+    all_is_recorded(&app, &cast.ground).await;
+    are_sums_of_the_entries(&app).await;
+    eventually("the denials are written", || async {
+        cast.execute("SELECT sum(denied) FROM denied_claims") == "2"
+            && cast.execute("SELECT count(*) FROM first_denials") == "1"
+    })
+    .await;
+    let export = app.get("/v1/entries/export?format=ndjson").await;
+    assert_eq!(export.status, 200, "{export:?}");
+    let hand = Hand::of(&cast.ground).await;
+    let counter = Books::open(&cast.ground).await.account_of("a");
+    hand.run::<i64>(&["HSET", &hand.counter(counter), "number", "9"])
+        .await;
+    let heal = json!({ "apply": true });
+    let report = app.ask("POST /v1/reconciliations", heal).await.is(201);
+    assert_eq!(
+        (&report["healed_count"], &report["alarm_count"]),
+        (&json!(1), &json!(0))
+    );
+    let days = json!({ "policy": rule(1), "from": "2026-11-01", "to": "2026-11-03" });
+    let backtest = app.ask("POST /v1/policies/benefit/backtest", days).await;
+    assert!(backtest.status.is_success(), "{backtest:?}");
+    app.get("/readyz").await.is(200);
+    assert_eq!(cast.execute("SELECT count(*) FROM instances"), "1");
+}
+
+/// The owner may have given more before, and everybody too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_appended_can_be_changed_with_it() {
+    let cast = Cast::migrated().await;
+    drop(App::start(&cast.service).await);
+    let role = format!("role_{}", Uuid::new_v4().simple());
+    cast.execute(&format!(
+        "CREATE ROLE {role}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role};
+         GRANT UPDATE (units) ON entries TO {role}; GRANT ALL ON entries, acts TO PUBLIC;
+         REVOKE {ROLE} FROM {service}; GRANT {role} TO {service}",
+        service = user(&cast.service)
+    ));
+    let mut trier = Trier::of(&cast.service).await;
+    // Only the trigger refuses it.
+    let fault = trier.fault("UPDATE entries SET units = 1").await;
+    assert_eq!(fault.as_deref(), Some("P0001"));
+    let set_up = migrate(&cast.owner, &role).await.expect("it is set up");
+    assert_eq!(set_up.as_deref(), Some(role.as_str()));
+
+    let columns: Vec<(String, String)> = trier
+        .rows(
+            "SELECT relname::text, attname::text
+             FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+             WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
+                 AND attnum > 0 AND NOT attisdropped",
+        )
+        .await;
+    for (table, column) in &columns {
+        let changed = CHANGED.iter().find(|(changed, _)| changed == table);
+        let update = format!("UPDATE {table} SET {column} = DEFAULT WHERE false");
+        match changed.is_some_and(|(_, columns)| columns.contains(&column.as_str())) {
+            true => trier.may(&update).await,
+            false => trier.may_not(&update).await,
+        }
+    }
+    let mut tables: Vec<&String> = columns.iter().map(|(table, _)| table).collect();
+    tables.dedup();
+    assert!(tables.len() > 15, "{tables:?}");
+    for table in tables {
+        let read = trier.fault(&format!("SELECT count(*) FROM {table}")).await;
+        assert_eq!(
+            read, None,
+            "src/ledger/service_role.rs has no rights for {table}"
+        );
+        let delete = format!("DELETE FROM {table} WHERE false");
+        match FORGOTTEN.contains(&table.as_str()) {
+            true => trier.may(&delete).await,
+            false => trier.may_not(&delete).await,
+        }
+        for sql in [
+            format!("TRUNCATE {table}"),
+            format!("DROP TABLE {table}"),
+            format!("ALTER TABLE {table} ADD COLUMN more text"),
+            format!("ALTER TABLE {table} DISABLE TRIGGER ALL"),
+            format!("ALTER TABLE {table} OWNER TO {}", user(&cast.service)),
+            format!("CREATE RULE more AS ON INSERT TO {table} DO INSTEAD NOTHING"),
+            format!(
+                "CREATE TRIGGER more BEFORE INSERT ON {table} FOR EACH ROW
+                 EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+            ),
+        ] {
+            trier.may_not(&sql).await;
+        }
+    }
+    let triggers: Vec<(String, String)> = trier
+        .rows("SELECT tgname::text, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal")
+        .await;
+    assert!(triggers.len() > 3, "{triggers:?}");
+    for (trigger, table) in triggers {
+        trier
+            .may_not(&format!("DROP TRIGGER {trigger} ON {table}"))
+            .await;
+        trier
+            .may_not(&format!("ALTER TABLE {table} DISABLE TRIGGER {trigger}"))
+            .await;
+    }
+    let functions: Vec<(String, bool)> = trier
+        .rows(
+            "SELECT oid::regprocedure::text, has_function_privilege(oid, 'EXECUTE') FROM pg_proc
+             WHERE pronamespace = 'public'::regnamespace",
+        )
+        .await;
+    assert_eq!(
+        functions,
+        [("refuse_to_change_entries()".to_owned(), false)]
+    );
+    for sql in [
+        "CREATE OR REPLACE FUNCTION refuse_to_change_entries() RETURNS trigger LANGUAGE plpgsql
+         AS $$ BEGIN RETURN NULL; END $$",
+        "DROP FUNCTION refuse_to_change_entries()",
+        "SET session_replication_role = replica",
+        "DO 'BEGIN LOCK TABLE entries IN ACCESS EXCLUSIVE MODE; END'",
+        "SELECT setval('policies_id_seq', 1)",
+        "CREATE TABLE more (id int)",
+        // A place in the record that is not its own.
+        "INSERT INTO entries (xact) VALUES (1)",
+        "INSERT INTO ledger SELECT * FROM ledger",
+        &format!("SET ROLE {}", user(&cast.owner)),
+        &format!("ALTER ROLE {role} SUPERUSER"),
+    ] {
+        trier.may_not(sql).await;
+    }
+}
+
+/// Who migrates and who serves are two. The one who serves says what the other one has to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_needs_the_owner_says_so() {
+    let cast = Cast::new();
+    migrate(&cast.owner, ROLE)
+        .await
+        .expect("the owner migrates");
+    cast.cannot_start(&[
+        "has no right to the ledger",
+        "perdiem migrate",
+        "permission denied",
+    ])
+    .await;
+    cast.execute(&format!("GRANT {ROLE} TO {}", user(&cast.service)));
+    drop(App::start(&cast.service).await);
+
+    // Restored into another cluster.
+    cast.execute("UPDATE ledger SET xact_offset = xact_offset + 5000000000");
+    cast.cannot_start(&["low numbers", "perdiem migrate as the owner"])
+        .await;
+    migrate(&cast.owner, ROLE)
+        .await
+        .expect("the owner migrates");
+    drop(App::start(&cast.service).await);
+
+    // Older than the program.
+    cast.execute("DELETE FROM _sqlx_migrations WHERE version > 11");
+    let remedy = format!("run perdiem migrate as {}", user(&cast.owner));
+    cast.cannot_start(&["is at version 11", "wants version 12", &remedy])
+        .await;
+
+    // The one who serves cannot give itself rights.
+    cast.execute(
+        "INSERT INTO _sqlx_migrations SELECT 12, description, installed_on, success,
+        checksum, execution_time FROM _sqlx_migrations WHERE version = 11",
+    );
+    let refused = migrate(&cast.service, ROLE)
+        .await
+        .expect_err("it is not the owner");
+    assert!(
+        matches!(refused, ServiceRoleError::NotOwner { .. }),
+        "{refused:?}"
+    );
+}
+
+/// A role belongs to the cluster: owners of several ledgers make it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_make_one_role_at_once() {
+    for _ in 0..3 {
+        let role = format!("Role {}", Uuid::new_v4());
+        let grounds = [(); 3].map(|()| Ground::new(Stack::Postgres));
+        let mut migrations = JoinSet::new();
+        for ground in grounds.iter().flat_map(|ground| [ground, ground]) {
+            let (ground, role) = (ground.clone(), role.clone());
+            migrations.spawn(async move { migrate(&ground, &role).await });
+        }
+        for migrated in migrations.join_all().await {
+            let quoted = migrated.expect("it is set up");
+            assert_eq!(quoted, Some(format!("\"{role}\"")));
+        }
+    }
+}
