@@ -66,13 +66,41 @@ impl From<Unavailable> for Stuck {
     }
 }
 
+/// How many grants a round takes. A busy Redis may have too little time for many: then a round takes half
+/// as many, and twice as many after each one that ends well.
+struct RoundSize {
+    most: usize,
+}
+
+impl Default for RoundSize {
+    fn default() -> Self {
+        Self { most: ROUND_MOST }
+    }
+}
+
+impl RoundSize {
+    fn ended_well(&mut self) {
+        self.most = (self.most * 2).min(ROUND_MOST);
+    }
+
+    /// At least one grant is left: otherwise nothing would ever be recorded.
+    fn ended_late(&mut self) {
+        self.most = (self.most / 2).max(1);
+    }
+
+    /// How many grants it takes of each of some queues, of which there are 256 at most.
+    fn of_each(&self, queues: usize) -> usize {
+        (self.most / queues.max(1)).clamp(1, OF_BUCKET_MOST)
+    }
+}
+
 impl Drainer {
     /// Drains the queues, for ever.
     pub async fn run(self) {
         let mut sweeps = interval(SWEEP_EVERY);
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_stuck = false;
-        let mut round_most = ROUND_MOST;
+        let mut size = RoundSize::default();
         let mut next_round = Instant::now();
         // The queues that the clearance under way waits for.
         let mut uncleared: Option<HashSet<u8>> = None;
@@ -92,10 +120,10 @@ impl Drainer {
                 }
             }
             let buckets = self.signal.take();
-            match self.drain(&buckets, round_most).await {
+            match self.drain(&buckets, &size).await {
                 Ok(left) => {
                     was_stuck = false;
-                    round_most = (round_most * 2).min(ROUND_MOST);
+                    size.ended_well();
                     let is_left = |bucket: &u8| !buckets.contains(bucket) || left.contains(bucket);
                     if let Some(queues) = &mut uncleared {
                         queues.retain(is_left);
@@ -108,8 +136,7 @@ impl Drainer {
                     }
                     was_stuck = true;
                     if matches!(error, Stuck::Counters) {
-                        // A busy Redis may have had too little time for so many.
-                        round_most = (round_most / 2).max(1);
+                        size.ended_late();
                     }
                     self.signal.wake(buckets);
                     if matches!(error, Stuck::Counters) && uncleared.take().is_some() {
@@ -136,11 +163,10 @@ impl Drainer {
         Ok(waiting)
     }
 
-    /// A round: takes the first grants of some buckets' queues, about `most`. Where it leaves some, the
-    /// next one comes at once. Returns the buckets where it did.
-    async fn drain(&self, buckets: &[u8], most: usize) -> Result<HashSet<u8>, Stuck> {
-        // There are 256 buckets at most.
-        let of_bucket_most = (most / buckets.len().max(1)).clamp(1, OF_BUCKET_MOST);
+    /// A round: takes the first grants of some buckets' queues, about as many as its size. Where it leaves
+    /// some, the next one comes at once. Returns the buckets where it did.
+    async fn drain(&self, buckets: &[u8], size: &RoundSize) -> Result<HashSet<u8>, Stuck> {
+        let of_bucket_most = size.of_each(buckets.len());
         let queued = self.counters.queued(buckets, of_bucket_most).await?;
         if queued.is_empty() {
             return Ok(HashSet::new());
@@ -333,5 +359,50 @@ impl Drainer {
         let next = version.saturating_add(1);
         let mut version = self.ledger.versions(&newest.name, next, 1).await?;
         Ok(version.pop().map_or(newest, Arc::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Redis that answers in time only where it is asked for a few is asked for a few in the end.
+    #[test]
+    fn rounds_halve_until_redis_answers_in_time() {
+        for in_time in [1, 3, 100, 1000, ROUND_MOST] {
+            let mut size = RoundSize::default();
+            let mut late = 0;
+            while size.most > in_time {
+                size.ended_late();
+                late += 1;
+            }
+            assert!(size.most * 2 > in_time, "{in_time}");
+            assert!(late <= 12, "{in_time}");
+        }
+    }
+
+    #[test]
+    fn rounds_never_come_to_nothing_and_grow_again() {
+        let mut size = RoundSize::default();
+        for _ in 0..100 {
+            size.ended_late();
+        }
+        assert_eq!((size.most, size.of_each(256)), (1, 1));
+        for _ in 0..12 {
+            assert!(size.most < ROUND_MOST);
+            size.ended_well();
+        }
+        size.ended_well();
+        assert_eq!(size.most, ROUND_MOST);
+    }
+
+    #[test]
+    fn queues_share_a_round() {
+        let mut size = RoundSize::default();
+        let of_each = [0, 1, 16, 17, 256].map(|queues| size.of_each(queues));
+        assert_eq!(of_each, [256, 256, 256, 240, 16]);
+        size.ended_late();
+        let of_each = [1, 16, 256].map(|queues| size.of_each(queues));
+        assert_eq!(of_each, [256, 128, 8]);
     }
 }
