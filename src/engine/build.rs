@@ -83,7 +83,7 @@ impl Engine {
         };
         let record = parts.start_following(&mut background);
         let denials = Arc::new(Denials::default());
-        let denial_writer = parts.start_counting_days(denials.clone(), &mut background);
+        let denial_writer = parts.start_counting_days(denials.clone(), &record, &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
         let engine = Self {
@@ -164,10 +164,11 @@ impl WorkerParts<'_> {
     fn start_counting_days(
         &self,
         denials: Arc<Denials>,
+        progress: &Arc<RecordProgress>,
         background: &mut Vec<AbortHandle>,
     ) -> Arc<DenialWriter> {
-        let ledger = self.ledger.clone();
-        let following = move || FigureFollower::new(ledger.clone()).run();
+        let (ledger, progress) = (self.ledger.clone(), progress.clone());
+        let following = move || FigureFollower::new(ledger.clone(), progress.clone()).run();
         background.push(keep_running(following));
         let closer = DayCloser {
             ledger: self.ledger.clone(),

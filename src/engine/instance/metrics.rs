@@ -89,6 +89,7 @@ pub struct Metrics {
     drift: Gauge,
     ledger_alarms: Gauge,
     record_lag: Gauge<f64, AtomicU64>,
+    figures_lag: Gauge<f64, AtomicU64>,
     wrong_keys: Counter,
     unknown_reads: Counter,
 }
@@ -116,6 +117,7 @@ impl Default for Metrics {
             drift: Gauge::default(),
             ledger_alarms: Gauge::default(),
             record_lag: Gauge::default(),
+            figures_lag: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
         };
@@ -249,6 +251,12 @@ impl Metrics {
             Unit::Seconds,
             self.record_lag.clone(),
         );
+        registry.register_with_unit(
+            "figures_lag",
+            "How long ago something may have got a position that is not in the statistics yet",
+            Unit::Seconds,
+            self.figures_lag.clone(),
+        );
         registry.register(
             "wrong_keys",
             "Requests with a key that is not valid",
@@ -380,6 +388,8 @@ impl Engine {
         metrics.ledger_alarms.set(alarms.cast_signed());
         let lag = self.record.lag_at(Instant::now());
         metrics.record_lag.set(lag.as_secs_f64());
+        let lag = self.record.figures_lag_at(Instant::now());
+        metrics.figures_lag.set(lag.as_secs_f64());
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text

@@ -1,4 +1,4 @@
-//! How far the record is, as this instance knows it.
+//! How far the record and the figures are, as this instance knows it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,11 @@ use tokio::time::{Instant, timeout_at};
 use super::lag::Lag;
 use crate::ledger::Horizon;
 
-/// What the follower found last, for those who wait for entries, and for the metrics.
+/// What the followers found last, for those who wait for entries, and for the metrics.
 pub struct RecordProgress {
     newest: watch::Sender<Newest>,
     lag: Mutex<Lag>,
+    figures_lag: Mutex<Lag>,
 }
 
 #[derive(Default)]
@@ -27,12 +28,13 @@ impl RecordProgress {
         Self {
             newest: watch::Sender::default(),
             lag: Mutex::new(Lag::new(now)),
+            figures_lag: Mutex::new(Lag::new(now)),
         }
     }
 
     /// Notes the newest position, and that all transactions below `covered` have positions.
     pub fn note(&self, position: u64, now: Instant, horizon: Horizon, covered: i64) {
-        self.lag().note(now, horizon, covered);
+        held(&self.lag).note(now, horizon.begun, covered);
         self.newest.send_if_modified(|newest| {
             let is_new = newest.position != position;
             newest.position = position;
@@ -42,7 +44,19 @@ impl RecordProgress {
 
     /// How long ago something may have been committed that has no position yet.
     pub fn lag_at(&self, now: Instant) -> Duration {
-        self.lag().at(now)
+        held(&self.lag).at(now)
+    }
+
+    /// Notes that the entries up to a position are in the figures.
+    pub fn note_figures(&self, position: u64, now: Instant) {
+        let newest = self.newest.borrow().position;
+        let mut lag = held(&self.figures_lag);
+        lag.note(now, newest.cast_signed(), position.cast_signed());
+    }
+
+    /// How long ago something may have got a position that is not in the figures yet.
+    pub fn figures_lag_at(&self, now: Instant) -> Duration {
+        held(&self.figures_lag).at(now)
     }
 
     /// Waits until there is a position above this one. False when there is none at the deadline, and
@@ -58,8 +72,8 @@ impl RecordProgress {
     pub fn end(&self) {
         self.newest.send_modify(|newest| newest.is_ending = true);
     }
+}
 
-    fn lag(&self) -> MutexGuard<'_, Lag> {
-        self.lag.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn held(lag: &Mutex<Lag>) -> MutexGuard<'_, Lag> {
+    lag.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -13,6 +14,7 @@ use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay, TalliedEntry};
+use crate::engine::record::RecordProgress;
 use crate::ledger::{Ledger, LedgerError};
 
 /// How often the record is looked at.
@@ -30,6 +32,7 @@ const MARKS_MOST: u32 = 16;
 /// leaves it to it.
 pub struct FigureFollower {
     ledger: Ledger,
+    progress: Arc<RecordProgress>,
     /// The position up to which the figures were made, as last seen.
     seen: Option<u64>,
     /// When another instance was last seen at work.
@@ -38,9 +41,10 @@ pub struct FigureFollower {
 }
 
 impl FigureFollower {
-    pub fn new(ledger: Ledger) -> Self {
+    pub fn new(ledger: Ledger, progress: Arc<RecordProgress>) -> Self {
         Self {
             ledger,
+            progress,
             seen: None,
             another_at: None,
             subjects: SubjectMemory::default(),
@@ -80,6 +84,7 @@ impl FigureFollower {
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let position = self.ledger.figures_to_follow().await?;
         let now = Instant::now();
+        self.progress.note_figures(position, now);
         let seen = self.seen.replace(position);
         if seen != Some(position) {
             self.subjects.clear();
@@ -114,6 +119,7 @@ impl FigureFollower {
             return Ok(false);
         }
         self.seen = Some(last.position);
+        self.progress.note_figures(last.position, Instant::now());
         Ok(marks.len() + 1 >= MARKS_MOST as usize)
     }
 

@@ -21,6 +21,7 @@ on_every_store!(
     denials_are_counted_and_the_first_ones_kept,
     a_sum_that_is_too_high_stays_at_the_highest,
     a_day_comes_into_the_record_an_hour_after_it,
+    what_failed_is_made_good,
 );
 
 /// The figures of the entries that are made otherwise.
@@ -472,4 +473,42 @@ async fn bad_input_is_told_with_its_place() {
         .send()
         .await;
     assert_eq!(asked.expect("an answer").status(), 403);
+}
+
+/// How far the figures may be behind the record, in seconds.
+async fn figures_lag(app: &App) -> f64 {
+    let metrics = app.get("/metrics").await;
+    let mut lines = metrics.text.lines();
+    let lag = lines.find_map(|line| line.strip_prefix("perdiem_figures_lag_seconds "));
+    lag.expect("the metric").parse().expect("a number")
+}
+
+/// The figures cannot be written for a while: nothing of the steps that failed is counted, neither in
+/// the table nor in what the follower remembers of subjects, and the lag grows meanwhile.
+async fn what_failed_is_made_good(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| options.clock = Clock::Manual(clock)).await;
+    app.benefit(2, "GMT+8").await;
+    app.claim("a", None).await;
+    are_sums_of_the_entries(&app).await;
+    let away = "ALTER TABLE day_figures RENAME TO figures_away";
+    ground.sql(away).await;
+    for subject in ["a", "b", "b", "c"] {
+        app.claim(subject, None).await;
+    }
+    all_is_recorded(&app, &ground).await;
+    eventually("the figures are late", || async {
+        figures_lag(&app).await > 3.0
+    })
+    .await;
+    let back = "ALTER TABLE figures_away RENAME TO day_figures";
+    ground.sql(back).await;
+    let days = are_sums_of_the_entries(&app).await;
+    assert_eq!(days[0]["subjects"], 3, "{days:?}");
+    assert_eq!(days[0]["subjects_at_limit"], 2, "{days:?}");
+    eventually("the figures are not late", || async {
+        figures_lag(&app).await < 3.0
+    })
+    .await;
 }
