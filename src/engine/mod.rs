@@ -138,6 +138,9 @@ pub enum ListFailure {
     /// There never was such a policy.
     #[error("there is no policy {0}")]
     UnknownPolicy(PolicyName),
+    /// Of a list that an archived policy does not have.
+    #[error("there is no policy {0}, or it is archived")]
+    UnknownOrArchived(PolicyName),
     /// The cursor is not this list's.
     #[error(transparent)]
     Cursor(#[from] InvalidCursor),

@@ -140,7 +140,10 @@ impl Engine {
             None => Uuid::nil(),
         };
         let found = self.policy(policy.clone()).await?;
-        let id = found.ok_or(ListFailure::UnknownPolicy(policy))?.newest.id;
+        let id = found
+            .ok_or(ListFailure::UnknownOrArchived(policy))?
+            .newest
+            .id;
         let engine = self.clone();
         let work = async move {
             engine

@@ -45,6 +45,9 @@ pub enum ApiError {
     Invalid(Vec<InvalidPart>),
     #[error("there is no policy {0}, or it is archived")]
     UnknownPolicy(String),
+    /// Where archived policies are shown too.
+    #[error("there is no policy {0}")]
+    UnheardPolicy(String),
     #[error("{0}")]
     NotFound(&'static str),
     #[error("this path knows the methods {0}")]
@@ -187,7 +190,7 @@ impl ApiError {
             Self::HeadTooLarge => problem::HEAD_TOO_LARGE,
             Self::SlowRequest => problem::SLOW_REQUEST,
             Self::Invalid(_) => problem::INVALID,
-            Self::UnknownPolicy(_) => problem::UNKNOWN_POLICY,
+            Self::UnknownPolicy(_) | Self::UnheardPolicy(_) => problem::UNKNOWN_POLICY,
             Self::NotFound(_) => problem::NOT_FOUND,
             Self::MethodNotAllowed(_) => problem::METHOD_NOT_ALLOWED,
             Self::ClaimInProgress => problem::CLAIM_IN_PROGRESS,
@@ -343,7 +346,8 @@ impl From<InvalidCursor> for ApiError {
 impl From<ListFailure> for ApiError {
     fn from(failure: ListFailure) -> Self {
         match failure {
-            ListFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
+            ListFailure::UnknownPolicy(name) => Self::UnheardPolicy(name.to_string()),
+            ListFailure::UnknownOrArchived(name) => Self::UnknownPolicy(name.to_string()),
             ListFailure::Cursor(error) => error.into(),
             ListFailure::Misfit(parameter, misfit) => Self::invalid(parameter, misfit),
             ListFailure::Overloaded => Self::Overloaded,

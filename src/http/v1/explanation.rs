@@ -66,7 +66,8 @@ pub struct ClaimExplanation {
     /// The position up to which the record was taken into account; null for everything.
     #[schema(example = 1842)]
     known_at: Option<u64>,
-    /// `granted` or `denied`.
+    /// `granted`, or `denied` for everything that was not granted: also where the policy was paused,
+    /// archived or not active, or did not exist, and where the units never fit. `reason` tells which.
     #[schema(value_type = words::ClaimOutcome, example = "denied")]
     outcome: &'static str,
     /// Why, in one word.
