@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError};
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
 /// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
 /// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 21] = [
+const RIGHTS: [(&str, &str); 22] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -36,6 +36,10 @@ const RIGHTS: [(&str, &str); 21] = [
     ("TABLE record_marks", "SELECT, INSERT"),
     ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
     ("TABLE day_figures_mark", "SELECT, UPDATE (position)"),
+    (
+        "TABLE open_days",
+        "SELECT, INSERT, UPDATE (ends_at, changed_at), DELETE",
+    ),
     ("TABLE reconciliations", "SELECT, INSERT, UPDATE"),
     ("TABLE differences", "SELECT, INSERT"),
     // What is kept for a while.

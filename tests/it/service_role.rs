@@ -19,13 +19,14 @@ use crate::support::servers::postgres;
 const ROLE: &str = "perdiem_service";
 
 /// The columns that the service changes. No other table is changed.
-const CHANGED: [(&str, &[&str]); 7] = [
+const CHANGED: [(&str, &[&str]); 8] = [
     ("ledger", &["revision"]),
     ("overrides", &["subject"]),
     ("day_figures", &["value"]),
     ("day_figures_mark", &["position"]),
     ("denied_claims", &["denied", "not_kept"]),
     ("instances", &["seen_at"]),
+    ("open_days", &["ends_at", "changed_at"]),
     // `LOCK TABLE` wants the right to all of them.
     (
         "reconciliations",
@@ -46,7 +47,7 @@ const CHANGED: [(&str, &[&str]); 7] = [
     ),
 ];
 /// The tables of which the service deletes rows.
-const FORGOTTEN: [&str; 2] = ["first_denials", "instances"];
+const FORGOTTEN: [&str; 3] = ["first_denials", "instances", "open_days"];
 
 /// A ledger as three users reach it.
 struct Cast {
