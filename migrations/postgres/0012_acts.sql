@@ -1,5 +1,6 @@
 -- Acts: what somebody did with the record, such as an export. `about` is JSON: what exactly was done.
--- An act is a change: it has a revision, and a place in the record.
+-- An act is a change: it has a revision, and a place in the record. `blind` is 16 random bytes, for
+-- seals that survive an erasure.
 CREATE TABLE acts (
     revision bigint PRIMARY KEY,
     kind text NOT NULL,
@@ -7,6 +8,7 @@ CREATE TABLE acts (
     changed_at timestamptz NOT NULL,
     changed_by text NOT NULL,
     reason text,
+    blind uuid NOT NULL,
     xact bigint NOT NULL
 );
 CREATE INDEX acts_xact ON acts (xact, revision);

@@ -22,6 +22,7 @@ pub mod refusal;
 #[cfg(test)]
 pub mod samples;
 pub mod schedule;
+pub mod seal;
 pub mod statistics;
 pub mod totals;
 pub mod window;

@@ -249,3 +249,8 @@ fn new_blinds(count: usize) -> Vec<Uuid> {
     let (blinds, _) = random.as_chunks();
     blinds.iter().copied().map(Uuid::from_bytes).collect()
 }
+
+/// 16 random bytes for a new override or act.
+fn new_blind() -> Uuid {
+    new_blinds(1)[0]
+}

@@ -35,6 +35,7 @@ macro_rules! migrations {
             "0010_record",
             "0011_statistics",
             "0012_acts",
+            "0013_seals",
         )
     };
     ($store:literal, $($name:literal,)+) => {

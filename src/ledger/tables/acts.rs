@@ -6,7 +6,7 @@ use super::versions::{ChangeFilter, next_revision};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{Ledger, LedgerError, new_blind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActKind {
@@ -69,8 +69,9 @@ const LISTED: &str = acts!(
      ORDER BY revision DESC LIMIT $4"
 );
 const ONE: &str = acts!("WHERE revision = $1");
-const ADD: &str = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, xact)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const ADD: &str = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, xact,
+        blind)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
 impl Ledger {
     /// Adds an act, and returns its revision, whatever it has for one.
@@ -107,7 +108,8 @@ pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u
         .bind(act.at)
         .bind(act.by.as_str())
         .bind(act.reason.as_deref())
-        .bind(revision.xact);
+        .bind(revision.xact)
+        .bind(new_blind());
     session.execute(add).await?;
     Ok(revision.number.cast_unsigned())
 }

@@ -14,7 +14,7 @@ use crate::domain::record::RecordPlace;
 use crate::ledger::encoding::{encode_limits, narrowed};
 use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{Ledger, LedgerError, new_blind};
 
 fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
     let until = row.get("until")?;
@@ -203,12 +203,13 @@ async fn insert_version(
 ) -> Result<(), LedgerError> {
     // A subject that was erased and comes again is known again.
     let subject = query(
-        "INSERT INTO overrides (account, policy, subject) VALUES ($1, $2, $3)
+        "INSERT INTO overrides (account, policy, subject, blind) VALUES ($1, $2, $3, $4)
          ON CONFLICT (account) DO UPDATE SET subject = excluded.subject",
     )
     .bind(version.account)
     .bind(version.policy)
-    .bind(version.subject.as_ref().map(Subject::as_str));
+    .bind(version.subject.as_ref().map(Subject::as_str))
+    .bind(new_blind());
     session.execute(subject).await?;
     let terms = version.terms.as_ref();
     let insert = query(
