@@ -46,6 +46,7 @@ pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
 pub use tables::keys::{KeyVersion, SecretHash};
 pub use tables::policies::{PolicyTerms, Standing};
 pub use tables::record::Horizon;
+pub use tables::seals::{Seal, SealOrigin};
 pub use tables::statistics::{EarlierEntry, FigureFilter, PolicyDay};
 pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 

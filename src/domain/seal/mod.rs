@@ -2,3 +2,7 @@
 //! C2SP: signed notes, checkpoints, tiles and proofs.
 
 pub mod leaf;
+pub mod note;
+pub mod proof;
+pub mod tile;
+pub mod tree;

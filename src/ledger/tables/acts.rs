@@ -13,16 +13,19 @@ pub enum ActKind {
     Export,
     /// The figures of a day came into the record.
     Day,
+    /// The log of seals began again under another name.
+    SealRestart,
 }
 
 impl ActKind {
-    const ALL: [Self; 2] = [Self::Export, Self::Day];
+    const ALL: [Self; 3] = [Self::Export, Self::Day, Self::SealRestart];
 
     /// Its name in the table and in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Export => "export",
             Self::Day => "day",
+            Self::SealRestart => "seal-restart",
         }
     }
 }

@@ -21,12 +21,13 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Policy,
         Self::Override,
         Self::Key,
         Self::Act(ActKind::Export),
         Self::Act(ActKind::Day),
+        Self::Act(ActKind::SealRestart),
     ];
 
     /// Whether a list of all kinds has it. There are as many acts of days as days of policies.

@@ -1,0 +1,384 @@
+//! The leaves of the log, made from the stored rows alone: for the sealer, for proofs and for whoever
+//! checks the ledger.
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::domain::record::RecordPlace;
+use crate::domain::seal::leaf::{
+    Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, act_private_json,
+    entry_private_json, override_private_json, pseudonym,
+};
+use crate::ledger::encoding::{flag, kind, narrowed};
+use crate::ledger::query::{Session, Statement, Texts, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+/// A query for entries `e`, each with all that its leaf tells.
+macro_rules! entries {
+    ($condition:literal) => {
+        concat!(
+            "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy, e.policy_version,
+                 e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
+                 d.of_grant, d.held_until, d.made_by, d.reason, a.subject, a.blind,
+                 ea.pseudonym, el.private
+             FROM entries AS e
+             LEFT JOIN accounts AS a ON a.id = e.account
+             LEFT JOIN policies AS p ON p.id = e.policy
+             LEFT JOIN entry_details AS d ON d.account = e.account AND d.number = e.number
+             LEFT JOIN erased_accounts AS ea ON ea.account = e.account
+             LEFT JOIN erased_leaves AS el ON el.id = e.id
+             WHERE ",
+            $condition,
+            " ORDER BY e.xact, e.account, e.number"
+        )
+    };
+}
+
+/// Those after ($1, $2, $3) and up to ($4, $5, $6), of transactions with a number.
+const ENTRIES: &str = entries!(
+    "e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
+         AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)"
+);
+
+/// Those of the transaction 0, by an index that has their order.
+const OLD_ENTRIES: &str = entries!(
+    "e.xact = 0 AND (e.account, e.number) > ($1, $2) AND (e.account, e.number) <= ($3, $4)"
+);
+
+/// The changes of a table after ($1, $2) and up to ($3, $4).
+macro_rules! changes {
+    ($selected:literal, $from:literal, $erased:expr) => {
+        concat!(
+            "SELECT v.xact, v.revision, v.changed_at, v.changed_by, v.reason, ",
+            $selected,
+            " FROM ",
+            $from,
+            $erased,
+            " WHERE (v.xact, v.revision) > ($1, $2) AND (v.xact, v.revision) <= ($3, $4)
+              ORDER BY v.xact, v.revision"
+        )
+    };
+}
+
+/// The changes of a table with a private part.
+macro_rules! private_changes {
+    ($selected:literal, $from:literal) => {
+        Texts {
+            postgres: changes!(
+                $selected,
+                $from,
+                " LEFT JOIN erased_leaves AS el ON el.id = lpad(to_hex(v.revision), 32, '0')::uuid"
+            ),
+            sqlite: changes!(
+                $selected,
+                $from,
+                " LEFT JOIN erased_leaves AS el ON el.id = unhex(printf('%032x', v.revision))"
+            ),
+        }
+    };
+}
+
+const POLICIES: &str = changes!(
+    "p.name, v.version, v.rule, v.archived, v.effective_at",
+    "policy_versions AS v LEFT JOIN policies AS p ON p.id = v.policy",
+    ""
+);
+const KEYS: &str = changes!(
+    "v.key, k.number, k.secret_hash, k.created_at, v.version, v.name, v.role, v.policies, v.ends_at,
+        v.revoked",
+    "key_versions AS v LEFT JOIN keys AS k ON k.id = v.key",
+    ""
+);
+const OVERRIDES: Texts = private_changes!(
+    "v.account, p.name, o.subject, o.blind, v.version, v.limits, v.until, el.private",
+    "override_versions AS v LEFT JOIN overrides AS o ON o.account = v.account
+     LEFT JOIN policies AS p ON p.id = o.policy"
+);
+const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
+
+/// An entry's kind in a leaf.
+fn kind_word(kind: i64) -> &'static str {
+    match kind {
+        kind!(GRANT) => "grant",
+        kind!(CONFIRMATION) => "confirmation",
+        kind!(REVERSAL) => "reversal",
+        kind!(LAPSE) => "lapse",
+        kind!(ADJUSTMENT_UP) => "adjustment_up",
+        kind!(ADJUSTMENT_DOWN) => "adjustment_down",
+        _ => "unknown",
+    }
+}
+
+/// A private part, whose texts may be erased.
+fn private_part(
+    row: &StoredRow<'_>,
+    id: LeafId,
+    json: impl FnOnce() -> Result<String, LedgerError>,
+) -> Result<PrivatePart, LedgerError> {
+    if let Some(digest) = row.get::<Option<Hash>>("private")? {
+        return Ok(PrivatePart::Erased(digest));
+    }
+    let blind: Option<Uuid> = row.get("blind")?;
+    Ok(PrivatePart::new(blind.unwrap_or_default(), id, json()?))
+}
+
+fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
+    let (id, account, number): (Uuid, Uuid, i64) =
+        (row.get("id")?, row.get("account")?, row.get("number")?);
+    let blind: Option<Uuid> = row.get("blind")?;
+    let erased: Option<Hash> = row.get("pseudonym")?;
+    let private = private_part(row, LeafId(id), || {
+        let metadata: Option<String> = row.get("metadata")?;
+        let (reason, subject): (Option<String>, Option<String>) =
+            (row.get("reason")?, row.get("subject")?);
+        Ok(entry_private_json(
+            account,
+            row.get("key")?,
+            metadata.as_deref(),
+            reason.as_deref(),
+            subject.as_deref(),
+        ))
+    })?;
+    let policy: Option<String> = row.get("policy")?;
+    let flags: i64 = row.get("flags")?;
+    let mut fields = LeafFields::default();
+    fields
+        .id("id", id)
+        .number("number", number)
+        .instant("at", row.get("at")?)
+        .text("policy", policy.unwrap_or_default())
+        .number("version", row.get("policy_version")?)
+        .number("units", row.get("units")?)
+        .text("kind", kind_word(row.get("kind")?));
+    for (name, bit) in [
+        ("provisional", flag!(PROVISIONAL)),
+        ("over", flag!(OVER)),
+        ("would_deny", flag!(WOULD_DENY)),
+    ] {
+        if flags & bit != 0 {
+            fields.flag(name, true);
+        }
+    }
+    fields
+        .text("totals", row.get::<String>("totals")?)
+        .perhaps("of_grant", row.get("of_grant")?, LeafFields::id)
+        .perhaps("held_until", row.get("held_until")?, LeafFields::instant)
+        .perhaps("lapses_at", row.get("lapses_at")?, LeafFields::instant)
+        .perhaps("claimed_by", row.get("claimed_by")?, LeafFields::number)
+        .perhaps(
+            "made_by",
+            row.get::<Option<String>>("made_by")?,
+            LeafFields::text,
+        );
+    Ok(LeafSource {
+        place: RecordPlace {
+            xact: row.get("xact")?,
+            account: row.get("account")?,
+            number: narrowed(number)?,
+        },
+        id: LeafId(id),
+        kind: LeafKind::Entry,
+        pseudonym: Some(erased.unwrap_or_else(|| pseudonym(blind.unwrap_or_default()))),
+        private: Some(private),
+        fields,
+    })
+}
+
+/// What all changes have.
+struct ChangeRow {
+    place: RecordPlace,
+    id: LeafId,
+    fields: LeafFields,
+}
+
+impl ChangeRow {
+    fn decode(row: &StoredRow<'_>) -> Result<Self, LedgerError> {
+        let revision: u64 = row.get("revision")?;
+        let mut fields = LeafFields::default();
+        fields
+            .number("revision", revision.cast_signed())
+            .instant("changed_at", row.get("changed_at")?)
+            .text("changed_by", row.get::<String>("changed_by")?);
+        Ok(Self {
+            place: RecordPlace {
+                xact: row.get("xact")?,
+                account: RecordPlace::OF_CHANGES,
+                number: revision,
+            },
+            id: LeafId::of_change(revision),
+            fields,
+        })
+    }
+
+    fn source(self, kind: LeafKind, private: Option<PrivatePart>) -> LeafSource {
+        LeafSource {
+            place: self.place,
+            id: self.id,
+            kind,
+            pseudonym: None,
+            private,
+            fields: self.fields,
+        }
+    }
+}
+
+fn decode_policy(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
+    let mut change = ChangeRow::decode(row)?;
+    change
+        .fields
+        .perhaps(
+            "reason",
+            row.get::<Option<String>>("reason")?,
+            LeafFields::text,
+        )
+        .perhaps(
+            "policy",
+            row.get::<Option<String>>("name")?,
+            LeafFields::text,
+        )
+        .number("version", row.get("version")?)
+        .instant("effective_at", row.get("effective_at")?)
+        .flag("archived", row.get("archived")?)
+        .text("rule", row.get::<String>("rule")?);
+    Ok(change.source(LeafKind::Policy, None))
+}
+
+fn decode_key(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
+    let mut change = ChangeRow::decode(row)?;
+    let secret: Option<Vec<u8>> = row.get("secret_hash")?;
+    let secret: Hash = Sha256::digest(secret.unwrap_or_default()).into();
+    change
+        .fields
+        .perhaps(
+            "reason",
+            row.get::<Option<String>>("reason")?,
+            LeafFields::text,
+        )
+        .id("key", row.get("key")?)
+        .perhaps("number", row.get("number")?, LeafFields::number)
+        .perhaps("created_at", row.get("created_at")?, LeafFields::instant)
+        .hash("secret", &secret)
+        .number("version", row.get("version")?)
+        .text("name", row.get::<String>("name")?)
+        .text("role", row.get::<String>("role")?)
+        .perhaps(
+            "policies",
+            row.get::<Option<String>>("policies")?,
+            LeafFields::text,
+        )
+        .perhaps("ends_at", row.get("ends_at")?, LeafFields::instant)
+        .flag("revoked", row.get("revoked")?);
+    Ok(change.source(LeafKind::Key, None))
+}
+
+fn decode_override(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
+    let mut change = ChangeRow::decode(row)?;
+    change
+        .fields
+        .perhaps(
+            "policy",
+            row.get::<Option<String>>("name")?,
+            LeafFields::text,
+        )
+        .number("version", row.get("version")?)
+        .perhaps(
+            "limits",
+            row.get::<Option<String>>("limits")?,
+            LeafFields::text,
+        )
+        .perhaps("until", row.get("until")?, LeafFields::instant);
+    let private = private_part(row, change.id, || {
+        let (reason, subject): (Option<String>, Option<String>) =
+            (row.get("reason")?, row.get("subject")?);
+        let account = row.get("account")?;
+        Ok(override_private_json(
+            account,
+            reason.as_deref(),
+            subject.as_deref(),
+        ))
+    })?;
+    Ok(change.source(LeafKind::Override, Some(private)))
+}
+
+fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
+    let mut change = ChangeRow::decode(row)?;
+    change.fields.text("kind", row.get::<String>("kind")?);
+    let private = private_part(row, change.id, || {
+        let reason: Option<String> = row.get("reason")?;
+        Ok(act_private_json(
+            &row.get::<String>("about")?,
+            reason.as_deref(),
+        ))
+    })?;
+    Ok(change.source(LeafKind::Act, Some(private)))
+}
+
+/// The values of a statement for changes after a place and up to another.
+fn changes_between(texts: impl Into<Texts>, after: RecordPlace, up_to: RecordPlace) -> Statement {
+    query(texts)
+        .bind(after.xact)
+        .bind(after.revision())
+        .bind(up_to.xact)
+        .bind(up_to.revision())
+}
+
+impl Ledger {
+    /// The leaves of all entries and changes after a place and up to another, in their order.
+    pub async fn leaves(
+        &self,
+        after: RecordPlace,
+        up_to: RecordPlace,
+    ) -> Result<Vec<LeafSource>, LedgerError> {
+        leaves(&mut self.reads().await?.lend(), after, up_to).await
+    }
+
+    /// As [`Ledger::leaves`], for the sealer.
+    pub async fn leaves_to_seal(
+        &self,
+        after: RecordPlace,
+        up_to: RecordPlace,
+    ) -> Result<Vec<LeafSource>, LedgerError> {
+        leaves(&mut self.own().await?.lend(), after, up_to).await
+    }
+}
+
+async fn leaves(
+    session: &mut Session<'_>,
+    after: RecordPlace,
+    up_to: RecordPlace,
+) -> Result<Vec<LeafSource>, LedgerError> {
+    let mut found = Vec::new();
+    if after.xact == 0 {
+        let last = up_to.min(RecordPlace::OLD_END);
+        let old = query(OLD_ENTRIES)
+            .bind(after.account)
+            .bind(after.number)
+            .bind(last.account)
+            .bind(last.number);
+        found = session.all(old, decode_entry).await?;
+    }
+    let numbered = after.max(RecordPlace::NUMBERED);
+    let entries = query(ENTRIES)
+        .bind(numbered.xact)
+        .bind(numbered.account)
+        .bind(numbered.number)
+        .bind(up_to.xact)
+        .bind(up_to.account)
+        .bind(up_to.number);
+    found.extend(session.all(entries, decode_entry).await?);
+    for (texts, decode) in [
+        (
+            Texts::from(POLICIES),
+            decode_policy as fn(&StoredRow<'_>) -> _,
+        ),
+        (KEYS.into(), decode_key),
+        (OVERRIDES, decode_override),
+        (ACTS, decode_act),
+    ] {
+        let changes = changes_between(texts, after, up_to);
+        found.extend(session.all(changes, decode).await?);
+    }
+    found.sort_by_key(|leaf| leaf.place);
+    Ok(found)
+}

@@ -1,0 +1,261 @@
+//! The log of seals: its origins, the hashes of its tree, and its checkpoints.
+
+use chrono::{DateTime, Utc};
+
+use super::acts::{Act, add_act_in};
+use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
+use crate::ledger::access::Ending;
+use crate::ledger::query::{Session, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError};
+
+/// A name of the log: the first line of its checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealOrigin {
+    /// 1 for the first one; a restart begins the next.
+    pub number: u64,
+    pub name: String,
+    pub begun_at: DateTime<Utc>,
+}
+
+/// A checkpoint as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    pub origin: SealOrigin,
+    pub size: u64,
+    /// The signed checkpoint.
+    pub note: String,
+    pub sealed_at: DateTime<Utc>,
+}
+
+const LAST_ORIGIN: &str =
+    "SELECT number, name, begun_at FROM seal_origins ORDER BY number DESC LIMIT 1";
+const ORIGINS: &str = "SELECT number, name, begun_at FROM seal_origins ORDER BY number";
+const ADD_ORIGIN: &str = "INSERT INTO seal_origins (number, name, begun_at) VALUES ($1, $2, $3)";
+const LAST_ROW: &str = "SELECT level, first, hashes FROM seal_hashes
+    WHERE origin = $1 AND level = 0 ORDER BY first DESC LIMIT 1";
+const ROWS: &str = "SELECT level, first, hashes FROM seal_hashes
+    WHERE origin = $1 AND level = $2 AND first >= $3 AND first < $4 ORDER BY first";
+const ADD_ROW: &str =
+    "INSERT INTO seal_hashes (origin, level, first, hashes) VALUES ($1, $2, $3, $4)";
+const ADD_SEAL: &str = "INSERT INTO seals (origin, size, note, sealed_at) VALUES ($1, $2, $3, $4)";
+
+/// A query for seals `s`.
+macro_rules! seals {
+    ($choice:literal) => {
+        concat!(
+            "SELECT o.number, o.name, o.begun_at, s.size, s.note, s.sealed_at
+             FROM seals AS s JOIN seal_origins AS o ON o.number = s.origin ",
+            $choice
+        )
+    };
+}
+
+const LISTED: &str =
+    seals!("WHERE (s.origin, s.size) < ($1, $2) ORDER BY s.origin DESC, s.size DESC LIMIT $3");
+const FROM_SIZE: &str = seals!("WHERE s.origin = $1 AND s.size >= $2 ORDER BY s.size LIMIT $3");
+
+fn decode_origin(row: &StoredRow<'_>) -> Result<SealOrigin, LedgerError> {
+    Ok(SealOrigin {
+        number: row.get("number")?,
+        name: row.get("name")?,
+        begun_at: row.get("begun_at")?,
+    })
+}
+
+fn decode_seal(row: &StoredRow<'_>) -> Result<Seal, LedgerError> {
+    Ok(Seal {
+        origin: decode_origin(row)?,
+        size: row.get("size")?,
+        note: row.get("note")?,
+        sealed_at: row.get("sealed_at")?,
+    })
+}
+
+fn decode_row(row: &StoredRow<'_>) -> Result<TileRow, LedgerError> {
+    let bytes: Vec<u8> = row.get("hashes")?;
+    let (hashes, rest) = bytes.as_chunks::<32>();
+    let level: i16 = row.get("level")?;
+    let level = u8::try_from(level).ok().filter(|_| rest.is_empty());
+    let damaged = || LedgerError::Corrupt("hashes of a tile".to_owned());
+    Ok(TileRow {
+        level: level.ok_or_else(damaged)?,
+        first: row.get("first")?,
+        hashes: hashes.to_vec(),
+    })
+}
+
+impl Ledger {
+    /// The present origin, and how many leaves its tree has; `None` where nothing was ever sealed.
+    pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
+        sealed_size(&mut self.own().await?.lend()).await
+    }
+
+    /// All origins, the first one first.
+    pub async fn seal_origins(&self) -> Result<Vec<SealOrigin>, LedgerError> {
+        let mut held = self.reads().await?;
+        held.lend().all(query(ORIGINS), decode_origin).await
+    }
+
+    /// Begins the first origin. False when another instance did so.
+    pub async fn add_first_origin(&self, origin: &SealOrigin) -> Result<bool, LedgerError> {
+        let added = self
+            .own_edit(async |mut session| {
+                add_origin(&mut session, origin).await?;
+                Ok(Ending::Commit(()))
+            })
+            .await;
+        unless_conflict(added)
+    }
+
+    /// Begins the next origin, which an act records. `name` makes its name of the present one.
+    pub async fn restart_seals(
+        &self,
+        mut act: Act,
+        name: impl Fn(&SealOrigin) -> String,
+        about: impl Fn(&SealOrigin, &str, u64) -> String,
+    ) -> Result<Option<SealOrigin>, LedgerError> {
+        self.edit(async |mut session| {
+            let Some((last, size)) = sealed_size(&mut session).await? else {
+                return Ok(Ending::Rollback(None));
+            };
+            let next = SealOrigin {
+                number: last.number + 1,
+                name: name(&last),
+                begun_at: act.at,
+            };
+            act.about = about(&last, &next.name, size);
+            add_act_in(&mut session, &act).await?;
+            add_origin(&mut session, &next).await?;
+            Ok(Ending::Commit(Some(next)))
+        })
+        .await
+    }
+
+    /// Adds hashes to the tree of an origin, and perhaps a checkpoint of it. False when another
+    /// sealer went on from the same leaf: then nothing is added.
+    pub async fn add_seal(
+        &self,
+        origin: &SealOrigin,
+        rows: &[TileRow],
+        seal: Option<&Seal>,
+    ) -> Result<bool, LedgerError> {
+        let added = self
+            .own_edit(async |mut session| {
+                for row in rows {
+                    let add = query(ADD_ROW)
+                        .bind(origin.number)
+                        .bind(i16::from(row.level))
+                        .bind(row.first)
+                        .bind(row.hashes.as_flattened());
+                    session.execute(add).await?;
+                }
+                if let Some(seal) = seal {
+                    let add = query(ADD_SEAL)
+                        .bind(origin.number)
+                        .bind(seal.size)
+                        .bind(seal.note.as_str())
+                        .bind(seal.sealed_at);
+                    session.execute(add).await?;
+                }
+                Ok(Ending::Commit(()))
+            })
+            .await;
+        unless_conflict(added)
+    }
+
+    /// The hashes of a level of an origin's tree from an index on and below another, both of one
+    /// tile; fewer where the tree does not have all.
+    pub async fn tile_hashes(
+        &self,
+        origin: u64,
+        level: u8,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Hash>, LedgerError> {
+        let start = from - from % TILE_WIDTH;
+        let rows = self.tile_rows(origin, level, start, to).await?;
+        let mut hashes = Vec::new();
+        for row in rows {
+            if row.first != start + hashes.len() as u64 {
+                let what = format!("a hash at index {} of level {level}", row.first);
+                return Err(LedgerError::Corrupt(what));
+            }
+            hashes.extend(row.hashes);
+        }
+        let index = |at: u64| usize::try_from(at - start).unwrap_or(usize::MAX);
+        hashes.truncate(index(to));
+        hashes.drain(..index(from).min(hashes.len()));
+        Ok(hashes)
+    }
+
+    /// The rows of a level that begin at an index or later, and below another, in their order.
+    pub async fn tile_rows(
+        &self,
+        origin: u64,
+        level: u8,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<TileRow>, LedgerError> {
+        let rows = query(ROWS)
+            .bind(origin)
+            .bind(i16::from(level))
+            .bind(from)
+            .bind(to);
+        self.reads().await?.lend().all(rows, decode_row).await
+    }
+
+    /// Seals of all origins, newest first, below that with a size of an origin, at most `limit`.
+    pub async fn seals(
+        &self,
+        (origin, size): (u64, u64),
+        limit: u32,
+    ) -> Result<Vec<Seal>, LedgerError> {
+        let list = query(LISTED).bind(origin).bind(size).bind(limit);
+        self.reads().await?.lend().all(list, decode_seal).await
+    }
+
+    /// The newest seal.
+    pub async fn last_seal(&self) -> Result<Option<Seal>, LedgerError> {
+        let seals = self.seals((u64::MAX, u64::MAX), 1).await?;
+        Ok(seals.into_iter().next())
+    }
+
+    /// The seals of an origin from a size on, in their order, at most `limit`.
+    pub async fn seals_from(
+        &self,
+        origin: u64,
+        size: u64,
+        limit: u32,
+    ) -> Result<Vec<Seal>, LedgerError> {
+        let list = query(FROM_SIZE).bind(origin).bind(size).bind(limit);
+        self.reads().await?.lend().all(list, decode_seal).await
+    }
+}
+
+fn unless_conflict(added: Result<(), LedgerError>) -> Result<bool, LedgerError> {
+    match added {
+        Ok(()) => Ok(true),
+        Err(LedgerError::Conflict) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn sealed_size(session: &mut Session<'_>) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
+    let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
+        return Ok(None);
+    };
+    let last = query(LAST_ROW).bind(origin.number);
+    let last = session.first(last, decode_row).await?;
+    let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
+    Ok(Some((origin, size)))
+}
+
+async fn add_origin(session: &mut Session<'_>, origin: &SealOrigin) -> Result<(), LedgerError> {
+    let add = query(ADD_ORIGIN)
+        .bind(origin.number)
+        .bind(origin.name.as_str())
+        .bind(origin.begun_at);
+    session.execute(add).await
+}
