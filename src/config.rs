@@ -2,6 +2,7 @@
 //! secret can also name a file that it stands in.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -9,7 +10,8 @@ use clap::{Args, ValueEnum};
 
 use crate::clock::Clock;
 use crate::counter::RedisAccess;
-use crate::engine::EngineOptions;
+use crate::domain::seal::note::SealKey;
+use crate::engine::{EngineOptions, SealTarget};
 use crate::http::ServeOptions;
 use crate::ledger::RoleName;
 
@@ -137,6 +139,17 @@ pub struct ServeArgs {
     #[arg(long, env = "PERDIEM_RECONCILE_EVERY_SECONDS", default_value_t = 3600)]
     pub reconcile_every_seconds: u32,
 
+    /// A file with the key that signs seals, as `perdiem seal new-key` makes it; without it nothing
+    /// is sealed
+    #[arg(long, env = "PERDIEM_SEAL_KEY_FILE", value_name = "FILE", value_parser = read_seal_key)]
+    pub seal_key_file: Option<Arc<SealKey>>,
+
+    /// Where each seal is pushed to: file:FOLDER, or command:PROGRAM ARGUMENTS, which gets it on its
+    /// standard input
+    #[arg(long, env = "PERDIEM_SEAL_TO", value_name = "TARGET", value_parser = SealTarget::parse,
+        requires = "seal_key_file")]
+    pub seal_to: Option<SealTarget>,
+
     /// How long a request's head may take to arrive, and its body again, in seconds
     #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -210,6 +223,15 @@ pub fn read_secret(path: &str) -> Result<String, String> {
     }
 }
 
+/// Reads the key that signs seals.
+///
+/// # Errors
+/// Why there is no key in the file.
+pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
+    let key = SealKey::parse(&read_secret(path)?);
+    key.map(Arc::new).map_err(|error| error.to_string())
+}
+
 impl DatabaseArgs {
     /// Where the ledger is.
     pub fn url(&self) -> &str {
@@ -243,6 +265,8 @@ impl ServeArgs {
             claims_most: self.claims_most as usize,
             clock_tolerance: Some(tolerance).filter(|tolerance| !tolerance.is_zero()),
             reconcile_every: Some(reconcile_every).filter(|every| !every.is_zero()),
+            seal_key: self.seal_key_file.clone(),
+            seal_to: self.seal_to.clone(),
             clock: Clock::system(),
         }
     }

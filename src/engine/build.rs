@@ -15,12 +15,14 @@ use super::claim::{
     Dispatch, Groups, KeysInProgress, Lanes, SettleQueue, ask_all, probe_all, settle_all,
 };
 use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
+use super::following::follow;
 use super::instance::{
     Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher,
     WrongKeys,
 };
 use super::reconcile::Reconciler;
 use super::record::{LedgerFollower, RecordProgress};
+use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
 use crate::clock::Clock;
@@ -49,7 +51,7 @@ impl Engine {
         let zone_rules = zones::rules().to_string();
         tracing::debug!(zone_rules, "the rules of time zones are read");
         let (ledger, counters) = open_stores(&options).await?;
-        let clock = options.clock;
+        let clock = options.clock.clone();
         let admin_key = options.admin_key.as_deref().map(AdminKey::new);
         let access = Access::open(&ledger, admin_key.transpose()?).await;
         let access = access.map_err(BuildError::Read)?;
@@ -82,6 +84,7 @@ impl Engine {
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
         };
         let record = parts.start_following(&mut background);
+        let seals = parts.start_sealing(&options, &mut background);
         let denials = Arc::new(Denials::default());
         let denial_writer = parts.start_counting_days(denials.clone(), &record, &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
@@ -101,6 +104,8 @@ impl Engine {
             background,
             reconciler,
             record,
+            seals,
+            seal_key: options.seal_key,
             denials,
             denial_writer,
             keys_in_progress: KeysInProgress::default(),
@@ -161,6 +166,37 @@ impl WorkerParts<'_> {
         progress
     }
 
+    fn start_sealing(
+        &self,
+        options: &EngineOptions,
+        background: &mut Vec<AbortHandle>,
+    ) -> Arc<SealStatus> {
+        let status = Arc::new(SealStatus::default());
+        let Some(key) = options.seal_key.clone() else {
+            return status;
+        };
+        let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
+        let pusher = options.seal_to.clone().map(|target| {
+            let pusher = SealPusher::new(target, clock.clone(), status.clone());
+            let pushing = pusher.clone();
+            background.push(keep_running(move || pushing.clone().run()));
+            pusher
+        });
+        let found = status.clone();
+        let sealing = move || {
+            let (ledger, clock, key) = (ledger.clone(), clock.clone(), key.clone());
+            follow(Sealer::new(
+                ledger,
+                clock,
+                key,
+                status.clone(),
+                pusher.clone(),
+            ))
+        };
+        background.push(keep_running(sealing));
+        found
+    }
+
     fn start_counting_days(
         &self,
         denials: Arc<Denials>,
@@ -168,7 +204,7 @@ impl WorkerParts<'_> {
         background: &mut Vec<AbortHandle>,
     ) -> Arc<DenialWriter> {
         let (ledger, progress) = (self.ledger.clone(), progress.clone());
-        let following = move || FigureFollower::new(ledger.clone(), progress.clone()).run();
+        let following = move || follow(FigureFollower::new(ledger.clone(), progress.clone()));
         background.push(keep_running(following));
         let closer = DayCloser {
             ledger: self.ledger.clone(),

@@ -1,9 +1,10 @@
-//! The use cases, in seven rooms; every one is a method of `Engine`. It alone decides the order of
+//! The use cases, in eight rooms; every one is a method of `Engine`. It alone decides the order of
 //! writes.
 //!
 //! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
 //! claim's way; `counted`, what Redis decides alone; `reconcile`; `record`, the one order of all that
-//! happened; `statistics`, the figures of days; `admin`, what admins change and auditors read. `build`
+//! happened; `statistics`, the figures of days; `seal`, the log of
+//! leaves; `admin`, what admins change and auditors read. `build`
 //! opens the stores and starts the workers of all rooms.
 
 mod admin;
@@ -12,10 +13,12 @@ pub mod claim;
 pub mod counted;
 mod cursor;
 mod exported;
+mod following;
 pub mod instance;
 mod listed;
 mod reconcile;
 mod record;
+mod seal;
 mod statistics;
 
 use std::future::Future;
@@ -31,6 +34,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::counter::{CounterError, Counters, RedisAccess};
 use crate::domain::policy::PolicyName;
+use crate::domain::seal::note::SealKey;
 use crate::ledger::{Ledger, OpenError};
 use crate::running::RunningTime;
 
@@ -50,12 +54,17 @@ pub use reconcile::ReconcileFailure;
 pub use record::{
     AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
     HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
-    RecordedEntry, WindowQuery,
+    RecordedEntry, WindowQuery, position_of_grant,
+};
+pub use seal::{
+    ConsistencyProof, GivenSeal, SealFailure, SealPage, SealTarget, Verified, VerifyFailure,
+    prove_grant, restart_seals, verify_ledger,
 };
 pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
 
 pub use crate::ledger::{
-    Act, ActKind, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Standing,
+    Act, ActKind, ChangeKind, Changed, LedgerError, PastChange, ProvisionalScope, Seal, SealOrigin,
+    Standing,
 };
 
 use claim::{Dispatch, KeysInProgress};
@@ -63,6 +72,7 @@ use counted::Counting;
 use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
 use record::RecordProgress;
+use seal::SealStatus;
 use statistics::DenialWriter;
 
 /// What an engine is built from.
@@ -88,6 +98,10 @@ pub struct EngineOptions {
     pub clock_tolerance: Option<TimeDelta>,
     /// How often counters are compared with the ledger, and healed; `None` never does it.
     pub reconcile_every: Option<Duration>,
+    /// What signs seals; `None` seals nothing.
+    pub seal_key: Option<Arc<SealKey>>,
+    /// Where seals are pushed to.
+    pub seal_to: Option<SealTarget>,
     /// The source of time.
     pub clock: Clock,
 }
@@ -189,6 +203,8 @@ pub struct Engine {
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
     record: Arc<RecordProgress>,
+    seals: Arc<SealStatus>,
+    seal_key: Option<Arc<SealKey>>,
     denials: Arc<Denials>,
     denial_writer: Arc<DenialWriter>,
     keys_in_progress: KeysInProgress,

@@ -80,6 +80,12 @@ pub enum Trouble {
         /// How old the release is.
         days: i64,
     },
+    /// Nothing is sealed, and why.
+    #[error(
+        "the ledger is not sealed: {0}; if it was restored from a backup, `perdiem seal restart` \
+         begins the next log; claims are decided meanwhile"
+    )]
+    Seals(String),
     /// The last reconciliation found the ledger at odds with itself.
     #[error(
         "the ledger is at odds with itself in {count} places: entries were changed or lost \
@@ -372,6 +378,7 @@ impl Engine {
                 count,
             });
         }
+        troubles.extend(self.seals.trouble());
         Health {
             is_ready,
             troubles,

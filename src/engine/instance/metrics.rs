@@ -90,6 +90,8 @@ pub struct Metrics {
     ledger_alarms: Gauge,
     record_lag: Gauge<f64, AtomicU64>,
     figures_lag: Gauge<f64, AtomicU64>,
+    seal_lag: Gauge<f64, AtomicU64>,
+    seal_push_failures: Gauge,
     wrong_keys: Counter,
     unknown_reads: Counter,
 }
@@ -118,6 +120,8 @@ impl Default for Metrics {
             ledger_alarms: Gauge::default(),
             record_lag: Gauge::default(),
             figures_lag: Gauge::default(),
+            seal_lag: Gauge::default(),
+            seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
         };
@@ -257,6 +261,17 @@ impl Metrics {
             Unit::Seconds,
             self.figures_lag.clone(),
         );
+        registry.register_with_unit(
+            "seal_lag",
+            "How old the oldest position is that is not sealed; 0 where nothing is to be sealed",
+            Unit::Seconds,
+            self.seal_lag.clone(),
+        );
+        registry.register(
+            "seal_push_failures",
+            "How often this instance could not push a seal to PERDIEM_SEAL_TO",
+            self.seal_push_failures.clone(),
+        );
         registry.register(
             "wrong_keys",
             "Requests with a key that is not valid",
@@ -390,6 +405,10 @@ impl Engine {
         metrics.record_lag.set(lag.as_secs_f64());
         let lag = self.record.figures_lag_at(Instant::now());
         metrics.figures_lag.set(lag.as_secs_f64());
+        let lag = self.seals.lag(self.now());
+        metrics.seal_lag.set(lag.as_seconds_f64());
+        let failures = self.seals.push_failures();
+        metrics.seal_push_failures.set(failures.cast_signed());
         let mut text = String::new();
         encode(&mut text, &metrics.registry).expect("a text takes everything");
         text

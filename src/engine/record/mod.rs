@@ -7,6 +7,7 @@ mod export;
 mod follower;
 mod history;
 mod lag;
+mod leaves;
 mod positions;
 mod progress;
 mod reader;
@@ -19,6 +20,8 @@ pub use explanation::{
 pub use export::{EntryExport, ExportEnd};
 pub use follower::LedgerFollower;
 pub use history::{AsOf, HistoryPage, HistoryQuery};
+pub use leaves::{PlacedLeaf, leaves_of};
+pub use positions::position_of_grant;
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use windows::{LivedWindow, WindowQuery};

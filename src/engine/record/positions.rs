@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::ledger::{Horizon, Ledger, LedgerError};
 
@@ -67,6 +68,21 @@ pub async fn mark_at(ledger: &Ledger, position: u64) -> Result<Option<Mark>, Led
             ..mark
         })
     }))
+}
+
+/// The position of a grant; `None` while it has none, and where there is no such grant.
+pub async fn position_of_grant(
+    ledger: &Ledger,
+    grant: EntryId,
+) -> Result<Option<u64>, LedgerError> {
+    let Some(place) = ledger.place_of(grant).await? else {
+        return Ok(None);
+    };
+    if ledger.last_mark().await?.place < place {
+        return Ok(None);
+    }
+    let found = positions(ledger, [place].into_iter()).await?;
+    Ok(found.first().map(|(position, _)| *position))
 }
 
 /// The positions of places, which are in their order; each with when it was given.

@@ -5,24 +5,18 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::subjects::{SubjectMemory, UnknownDay};
-use crate::chain::Chain;
 use crate::domain::grant::EntryKind;
 use crate::domain::local_days::LocalDays;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::statistics::{FigureDay, FigureSums, OpenDay, SubjectDay, TalliedEntry};
+use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How often the record is looked at.
-const EVERY: Duration = Duration::from_secs(1);
-/// How many times as long as its work a follower rests: what it takes from claims is at most 1/31 of
-/// one core of the instance and of the store.
-const RESTS: u32 = 30;
-const REST_MOST: Duration = Duration::from_secs(60);
 /// How long an instance that saw another one at work waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many marks are worked on at a time.
@@ -40,6 +34,21 @@ pub struct FigureFollower {
     subjects: SubjectMemory,
 }
 
+impl RecordFollower for FigureFollower {
+    const NAME: &'static str = "statistics";
+    /// What it takes from claims is at most 1/31 of one core of the instance and of the store.
+    const RESTS: u32 = 30;
+
+    async fn step(&mut self) -> Result<bool, LedgerError> {
+        let stepped = self.make_next().await;
+        if stepped.is_err() {
+            // What was noted of subjects did not come into the figures.
+            self.subjects.clear();
+        }
+        stepped
+    }
+}
+
 impl FigureFollower {
     pub fn new(ledger: Ledger, progress: Arc<RecordProgress>) -> Self {
         Self {
@@ -51,37 +60,8 @@ impl FigureFollower {
         }
     }
 
-    /// Follows the record until it is aborted. While the ledger does not answer it tries again.
-    pub async fn run(mut self) {
-        let mut is_failing = false;
-        loop {
-            let began = Instant::now();
-            let stepped = self.step().await;
-            if let Err(error) = &stepped
-                && !is_failing
-            {
-                tracing::warn!(
-                    error = %Chain(error),
-                    "the statistics cannot go on: it is tried again"
-                );
-            }
-            is_failing = stepped.is_err();
-            if is_failing {
-                // What was noted of subjects did not come into the figures.
-                self.subjects.clear();
-            }
-            let rest = (began.elapsed() * RESTS).min(REST_MOST);
-            sleep(match stepped {
-                Ok(true) => rest,
-                Ok(false) => rest.max(EVERY),
-                Err(_) => EVERY,
-            })
-            .await;
-        }
-    }
-
     /// Makes the figures of the next marks. Returns whether there may be more.
-    async fn step(&mut self) -> Result<bool, LedgerError> {
+    async fn make_next(&mut self) -> Result<bool, LedgerError> {
         let position = self.ledger.figures_to_follow().await?;
         let now = Instant::now();
         self.progress.note_figures(position, now);

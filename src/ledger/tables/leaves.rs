@@ -1,22 +1,24 @@
-//! The leaves of the log, made from the stored rows alone: for the sealer, for proofs and for whoever
-//! checks the ledger.
+//! The leaves of the log, made from the stored rows alone: for the sealer, for proofs, and for those
+//! who check the ledger.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::{
     Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, act_private_json,
     entry_private_json, override_private_json, pseudonym,
 };
-use crate::ledger::encoding::{flag, kind, narrowed};
+use crate::ledger::encoding::{flag, kind};
+use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
 use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
 /// A query for entries `e`, each with all that its leaf tells.
 macro_rules! entries {
-    ($condition:literal) => {
+    ($condition:expr) => {
         concat!(
             "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy, e.policy_version,
                  e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
@@ -30,21 +32,28 @@ macro_rules! entries {
              LEFT JOIN erased_leaves AS el ON el.id = e.id
              WHERE ",
             $condition,
-            " ORDER BY e.xact, e.account, e.number"
+            " ORDER BY e.xact, e.id"
         )
     };
 }
 
-/// Those after ($1, $2, $3) and up to ($4, $5, $6), of transactions with a number.
+/// Those after ($1, $2) and up to ($3, $4), of transactions with a number.
 const ENTRIES: &str = entries!(
-    "e.xact >= $1 AND (e.xact, e.account, e.number) > ($1, $2, $3)
-         AND e.xact <= $4 AND (e.xact, e.account, e.number) <= ($4, $5, $6)"
+    "e.xact >= $1 AND (e.xact, e.id) > ($1, $2) AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
 
 /// Those of the transaction 0, by an index that has their order.
-const OLD_ENTRIES: &str = entries!(
-    "e.xact = 0 AND (e.account, e.number) > ($1, $2) AND (e.account, e.number) <= ($3, $4)"
-);
+const OLD_ENTRIES: Texts = Texts {
+    postgres: entries!(concat!(
+        "e.xact = 0 AND e.id > $1 AND e.id <= $2",
+        postgres_from_millisecond!("e.id", "$1"),
+        " AND ",
+        millisecond!("e.id"),
+        " <= ",
+        millisecond!("$2")
+    )),
+    sqlite: entries!("e.xact = 0 AND e.id > $1 AND e.id <= $2"),
+};
 
 /// The changes of a table after ($1, $2) and up to ($3, $4).
 macro_rules! changes {
@@ -174,8 +183,8 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     Ok(LeafSource {
         place: RecordPlace {
             xact: row.get("xact")?,
-            account: row.get("account")?,
-            number: narrowed(number)?,
+            id: EntryId(id),
+            revision: 0,
         },
         id: LeafId(id),
         kind: LeafKind::Entry,
@@ -203,8 +212,8 @@ impl ChangeRow {
         Ok(Self {
             place: RecordPlace {
                 xact: row.get("xact")?,
-                account: RecordPlace::OF_CHANGES,
-                number: revision,
+                id: RecordPlace::OF_CHANGES,
+                revision,
             },
             id: LeafId::of_change(revision),
             fields,
@@ -318,9 +327,9 @@ fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
 fn changes_between(texts: impl Into<Texts>, after: RecordPlace, up_to: RecordPlace) -> Statement {
     query(texts)
         .bind(after.xact)
-        .bind(after.revision())
+        .bind(after.revision)
         .bind(up_to.xact)
-        .bind(up_to.revision())
+        .bind(up_to.revision)
 }
 
 impl Ledger {
@@ -351,21 +360,15 @@ async fn leaves(
     let mut found = Vec::new();
     if after.xact == 0 {
         let last = up_to.min(RecordPlace::OLD_END);
-        let old = query(OLD_ENTRIES)
-            .bind(after.account)
-            .bind(after.number)
-            .bind(last.account)
-            .bind(last.number);
+        let old = query(OLD_ENTRIES).bind(after.id).bind(last.id);
         found = session.all(old, decode_entry).await?;
     }
     let numbered = after.max(RecordPlace::NUMBERED);
     let entries = query(ENTRIES)
         .bind(numbered.xact)
-        .bind(numbered.account)
-        .bind(numbered.number)
+        .bind(numbered.id)
         .bind(up_to.xact)
-        .bind(up_to.account)
-        .bind(up_to.number);
+        .bind(up_to.id);
     found.extend(session.all(entries, decode_entry).await?);
     for (texts, decode) in [
         (

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace, RecordRun};
 use crate::ledger::access::Ending;
 use crate::ledger::entry_rows::{millisecond, postgres_from_millisecond};
@@ -114,6 +115,16 @@ const CHANGES: &str = concat!(
     changes_after!("acts"),
     " ORDER BY xact, revision LIMIT $4"
 );
+
+const PLACE_OF: Texts = Texts {
+    postgres: concat!(
+        "SELECT xact, id FROM entries WHERE id = $1 AND ",
+        millisecond!("id"),
+        " = ",
+        millisecond!("$1")
+    ),
+    sqlite: "SELECT xact, id FROM entries WHERE id = $1",
+};
 
 const ADD_MARK: &str = "INSERT INTO record_marks
     (after, position, xact, id, revision, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
@@ -229,6 +240,13 @@ impl Ledger {
 
     async fn mark(&self, mark: Statement) -> Result<Option<Mark>, LedgerError> {
         self.reads().await?.lend().first(mark, decode_mark).await
+    }
+
+    /// The place of an entry.
+    pub async fn place_of(&self, entry: EntryId) -> Result<Option<RecordPlace>, LedgerError> {
+        let place = query(PLACE_OF).bind(entry);
+        let mut held = self.reads().await?;
+        held.lend().first(place, decode_entry_place).await
     }
 
     /// The places of entries and changes after one and below a horizon, in their order, at most

@@ -184,6 +184,8 @@ impl Ground {
             claims_most: 10_000,
             clock_tolerance: None,
             reconcile_every: None,
+            seal_key: None,
+            seal_to: None,
             clock: Clock::system(),
         }
     }

@@ -1,0 +1,54 @@
+//! Leaves with their positions.
+
+use chrono::{DateTime, Utc};
+
+use crate::domain::record::Mark;
+use crate::domain::seal::leaf::LeafSource;
+use crate::ledger::LedgerError;
+
+/// A leaf with its position.
+#[derive(Debug)]
+pub struct PlacedLeaf {
+    pub position: u64,
+    pub recorded_at: DateTime<Utc>,
+    pub source: LeafSource,
+}
+
+impl PlacedLeaf {
+    /// What the log has the hash of.
+    pub fn line(&self) -> String {
+        self.source.line(self.position, self.recorded_at)
+    }
+}
+
+/// Gives leaves the positions of some marks, which follow another one.
+///
+/// # Errors
+/// [`LedgerError::Corrupt`] where there are more or fewer than the marks tell.
+pub fn leaves_of(
+    before: Mark,
+    marks: &[Mark],
+    leaves: Vec<LeafSource>,
+) -> Result<Vec<PlacedLeaf>, LedgerError> {
+    let mut leaves = leaves.into_iter().peekable();
+    let mut placed = Vec::with_capacity(leaves.len());
+    let mut position = before.position;
+    for mark in marks {
+        while let Some(source) = leaves.next_if(|leaf| leaf.place <= mark.place) {
+            position += 1;
+            placed.push(PlacedLeaf {
+                position,
+                recorded_at: mark.recorded_at,
+                source,
+            });
+        }
+        if position != mark.position {
+            let (after, last) = (mark.after, mark.position);
+            return Err(LedgerError::Corrupt(format!(
+                "the positions above {after} and up to {last}: entries or changes are gone, or were \
+                 added"
+            )));
+        }
+    }
+    Ok(placed)
+}

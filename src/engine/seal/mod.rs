@@ -1,0 +1,15 @@
+//! Seals: the log of leaves behind the record, what is read of it, and what checks the ledger by it.
+
+mod proving;
+mod pushing;
+mod reader;
+mod sealer;
+mod status;
+mod verifier;
+
+pub use proving::{ConsistencyProof, SealFailure, SealPage, restart_seals};
+pub use pushing::{SealPusher, SealTarget};
+pub use reader::prove_grant;
+pub use sealer::Sealer;
+pub use status::SealStatus;
+pub use verifier::{GivenSeal, Verified, VerifyFailure, verify_ledger};

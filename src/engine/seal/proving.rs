@@ -1,0 +1,249 @@
+//! What auditors read of the log: seals, proofs and tiles.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use uuid::Uuid;
+
+use super::reader::{leaves_between, path, prove_grant};
+use crate::domain::identity::EntryId;
+use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::note::SealKey;
+use crate::domain::seal::proof::LogProof;
+use crate::domain::seal::tile::{TILE_WIDTH, TileLevel, TileName};
+use crate::domain::seal::tree::consistency;
+use crate::engine::cursor::{self, cut_page};
+use crate::engine::record::position_of_grant;
+use crate::engine::{Engine, Failure, InvalidCursor};
+use crate::ledger::{Act, ActKind, Ledger, LedgerError, Seal, SealOrigin};
+
+/// Why there is no seal or proof.
+#[derive(Debug, thiserror::Error)]
+pub enum SealFailure {
+    #[error(
+        "nothing is sealed here: make a key with `perdiem seal new-key`, and name its file in \
+         PERDIEM_SEAL_KEY_FILE"
+    )]
+    Off,
+    #[error("this is not sealed yet: try again in a few seconds, or look at /readyz if it lasts")]
+    NotYet,
+    #[error("the log has {0} positions, and this is beyond them")]
+    Beyond(u64),
+    #[error("there is nothing with this name or id")]
+    Unknown,
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+impl From<LedgerError> for SealFailure {
+    fn from(error: LedgerError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+/// A page of seals, newest first.
+#[derive(Debug)]
+pub struct SealPage {
+    pub seals: Vec<Seal>,
+    pub next_cursor: Option<String>,
+}
+
+/// What proves that a tree grew out of a smaller one.
+#[derive(Debug)]
+pub struct ConsistencyProof {
+    pub origin: String,
+    pub from: u64,
+    pub to: u64,
+    pub hashes: Vec<Hash>,
+}
+
+impl Engine {
+    fn seal_key(&self) -> Result<&Arc<SealKey>, SealFailure> {
+        self.seal_key.as_ref().ok_or(SealFailure::Off)
+    }
+
+    /// What checks the signatures of an origin's seals.
+    ///
+    /// # Errors
+    /// [`SealFailure::Off`].
+    pub fn seal_verifier(&self, origin: &str) -> Result<String, SealFailure> {
+        Ok(self.seal_key()?.verifier_of(origin).to_string())
+    }
+
+    /// A page of at most `limit` seals, newest first.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn seals(
+        self: &Arc<Self>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<SealPage, SealFailure> {
+        self.seal_key()?;
+        let identity = self.ledger.identity();
+        let below = match cursor {
+            Some(cursor) => {
+                let both = u128::from_be_bytes(cursor::decode(identity, "seals", cursor)?);
+                ((both >> 64) as u64, both as u64)
+            }
+            None => (u64::MAX, u64::MAX),
+        };
+        let engine = self.clone();
+        let work = async move { engine.ledger.seals(below, limit + 1).await };
+        let mut seals = self.detached(work).await??;
+        let next_cursor = cut_page(&mut seals, limit).map(|last| {
+            let both = u128::from(last.origin.number) << 64 | u128::from(last.size);
+            cursor::encode(identity, "seals", &both.to_be_bytes())
+        });
+        Ok(SealPage { seals, next_cursor })
+    }
+
+    /// The newest seal.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn latest_seal(self: &Arc<Self>) -> Result<Seal, SealFailure> {
+        self.seal_key()?;
+        let engine = self.clone();
+        let work = async move { engine.ledger.last_seal().await };
+        let seal = self.detached(work).await??;
+        seal.ok_or(SealFailure::NotYet)
+    }
+
+    /// The newest seal of a position, if there is one.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn seal_over(self: &Arc<Self>, position: u64) -> Result<Option<Seal>, Failure> {
+        match self.latest_seal().await {
+            Ok(seal) => Ok(Some(seal).filter(|seal| seal.size >= position)),
+            Err(SealFailure::Failure(failure)) => Err(failure),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Proves that the tree of one size grew out of that of another; up to the newest seal without
+    /// the second.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn seal_consistency(
+        self: &Arc<Self>,
+        from: u64,
+        to: Option<u64>,
+    ) -> Result<ConsistencyProof, SealFailure> {
+        let seal = self.latest_seal().await?;
+        let to = to.unwrap_or(seal.size);
+        if to > seal.size || from > to {
+            return Err(SealFailure::Beyond(seal.size.min(to)));
+        }
+        let engine = self.clone();
+        let work = async move {
+            let wanted = consistency(from, to);
+            path(&engine.ledger, seal.origin.number, wanted).await
+        };
+        Ok(ConsistencyProof {
+            origin: seal.origin.name,
+            from,
+            to,
+            hashes: self.detached(work).await??,
+        })
+    }
+
+    /// Proves that the log has a grant.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn grant_proof(self: &Arc<Self>, id: Uuid) -> Result<LogProof, SealFailure> {
+        let seal = self.latest_seal().await?;
+        let engine = self.clone();
+        let work = async move {
+            let position = position_of_grant(&engine.ledger, EntryId(id)).await?;
+            match position {
+                Some(position) => prove_grant(&engine.ledger, EntryId(id), position, &seal).await,
+                None => Ok(None),
+            }
+        };
+        let proof = self.detached(work).await??;
+        proof.ok_or(SealFailure::NotYet)
+    }
+
+    /// The bytes of a tile of the present log.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn log_tile(self: &Arc<Self>, tile: TileName) -> Result<Vec<u8>, SealFailure> {
+        let seal = self.latest_seal().await?;
+        let engine = self.clone();
+        let work = async move { read_tile(&engine.ledger, tile, &seal).await };
+        self.detached(work).await??.ok_or(SealFailure::Unknown)
+    }
+}
+
+/// The bytes of a tile; `None` where the log does not have all of it under a seal.
+async fn read_tile(
+    ledger: &Ledger,
+    tile: TileName,
+    seal: &Seal,
+) -> Result<Option<Vec<u8>>, LedgerError> {
+    let Some(first) = tile.index.checked_mul(TILE_WIDTH) else {
+        return Ok(None);
+    };
+    let end = first + tile.width;
+    let level = match tile.level {
+        TileLevel::Hashes(level) => level,
+        TileLevel::Entries => 0,
+    };
+    // Each hash of a level is of so many leaves.
+    let leaves = TILE_WIDTH.checked_pow(level.into());
+    let leaves = leaves.and_then(|leaves| end.checked_mul(leaves));
+    if leaves.is_none_or(|leaves| leaves > seal.size) {
+        return Ok(None);
+    }
+    if let TileLevel::Hashes(level) = tile.level {
+        let hashes = ledger.tile_hashes(seal.origin.number, level, first, end);
+        return Ok(Some(hashes.await?.into_flattened()));
+    }
+    let mut bytes = Vec::new();
+    for leaf in leaves_between(ledger, first + 1, end + 1).await? {
+        let line = leaf.line();
+        let length = u16::try_from(line.len());
+        let length = length.map_err(|_| {
+            LedgerError::Corrupt(format!(
+                "the leaf of position {} is too long",
+                leaf.position
+            ))
+        })?;
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(line.as_bytes());
+    }
+    Ok(Some(bytes))
+}
+
+/// Begins the next origin of a ledger's log; an act records it. `None` where nothing was ever sealed.
+///
+/// # Errors
+/// [`LedgerError`].
+pub async fn restart_seals(
+    ledger: &Ledger,
+    key: &SealKey,
+    reason: &str,
+    now: chrono::DateTime<Utc>,
+) -> Result<Option<SealOrigin>, LedgerError> {
+    let act = Act {
+        revision: 0,
+        kind: ActKind::SealRestart,
+        about: String::new(),
+        at: now,
+        by: "perdiem seal restart".to_owned(),
+        reason: Some(reason.to_owned()),
+    };
+    let id = ledger.identity().id;
+    let name = |_: &SealOrigin| key.origin(id, Some(now.timestamp()));
+    let about = |last: &SealOrigin, next: &str, sealed: u64| {
+        serde_json::json!({ "origin": next, "before": last.name, "sealed": sealed }).to_string()
+    };
+    ledger.restart_seals(act, name, about).await
+}

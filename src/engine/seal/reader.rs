@@ -1,0 +1,125 @@
+//! Reads the log: roots, proofs and tiles, of the hashes that are stored.
+
+use crate::domain::identity::EntryId;
+use crate::domain::record::Mark;
+use crate::domain::seal::leaf::{Hash, LeafId, LeafSource, PrivatePart, hex};
+use crate::domain::seal::note::Checkpoint;
+use crate::domain::seal::proof::{LogProof, OpenedLeaf};
+use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtrees_of};
+use crate::engine::record::{PlacedLeaf, leaves_of};
+use crate::ledger::{Ledger, LedgerError, Seal};
+
+/// The root of a perfect subtree of an origin's tree.
+async fn subtree(ledger: &Ledger, origin: u64, subtree: Subtree) -> Result<Hash, LedgerError> {
+    let (level, indexes) = subtree.hashes();
+    let count = indexes.end - indexes.start;
+    let hashes = ledger.tile_hashes(origin, level, indexes.start, indexes.end);
+    let hashes = hashes.await?;
+    if hashes.len() as u64 != count {
+        let what = format!("the log of seals lacks hashes at level {level}");
+        return Err(LedgerError::Corrupt(what));
+    }
+    Ok(Subtree::root(&hashes))
+}
+
+async fn subtrees(
+    ledger: &Ledger,
+    origin: u64,
+    wanted: Vec<Subtree>,
+) -> Result<Vec<Hash>, LedgerError> {
+    let mut roots = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        roots.push(subtree(ledger, origin, one).await?);
+    }
+    Ok(roots)
+}
+
+/// The tree of an origin as it was with so many leaves.
+pub async fn tree_of(ledger: &Ledger, origin: u64, size: u64) -> Result<GrowingTree, LedgerError> {
+    let roots = subtrees(ledger, origin, subtrees_of(size)).await?;
+    Ok(GrowingTree::new(size, roots))
+}
+
+/// The hashes of a path, each joined of subtrees.
+pub async fn path(
+    ledger: &Ledger,
+    origin: u64,
+    wanted: Vec<Vec<Subtree>>,
+) -> Result<Vec<Hash>, LedgerError> {
+    let mut hashes = Vec::with_capacity(wanted.len());
+    for parts in wanted {
+        hashes.push(joined(&subtrees(ledger, origin, parts).await?));
+    }
+    Ok(hashes)
+}
+
+/// The leaves of the positions from one on and before another; fewer where the record ends.
+pub async fn leaves_between(
+    ledger: &Ledger,
+    from: u64,
+    to: u64,
+) -> Result<Vec<PlacedLeaf>, LedgerError> {
+    let mut found = Vec::new();
+    let mut next = from;
+    while next < to {
+        let Some(mark) = ledger.mark_with_position(next).await? else {
+            break;
+        };
+        let before = match mark.after {
+            0 => Mark::FIRST,
+            after => ledger.mark_to(after).await?,
+        };
+        let leaves = ledger.leaves(before.place, mark.place).await?;
+        let leaves = leaves_of(before, &[mark], leaves)?;
+        let wanted = leaves
+            .into_iter()
+            .filter(|leaf| (next..to).contains(&leaf.position));
+        found.extend(wanted);
+        next = mark.position + 1;
+    }
+    Ok(found)
+}
+
+/// The leaf of a source, with what opens its private part.
+fn open(leaf: &PlacedLeaf) -> OpenedLeaf {
+    let LeafSource { private, .. } = &leaf.source;
+    let (salt, fields) = match private {
+        Some(PrivatePart::Kept { salt, fields }) => (Some(hex(salt)), Some(fields.clone())),
+        Some(PrivatePart::Erased(_)) | None => (None, None),
+    };
+    OpenedLeaf {
+        leaf: leaf.line(),
+        salt,
+        private: fields,
+    }
+}
+
+/// Proves that the log has the entry of a grant; `None` where its position is not sealed yet.
+///
+/// # Errors
+/// [`LedgerError`].
+pub async fn prove_grant(
+    ledger: &Ledger,
+    grant: EntryId,
+    position: u64,
+    seal: &Seal,
+) -> Result<Option<LogProof>, LedgerError> {
+    if position > seal.size {
+        return Ok(None);
+    }
+    let leaves = leaves_between(ledger, position, position + 1).await?;
+    let is_it = |leaf: &&PlacedLeaf| leaf.source.id == LeafId::from(grant);
+    let corrupt = |what: String| LedgerError::Corrupt(what);
+    let leaf = leaves.iter().find(is_it);
+    let leaf = leaf.ok_or_else(|| corrupt(format!("position {position}: another entry")))?;
+    let checkpoint = Checkpoint::parse(&seal.note);
+    let checkpoint = checkpoint.map_err(|error| corrupt(format!("a stored seal: {error}")))?;
+    let index = position - 1;
+    let hashes = path(ledger, seal.origin.number, inclusion(index, seal.size)).await?;
+    Ok(Some(LogProof {
+        opened: open(leaf),
+        index,
+        path: hashes,
+        checkpoint,
+    }))
+}

@@ -1,0 +1,324 @@
+//! Checks a ledger by its log: makes every leaf again, and names the first one that differs.
+
+use std::collections::VecDeque;
+
+use crate::domain::record::Mark;
+use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::note::{Checkpoint, VerifierKey};
+use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
+use crate::domain::seal::tree::{GrowingTree, leaf_hash};
+use crate::engine::record::PlacedLeaf;
+use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
+
+/// How many marks, and how many seals, are read at a time.
+const MARKS_MOST: u32 = 16;
+const SEALS_MOST: u32 = 256;
+
+/// What is known from elsewhere.
+#[derive(Debug, Default)]
+pub struct GivenSeal {
+    /// The key that signed.
+    pub key: Option<VerifierKey>,
+    /// A seal that was kept elsewhere.
+    pub seal: Option<Checkpoint>,
+}
+
+/// What was found to be right.
+#[derive(Debug)]
+pub struct Verified {
+    pub origin: String,
+    /// The positions up to this one are sealed, and are what was sealed.
+    pub sealed: u64,
+    /// How many checkpoints are right.
+    pub seals: u64,
+    /// How many positions are not sealed yet.
+    pub unsealed: u64,
+}
+
+/// Why a ledger is not what was sealed.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyFailure {
+    #[error("the ledger cannot be read")]
+    Ledger(#[from] LedgerError),
+    /// What differs, with its place.
+    #[error("{0}")]
+    Differs(String),
+    /// The seal or the key that was given cannot be used.
+    #[error("{0}")]
+    Given(String),
+}
+
+fn differs<T>(what: String) -> Result<T, VerifyFailure> {
+    Err(VerifyFailure::Differs(what))
+}
+
+/// The check that is under way.
+struct Check<'a> {
+    ledger: &'a Ledger,
+    given: &'a GivenSeal,
+    origin: SealOrigin,
+    /// How many positions are sealed.
+    size: u64,
+    tree: GrowingTree,
+    /// The stored seals that come next.
+    next_seals: VecDeque<Seal>,
+    seals_ended: bool,
+    /// The size of the last one that was checked.
+    checked_size: u64,
+    seals: u64,
+}
+
+/// Makes every leaf again, and compares it with the log. `tell` hears how far it is, and of how much.
+///
+/// # Errors
+/// [`VerifyFailure`].
+pub async fn verify_ledger(
+    ledger: &Ledger,
+    given: &GivenSeal,
+    tell: impl Fn(u64, u64),
+) -> Result<Verified, VerifyFailure> {
+    let Some((origin, size)) = ledger.sealed_size().await? else {
+        return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
+    };
+    check_given(ledger, given, &origin, size).await?;
+    let mut check = Check {
+        ledger,
+        given,
+        origin,
+        size,
+        tree: GrowingTree::default(),
+        next_seals: VecDeque::new(),
+        seals_ended: false,
+        checked_size: 0,
+        seals: 0,
+    };
+    let mut before = Mark::FIRST;
+    loop {
+        tell(before.position, size);
+        let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
+        let marks = marks.await?;
+        let marks: Vec<Mark> = marks
+            .into_iter()
+            .take_while(|mark| mark.position <= size)
+            .collect();
+        let Some(last) = marks.last() else {
+            break;
+        };
+        check.marks(before, &marks, *last).await?;
+        before = *last;
+    }
+    if before.position < size {
+        let next = before.position + 1;
+        return differs(format!(
+            "position {next}: it was sealed, and the record ends before it, or has other marks: the \
+             positions {next} to {size} are gone"
+        ));
+    }
+    if let Some(seal) = check.next_seal().await? {
+        let of = seal.size;
+        return differs(format!(
+            "a checkpoint is of {of} positions, and the log has {size}"
+        ));
+    }
+    if check.seals == 0 {
+        return differs("the log has no checkpoint: all of them are gone".to_owned());
+    }
+    let newest = ledger.last_mark().await?.position;
+    Ok(Verified {
+        origin: check.origin.name,
+        sealed: size,
+        seals: check.seals,
+        unsealed: newest.saturating_sub(size),
+    })
+}
+
+/// Whether the seal that was given is of this log, and signed.
+async fn check_given(
+    ledger: &Ledger,
+    given: &GivenSeal,
+    origin: &SealOrigin,
+    size: u64,
+) -> Result<(), VerifyFailure> {
+    let Some(seal) = &given.seal else {
+        return Ok(());
+    };
+    if seal.origin != origin.name {
+        let origins = ledger.seal_origins().await?;
+        let is_ours = origins.iter().any(|it| it.name == seal.origin);
+        let (theirs, ours) = (&seal.origin, &origin.name);
+        return Err(VerifyFailure::Given(match is_ours {
+            true => format!(
+                "the seal is of {theirs}, an origin of this ledger that ended when seals were \
+                 restarted: take a seal of {ours}"
+            ),
+            false => format!("the seal is of another ledger: of {theirs}, and this one is {ours}"),
+        }));
+    }
+    if let Some(key) = &given.key {
+        let checked = seal.check(key);
+        checked.map_err(|error| VerifyFailure::Given(format!("the seal: {error}")))?;
+    }
+    if seal.size > size {
+        let (theirs, next) = (seal.size, size + 1);
+        return differs(format!(
+            "position {next}: the seal is of {theirs} positions, and the log has only {size}: later \
+             ones are gone"
+        ));
+    }
+    Ok(())
+}
+
+impl Check<'_> {
+    /// Checks the leaves of some marks, which follow another one.
+    async fn marks(
+        &mut self,
+        before: Mark,
+        marks: &[Mark],
+        last: Mark,
+    ) -> Result<(), VerifyFailure> {
+        let stored = self.stored(0, before.position, last.position).await?;
+        let mut stored = stored.into_iter();
+        let leaves = self.ledger.leaves(before.place, last.place).await?;
+        let mut leaves = leaves.into_iter().peekable();
+        let mut position = before.position;
+        for mark in marks {
+            if mark.after != position {
+                let next = position + 1;
+                return differs(format!(
+                    "position {next}: the marks of the record were changed"
+                ));
+            }
+            while let Some(source) = leaves.next_if(|leaf| leaf.place <= mark.place) {
+                position += 1;
+                let (recorded_at, name) = (mark.recorded_at, source.name());
+                let leaf = PlacedLeaf {
+                    position,
+                    recorded_at,
+                    source,
+                };
+                let hash = leaf_hash(leaf.line().as_bytes());
+                if position > mark.position {
+                    return differs(format!(
+                        "position {position}: {name} stands where nothing was sealed: it was added, \
+                         or moved"
+                    ));
+                }
+                if stored.next() != Some(hash) {
+                    return differs(format!(
+                        "position {position}: {name} is not what was sealed there: it was changed, \
+                         or others before it were added or are gone"
+                    ));
+                }
+                self.push(hash).await?;
+            }
+            if position < mark.position {
+                let (next, end) = (position + 1, mark.position);
+                return differs(format!(
+                    "position {next}: what was sealed there is gone; there is nothing left up to \
+                     position {end}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a leaf, and checks what the log has of the tree with it.
+    async fn push(&mut self, leaf: Hash) -> Result<(), VerifyFailure> {
+        self.tree.push(leaf);
+        let size = self.tree.size();
+        for TileRow {
+            level,
+            first,
+            hashes,
+        } in self.tree.take_rows()
+        {
+            if level > 0 {
+                let end = first + hashes.len() as u64;
+                if self.stored(level, first, end).await? != hashes {
+                    return differs(format!(
+                        "position {size}: a hash of the log (level {level}, index {first}) was \
+                         changed"
+                    ));
+                }
+            }
+        }
+        let given = self.given.seal.as_ref();
+        let given = given.filter(|seal| seal.size == size);
+        if given.is_some_and(|seal| seal.root != self.tree.root()) {
+            return differs(format!(
+                "the first {size} positions are not those that the seal was made of: the log itself \
+                 was made again"
+            ));
+        }
+        while self
+            .next_seal()
+            .await?
+            .is_some_and(|seal| seal.size <= size)
+        {
+            if let Some(seal) = self.next_seals.pop_front() {
+                self.check_seal(&seal)?;
+                self.checked_size = seal.size;
+                self.seals += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a stored checkpoint, of which all leaves are in the tree.
+    fn check_seal(&self, seal: &Seal) -> Result<(), VerifyFailure> {
+        let size = seal.size;
+        let checkpoint = match Checkpoint::parse(&seal.note) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => return differs(format!("the checkpoint of {size} positions: {error}")),
+        };
+        let tree = (self.tree.size(), self.tree.root());
+        if (checkpoint.size, checkpoint.root) != tree
+            || checkpoint.size != size
+            || checkpoint.origin != self.origin.name
+        {
+            return differs(format!(
+                "the checkpoint of {size} positions was changed: it is not of their tree"
+            ));
+        }
+        match &self.given.key {
+            Some(key) => checkpoint
+                .check(key)
+                .or_else(|error| differs(format!("the checkpoint of {size} positions: {error}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The stored seal that comes next.
+    async fn next_seal(&mut self) -> Result<Option<&Seal>, VerifyFailure> {
+        if self.next_seals.is_empty() && !self.seals_ended {
+            let from = self.checked_size + 1;
+            let seals = self.ledger.seals_from(self.origin.number, from, SEALS_MOST);
+            self.next_seals = seals.await?.into();
+            self.seals_ended = self.next_seals.is_empty();
+        }
+        Ok(self.next_seals.front())
+    }
+
+    /// The stored hashes of a level from an index on and below another.
+    async fn stored(&self, level: u8, from: u64, to: u64) -> Result<Vec<Hash>, VerifyFailure> {
+        let mut hashes = Vec::new();
+        let mut next = from;
+        while next < to {
+            let end = (next - next % TILE_WIDTH + TILE_WIDTH).min(to);
+            let tile = self
+                .ledger
+                .tile_hashes(self.origin.number, level, next, end);
+            match tile.await {
+                Ok(tile) if tile.len() as u64 == end - next => hashes.extend(tile),
+                Ok(_) | Err(LedgerError::Corrupt(_)) => {
+                    return differs(format!(
+                        "hashes of the log (level {level}, from index {next} on) are gone"
+                    ));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            next = end;
+        }
+        Ok(hashes)
+    }
+}
