@@ -17,6 +17,7 @@ mod pause;
 mod policies;
 mod reconciliation;
 mod rows;
+mod seals;
 mod statistics;
 mod xlsx;
 mod yaml;
@@ -91,6 +92,13 @@ enum Command {
     Stats(statistics::StatsArgs),
     /// Show why a subject's claims were denied: the first denial of each window
     Denials(statistics::DenialsArgs),
+    /// Print what proves that a grant stands: a .tlog-proof
+    Proof(seals::ProofArgs),
+    /// Check the ledger in DATABASE_URL by its seals, or a proof, or an export
+    Verify(seals::VerifyArgs),
+    /// Make a key for seals, or begin the next log of seals
+    #[command(subcommand)]
+    Seal(seals::SealCommand),
     /// List, show, put, pause, archive, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -407,6 +415,9 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Changes(args) => changes::changes(args).await,
         Command::Stats(args) => statistics::stats(args).await,
         Command::Denials(args) => statistics::denials(args).await,
+        Command::Proof(args) => seals::proof(args).await,
+        Command::Verify(args) => seals::verify(args).await,
+        Command::Seal(command) => seals::run(command).await,
         Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,

@@ -54,11 +54,11 @@ pub use reconcile::ReconcileFailure;
 pub use record::{
     AsOf, Bound, ClaimQuery, DaySpan, EntryExport, ExplainedClaim, ExplainedGrant, ExportEnd,
     HistoryPage, HistoryQuery, InstantSpan, LimitThen, LimitsThen, LivedWindow, PlacedEntry,
-    RecordedEntry, WindowQuery, position_of_grant,
+    RecordedEntry, WindowQuery,
 };
 pub use seal::{
     ConsistencyProof, GivenSeal, SealFailure, SealPage, SealTarget, Verified, VerifyFailure,
-    prove_grant, restart_seals, verify_ledger,
+    restart_seals, verify_ledger,
 };
 pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
 

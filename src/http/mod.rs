@@ -20,7 +20,7 @@ use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
     backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
-    grants, history, keys, overrides, policies, reconciliations, statistics, windows,
+    grants, history, keys, overrides, policies, reconciliations, seals, statistics, windows,
 };
 
 /// Every URL, with the methods that it knows.
@@ -62,6 +62,7 @@ fn routes() -> Routes {
         at("/v1/grants/export", Long).get(exports::export),
         at("/v1/grants/{id}", Asked).get(grants::get),
         at("/v1/grants/{id}/explanation", Asked).get(explanation::of_grant),
+        at("/v1/grants/{id}/proof", Asked).get(seals::proof),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
         at("/v1/changes", Asked).get(changes::list),
@@ -69,6 +70,13 @@ fn routes() -> Routes {
             .get(reconciliations::list)
             .post(reconciliations::post),
         at("/v1/reconciliations/{id}", Asked).get(reconciliations::get),
+        at("/v1/seals", Asked).get(seals::list),
+        at("/v1/seals/latest", Asked).get(seals::latest),
+        at("/v1/seals/consistency", Asked).get(seals::consistency),
+        at("/v1/log/checkpoint", Asked).get(seals::checkpoint),
+        at("/v1/log/tile/{tile}", Asked)
+            .with_slashes()
+            .get(seals::tile),
         at("/v1/keys", Asked).get(keys::list).post(keys::post),
         at("/v1/keys/{id}", Asked)
             .get(keys::get)

@@ -28,8 +28,13 @@ pub struct EntryExport {
     pub pieces: ExportPieces<RecordedEntry, ExportEnd>,
 }
 
-/// What is known at the end of an export: all versions of each policy that a row is of, oldest first.
-pub type ExportEnd = Vec<Vec<Policy>>;
+/// What is known at the end of an export.
+pub struct ExportEnd {
+    /// All versions of each policy that a row is of, oldest first.
+    pub versions: Vec<Vec<Policy>>,
+    /// The newest seal that has all positions of the export.
+    pub seal: Option<String>,
+}
 
 /// An export whose first page is read.
 struct ReadyExport {
@@ -144,8 +149,10 @@ impl ReadyExport {
         loop {
             let is_end = page.as_ref().is_ok_and(Vec::is_empty);
             if is_end {
+                let seal = self.reader.seal_over(self.as_of).await;
                 let versions = self.reader.into_versions();
-                sender.send(Ok(ExportPiece::End(versions))).await;
+                let end = seal.map(|seal| ExportPiece::End(ExportEnd { versions, seal }));
+                sender.send(end).await;
                 return;
             }
             if !sender.send(page.map(ExportPiece::Rows)).await {

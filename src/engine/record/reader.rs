@@ -109,6 +109,13 @@ impl RecordReader {
         Ok(entries)
     }
 
+    /// The newest seal, if it has a position.
+    pub async fn seal_over(&self, position: u64) -> Result<Option<String>, LedgerError> {
+        let seal = self.ledger.last_seal().await?;
+        let seal = seal.filter(|seal| seal.size >= position);
+        Ok(seal.map(|seal| seal.note))
+    }
+
     /// All known versions of each policy that has been met, oldest first.
     pub fn into_versions(self) -> Vec<Vec<Policy>> {
         let mut policies: Vec<Vec<Policy>> = self.versions.into_values().collect();

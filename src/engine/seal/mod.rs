@@ -9,7 +9,6 @@ mod verifier;
 
 pub use proving::{ConsistencyProof, SealFailure, SealPage, restart_seals};
 pub use pushing::{SealPusher, SealTarget};
-pub use reader::prove_grant;
 pub use sealer::Sealer;
 pub use status::SealStatus;
 pub use verifier::{GivenSeal, Verified, VerifyFailure, verify_ledger};

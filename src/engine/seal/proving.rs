@@ -112,18 +112,6 @@ impl Engine {
         seal.ok_or(SealFailure::NotYet)
     }
 
-    /// The newest seal of a position, if there is one.
-    ///
-    /// # Errors
-    /// [`Failure`].
-    pub async fn seal_over(self: &Arc<Self>, position: u64) -> Result<Option<Seal>, Failure> {
-        match self.latest_seal().await {
-            Ok(seal) => Ok(Some(seal).filter(|seal| seal.size >= position)),
-            Err(SealFailure::Failure(failure)) => Err(failure),
-            Err(_) => Ok(None),
-        }
-    }
-
     /// Proves that the tree of one size grew out of that of another; up to the newest seal without
     /// the second.
     ///

@@ -57,8 +57,6 @@ struct Check<'a> {
     ledger: &'a Ledger,
     given: &'a GivenSeal,
     origin: SealOrigin,
-    /// How many positions are sealed.
-    size: u64,
     tree: GrowingTree,
     /// The stored seals that come next.
     next_seals: VecDeque<Seal>,
@@ -85,7 +83,6 @@ pub async fn verify_ledger(
         ledger,
         given,
         origin,
-        size,
         tree: GrowingTree::default(),
         next_seals: VecDeque::new(),
         seals_ended: false,

@@ -50,6 +50,8 @@ pub enum ApiError {
     UnheardPolicy(String),
     #[error("{0}")]
     NotFound(&'static str),
+    #[error("{0}")]
+    NotSealed(String),
     #[error("this path knows the methods {0}")]
     MethodNotAllowed(String),
     #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
@@ -192,6 +194,7 @@ impl ApiError {
             Self::Invalid(_) => problem::INVALID,
             Self::UnknownPolicy(_) | Self::UnheardPolicy(_) => problem::UNKNOWN_POLICY,
             Self::NotFound(_) => problem::NOT_FOUND,
+            Self::NotSealed(_) => problem::NOT_SEALED,
             Self::MethodNotAllowed(_) => problem::METHOD_NOT_ALLOWED,
             Self::ClaimInProgress => problem::CLAIM_IN_PROGRESS,
             Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,

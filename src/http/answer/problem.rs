@@ -133,6 +133,13 @@ RECONCILIATION_IN_PROGRESS =
     means "This instance is at another reconciliation."
     do "Wait until its report has an end: `GET /v1/reconciliations`."
     retry "Yes, after `Retry-After`.";
+NOT_SEALED = CONFLICT "not-sealed" "Not sealed" SOON,
+    "nothing is sealed, or this not yet"
+    means "No seal has what was asked for: this instance has no key to seal with, or the position is \
+           newer than the newest seal, or above it."
+    do "Set `PERDIEM_SEAL_KEY_FILE`, if `detail` says so. Otherwise wait: a position is sealed within \
+        seconds. If it lasts, look at `/readyz`."
+    retry "Yes, after `Retry-After`, where something is sealed at all.";
 HOLD_GONE = GONE "hold-lapsed" "Hold lapsed" None,
     "a confirmation that came too late";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,

@@ -17,7 +17,7 @@ use crate::http::health;
 use crate::http::request::{KnownParameters, Public};
 use crate::http::v1::{
     backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
-    grants, history, keys, overrides, policies, reconciliations, statistics, windows,
+    grants, history, keys, overrides, policies, reconciliations, seals, statistics, windows,
 };
 
 /// The specification.
@@ -61,6 +61,12 @@ use crate::http::v1::{
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,
+        seals::list,
+        seals::latest,
+        seals::consistency,
+        seals::proof,
+        seals::checkpoint,
+        seals::tile,
         keys::post,
         keys::list,
         keys::get,
@@ -84,6 +90,7 @@ use crate::http::v1::{
         (name = "grants", description = "Claims that were allowed, as the ledger has them."),
         (name = "changes", description = "What was changed, by whom, when and why."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
+        (name = "seals", description = "Signed checkpoints of a log of all entries and changes, and proofs."),
         (name = "keys", description = "Who may use the API."),
         (name = "operation", description = "How an instance is."),
     ),

@@ -51,6 +51,7 @@ pub struct Route {
     names: Vec<(&'static str, &'static str)>,
     pub bounded: Bounded,
     body_max_bytes: usize,
+    has_slashes: bool,
     methods: Vec<(Method, Handling)>,
 }
 
@@ -110,7 +111,16 @@ impl Route {
             names,
             bounded,
             body_max_bytes: BODY_MAX_BYTES,
+            has_slashes: false,
             methods: Vec::new(),
+        }
+    }
+
+    /// Its last name takes all that follows in the path, slashes too.
+    pub fn with_slashes(self) -> Self {
+        Self {
+            has_slashes: true,
+            ..self
         }
     }
 
@@ -140,7 +150,9 @@ impl Route {
         let mut segments = [""; NAMES_MOST];
         let mut rest = path.strip_prefix(self.start)?;
         for (segment, (_, follows)) in segments.iter_mut().zip(&self.names) {
-            let end = rest.bytes().position(|byte| byte == b'/');
+            let end = rest
+                .bytes()
+                .position(|byte| byte == b'/' && !self.has_slashes);
             let (found, after) = rest.split_at(end.unwrap_or(rest.len()));
             if found.is_empty() {
                 return None;

@@ -143,8 +143,8 @@ pub async fn manifest(
     while let Some(piece) = export.pieces.recv().await {
         match piece.map_err(Failure::from)? {
             ExportPiece::Rows(entries) => drop(file.rows(entries)),
-            ExportPiece::End(versions) => {
-                return Ok(HttpResponse::Ok().json(file.manifest(&versions)));
+            ExportPiece::End(end) => {
+                return Ok(HttpResponse::Ok().json(file.manifest(&end)));
             }
         }
     }

@@ -59,6 +59,9 @@ pub struct Manifest {
     /// Of all bytes of the file; of NDJSON, of all lines before the manifest.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
+    /// The newest seal that has all of these positions: a signed checkpoint. Null where they are not
+    /// sealed yet, or nothing is.
+    seal: Option<String>,
     exported_at: DateTime<Utc>,
     /// The id of the key that exported, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
@@ -172,8 +175,8 @@ impl ExportFile {
         match (piece, self.format) {
             (ExportPiece::Rows(entries), _) => self.rows(entries),
             (ExportPiece::End(_), ExportFormat::Csv) => Bytes::new(),
-            (ExportPiece::End(versions), ExportFormat::Ndjson) => {
-                let manifest = self.manifest(&versions);
+            (ExportPiece::End(end), ExportFormat::Ndjson) => {
+                let manifest = self.manifest(&end);
                 json_lines([ManifestLine { manifest }].iter())
             }
         }
@@ -199,10 +202,10 @@ impl ExportFile {
         bytes
     }
 
-    /// The manifest, once all rows were written. `versions` are those of each policy that a row is of.
-    pub fn manifest(&self, versions: &[Vec<Policy>]) -> Manifest {
+    /// The manifest, once all rows were written.
+    pub fn manifest(&self, end: &ExportEnd) -> Manifest {
         let (act, span) = (&self.made.act, self.span);
-        let policies = versions.iter();
+        let policies = end.versions.iter();
         let policies = policies.flat_map(|versions| PolicyInForce::all(versions, span));
         let sha256 = self.hasher.clone().finalize();
         Manifest {
@@ -217,6 +220,7 @@ impl ExportFile {
             first_position: self.first_position,
             last_position: self.last_position,
             sha256: sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+            seal: end.seal.clone(),
             exported_at: act.at,
             exported_by: act.by.clone(),
             key: self.made.key.clone(),

@@ -16,5 +16,6 @@ mod manifests;
 pub mod overrides;
 pub mod policies;
 pub mod reconciliations;
+pub mod seals;
 pub mod statistics;
 pub mod windows;

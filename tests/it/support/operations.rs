@@ -41,6 +41,7 @@ pub fn filled(path: &str) -> String {
         .replace("{policy}", "benefit")
         .replace("{subject}", "member-42")
         .replace("{revision}", "1")
+        .replace("{tile}", "0/000")
         .replace("{id}", "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42");
     assert!(!path.contains('{'), "fill in {path}");
     path

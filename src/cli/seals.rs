@@ -1,0 +1,309 @@
+//! The log of seals from the command line: keys, proofs and checks.
+
+use std::fs::{self, OpenOptions};
+use std::io::{IsTerminal, Write, stderr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::Method;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::signal::ctrl_c;
+
+use super::ServerArgs;
+use super::client::{TryAgain, request, segment, stream, text};
+use crate::clock::Clock;
+use crate::config::{DatabaseArgs, read_seal_key};
+use crate::domain::seal::leaf::hex;
+use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
+use crate::domain::seal::proof::LogProof;
+use crate::engine::{GivenSeal, restart_seals, verify_ledger};
+use crate::ledger::{Ledger, LedgerOptions};
+
+/// How many positions a line tells of where there is no terminal.
+const TOLD_EVERY: u64 = 100_000;
+/// The longest that a read of the ledger may take.
+const QUERY_TIME: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Subcommand)]
+pub enum SealCommand {
+    /// Make a key that signs seals, and print what checks them
+    NewKey(NewKeyArgs),
+    /// Begin the next log of seals, after the ledger was restored from a backup
+    Restart(RestartArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct NewKeyArgs {
+    /// The file to write, which nobody else may read
+    file: PathBuf,
+
+    /// What the logs of its seals are called: a name of yours, such as example.com/quotas
+    #[arg(long, default_value = "perdiem")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RestartArgs {
+    /// Why
+    #[arg(long)]
+    reason: String,
+
+    /// The file with the key that signs seals
+    #[arg(long, env = "PERDIEM_SEAL_KEY_FILE", value_name = "FILE", value_parser = read_seal_key)]
+    seal_key_file: Arc<SealKey>,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ProofArgs {
+    /// The grant's id
+    grant: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The public key of the seals: NAME+HASH+BASE64, or a file with it
+    #[arg(long)]
+    key: Option<String>,
+
+    /// Check the ledger against a seal that was kept elsewhere
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["proof", "export"])]
+    seal: Option<PathBuf>,
+
+    /// Check a .tlog-proof, and no ledger
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "export")]
+    proof: Option<PathBuf>,
+
+    /// Check an export with its manifest, and no ledger
+    #[arg(long, value_name = "FILE", requires = "manifest")]
+    export: Option<PathBuf>,
+
+    /// The manifest of the export
+    #[arg(long, value_name = "FILE", requires = "export")]
+    manifest: Option<PathBuf>,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+/// Runs a command about seals.
+pub async fn run(command: SealCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        SealCommand::NewKey(args) => new_key(&args),
+        SealCommand::Restart(args) => restart(args).await,
+    }
+}
+
+fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).context("the system has no randomness")?;
+    let key = SealKey::new(&args.name, seed)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&args.file);
+    let written = file.and_then(|mut file| writeln!(file, "{}", key.secret()));
+    written.with_context(|| format!("{} cannot be written", args.file.display()))?;
+    eprintln!(
+        "{} has the key: name it in PERDIEM_SEAL_KEY_FILE, and keep a copy. This checks its seals; \
+         give it to your auditors:",
+        args.file.display()
+    );
+    println!("{}", key.verifier());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
+    let options = LedgerOptions {
+        url: database.url().to_owned(),
+        claim_timeout: QUERY_TIME,
+        query_timeout: QUERY_TIME,
+    };
+    Ok(Ledger::open(&options, Clock::system().now()).await?)
+}
+
+async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
+    ensure!(!args.reason.trim().is_empty(), "write a --reason");
+    let ledger = open(&args.database).await?;
+    let now = Clock::system().now();
+    let restarted = restart_seals(&ledger, &args.seal_key_file, &args.reason, now).await;
+    ledger.close().await;
+    let Some(origin) = restarted? else {
+        bail!("nothing of this ledger was ever sealed: there is nothing to restart");
+    };
+    println!("the next log of seals is {}", origin.name);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the proof of a grant.
+pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/grants/{}/proof", segment(&args.grant));
+    let response = stream(request(&args.server, Method::GET, &path)?).await?;
+    print!("{}", response.text().await?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks a ledger, a proof or an export.
+pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
+    let key = match &args.key {
+        Some(text) => Some(read_key(text).with_context(|| format!("--key {text}"))?),
+        None => None,
+    };
+    match (&args.proof, &args.export, &args.manifest, &key) {
+        (Some(proof), _, _, Some(key)) => verify_proof(proof, key),
+        (_, Some(export), Some(manifest), key) => verify_export(export, manifest, key.as_ref()),
+        _ => verify_database(&args, key).await,
+    }
+}
+
+/// A public key from the command line, or from the file that it names.
+fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
+    match fs::read_to_string(given) {
+        Ok(text) => Ok(VerifierKey::parse(&text)?),
+        Err(_) => Ok(VerifierKey::parse(given)?),
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
+    let proof = LogProof::parse(&read(file)?);
+    let proof = proof.with_context(|| format!("{}", file.display()))?;
+    let proven = proof.check(key);
+    let proven = proven.with_context(|| format!("{}", file.display()))?;
+    let (leaf, checkpoint) = (&proven.leaf, &proof.checkpoint);
+    println!(
+        "position {} of {}, sealed with {} others:",
+        leaf["position"], checkpoint.origin, checkpoint.size
+    );
+    println!(
+        "{} {} of {} units under {} (version {}) at {}",
+        text(&leaf["kind"]),
+        text(&leaf["id"]),
+        leaf["units"],
+        text(&leaf["policy"]),
+        leaf["version"],
+        text(&leaf["at"]),
+    );
+    match &proven.private {
+        Some(private) => println!("subject {}", private["subject"]),
+        None => println!("the subject was erased"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify_export(
+    file: &Path,
+    manifest: &Path,
+    key: Option<&VerifierKey>,
+) -> anyhow::Result<ExitCode> {
+    let document: Value = serde_json::from_str(&read(manifest)?)
+        .with_context(|| format!("{} is no manifest", manifest.display()))?;
+    let mut bytes =
+        fs::File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut bytes, &mut HashWriter(&mut hasher))?;
+    let found = hex(&hasher.finalize());
+    let told = text(&document["sha256"]);
+    ensure!(
+        found == told,
+        "{} has the SHA-256 {found}, and the manifest tells {told}: one of the two was changed",
+        file.display()
+    );
+    println!(
+        "{} is what its manifest tells of, SHA-256 {found}",
+        file.display()
+    );
+    let Some(note) = document["seal"].as_str() else {
+        println!("the manifest names no seal: it was made before its positions were sealed");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let seal = Checkpoint::parse(note).context("the seal of the manifest")?;
+    match key {
+        Some(key) => seal.check(key).context("the seal of the manifest")?,
+        None => println!("the signature was not checked: give --key"),
+    }
+    let last = document["last_position"].as_u64().unwrap_or_default();
+    ensure!(
+        last <= seal.size,
+        "the manifest tells of position {last}, and its seal has {} positions",
+        seal.size
+    );
+    println!(
+        "its positions are among the {} of {}",
+        seal.size, seal.origin
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is written to it is hashed.
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow::Result<ExitCode> {
+    let seal = match &args.seal {
+        Some(file) => {
+            let seal = Checkpoint::parse(&read(file)?);
+            Some(seal.with_context(|| format!("{}", file.display()))?)
+        }
+        None => None,
+    };
+    let ledger = open(&args.database).await?;
+    let given = GivenSeal { key, seal };
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template(
+        "{bar:40} {percent:>3} %, {pos} of {len} positions",
+    )?);
+    let told = std::cell::Cell::new(0);
+    let tell = |done: u64, of: u64| {
+        bar.set_length(of);
+        bar.set_position(done);
+        if !stderr().is_terminal() && done - told.get() >= TOLD_EVERY {
+            told.set(done);
+            eprintln!("{done} of {of} positions");
+        }
+    };
+    let verified = tokio::select! {
+        verified = verify_ledger(&ledger, &given, tell) => verified,
+        interrupted = ctrl_c() => {
+            interrupted?;
+            return Err(TryAgain("interrupted: begin again".to_owned()).into());
+        }
+    };
+    bar.finish_and_clear();
+    ledger.close().await;
+    let verified = verified?;
+    if given.key.is_none() {
+        println!("the signatures were not checked: give --key");
+    }
+    println!(
+        "{} positions are what {} was sealed with, by {} checkpoints; {} are not sealed yet",
+        verified.sealed, verified.origin, verified.seals, verified.unsealed
+    );
+    Ok(ExitCode::SUCCESS)
+}

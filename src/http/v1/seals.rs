@@ -1,0 +1,260 @@
+//! Seals, proofs, and the log as others' tools read it: checkpoints and tiles of C2SP.
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::seal::note::encode_hash;
+use crate::domain::seal::tile::TileName;
+use crate::engine::{Seal, SealFailure};
+use crate::http::answer::{ApiError, HttpAnswer, page};
+use crate::http::request::{
+    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, parse_position, path_id, segment,
+};
+
+/// A checkpoint of the log of all entries and changes.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SealBody {
+    /// The log: the first line of the note. A restart begins another one.
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    origin: String,
+    /// The positions up to this one are sealed.
+    #[schema(example = 1842)]
+    size: u64,
+    /// The signed checkpoint (C2SP's tlog-checkpoint): keep it elsewhere.
+    note: String,
+    sealed_at: DateTime<Utc>,
+}
+
+impl From<Seal> for SealBody {
+    fn from(seal: Seal) -> Self {
+        Self {
+            origin: seal.origin.name,
+            size: seal.size,
+            note: seal.note,
+            sealed_at: seal.sealed_at,
+        }
+    }
+}
+
+/// The newest seal, and what checks it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LatestSeal {
+    #[serde(flatten)]
+    seal: SealBody,
+    /// The public key of this instance, for this log (C2SP's signed-note). Whoever checks a seal
+    /// wants it from another source, such as the person who made the key.
+    #[schema(
+        example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+    )]
+    verifier_key: String,
+}
+
+page! {
+    /// A page of seals.
+    SealList of SealBody
+    /// Where the next page begins; null on the last. It stays right while seals come in.
+}
+
+/// Seals, newest first.
+///
+/// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by
+/// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed: `not-sealed`.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/seals", operation_id = "list_seals", tag = "seals",
+    responses(
+        (status = 200, description = "A page.", body = SealList),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this not yet."),
+    ),
+)]
+pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
+    let found = engine.seals(page.limit, page.cursor()).await?;
+    SealList::answer((found.seals, found.next_cursor), SealBody::from)
+}
+
+/// The newest seal.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/seals/latest", operation_id = "get_latest_seal", tag = "seals",
+    responses(
+        (status = 200, description = "The seal.", body = LatestSeal),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+    ),
+)]
+pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
+    let seal = engine.latest_seal().await?;
+    let verifier_key = engine.seal_verifier(&seal.origin.name)?;
+    Ok(HttpResponse::Ok().json(LatestSeal {
+        seal: seal.into(),
+        verifier_key,
+    }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ConsistencyQuery {
+    /// How many leaves the smaller tree has: the `size` of a seal of the present log.
+    #[param(value_type = u64, minimum = 1, example = 1842)]
+    from: String,
+    /// How many leaves the larger tree has; the newest seal's when absent.
+    #[param(value_type = Option<u64>, minimum = 1)]
+    to: Option<String>,
+}
+
+/// What proves that a log only grew.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SealConsistency {
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    origin: String,
+    #[schema(example = 1842)]
+    from: u64,
+    #[schema(example = 2001)]
+    to: u64,
+    /// The hashes in Base64, in the order of RFC 6962, section 2.1.2.
+    hashes: Vec<String>,
+}
+
+/// What proves that the log of one seal grew out of that of an older one.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/seals/consistency", operation_id = "get_seal_consistency", tag = "seals",
+    params(ConsistencyQuery),
+    responses(
+        (status = 200, description = "The proof.", body = SealConsistency),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this not yet."),
+    ),
+)]
+pub async fn consistency(
+    _caller: Caller<Auditor>,
+    query: Query<ConsistencyQuery>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let mut faults = Faults::default();
+    let size = |text: &str| match parse_position(text) {
+        Ok(0) => Err("a tree without leaves proves nothing"),
+        parsed => parsed,
+    };
+    let from = faults.parameter("from", Some(&query.0.from), size);
+    let to = faults.parameter("to", query.0.to.as_ref(), size);
+    let from = faults.or(from)?;
+    if to.is_some_and(|to| to < from) {
+        return Err(ApiError::invalid("to", "it is below `from`"));
+    }
+    let proof = engine.seal_consistency(from, to).await?;
+    Ok(HttpResponse::Ok().json(SealConsistency {
+        origin: proof.origin,
+        from: proof.from,
+        to: proof.to,
+        hashes: proof.hashes.iter().map(encode_hash).collect(),
+    }))
+}
+
+/// What proves that a grant stands: a `.tlog-proof` (C2SP's tlog-proof).
+///
+/// Its extra data is JSON: the `leaf`, and the `salt` and the `private` fields that the leaf has the
+/// digest of. `perdiem verify --proof` checks it, without a server.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/grants/{id}/proof", operation_id = "prove_grant", tag = "seals",
+    responses(
+        (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this grant not yet."),
+    ),
+)]
+pub async fn proof(
+    caller: Caller<Auditor, ByHandler>,
+    request: HttpRequest,
+    engine: EngineData,
+) -> HttpAnswer {
+    let id = path_id(&request, "a grant's id")?;
+    let grant = engine.grant(id).await?;
+    let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
+    caller.may_use(&grant.policy)?;
+    let proof = engine.grant_proof(id).await?;
+    let name = format!("attachment; filename=\"{id}.tlog-proof\"");
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .insert_header((header::CONTENT_DISPOSITION, name))
+        .body(proof.to_string()))
+}
+
+/// The newest checkpoint (C2SP's tlog-tiles).
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/log/checkpoint", operation_id = "get_log_checkpoint", tag = "seals",
+    responses(
+        (status = 200, description = "The signed checkpoint.", body = String, content_type = "text/plain"),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+    ),
+)]
+pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
+    let seal = engine.latest_seal().await?;
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .body(seal.note))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "read by the derive")]
+pub struct TileInPath {
+    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the width
+    /// of a partial tile. Slashes are part of it.
+    #[param(
+        example = "0/x001/x234/067.p/8",
+        pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x[0-9]{3}/){0,5}[0-9]{3}(\\.p/[1-9][0-9]{0,2})?$"
+    )]
+    tile: String,
+}
+
+/// A tile of hashes, or a bundle of leaves below `entries/` (C2SP's tlog-tiles).
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/log/tile/{tile}", operation_id = "get_log_tile", tag = "seals",
+    params(TileInPath),
+    responses(
+        (status = 200, description = "The tile.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 404, description = "`not-found`: the log has no such tile, or not all of it."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+    ),
+)]
+pub async fn tile(
+    _caller: Caller<Auditor>,
+    request: HttpRequest,
+    engine: EngineData,
+) -> HttpAnswer {
+    let name = segment(&request, "tile").unwrap_or_default();
+    let tile = TileName::parse(&name).ok_or_else(|| {
+        ApiError::invalid(
+            "tile",
+            "write LEVEL/INDEX, such as 0/000 or entries/x001/234.p/8",
+        )
+    })?;
+    let bytes = engine.log_tile(tile).await?;
+    Ok(HttpResponse::Ok()
+        .content_type("application/octet-stream")
+        .body(bytes))
+}
+
+impl From<SealFailure> for ApiError {
+    fn from(failure: SealFailure) -> Self {
+        match failure {
+            SealFailure::Cursor(error) => error.into(),
+            SealFailure::Failure(failure) => failure.into(),
+            SealFailure::Unknown => Self::NotFound("the log has no such tile, or not all of it"),
+            SealFailure::Off | SealFailure::NotYet | SealFailure::Beyond(_) => {
+                Self::NotSealed(failure.to_string())
+            }
+        }
+    }
+}
