@@ -24,6 +24,7 @@ mod readiness;
 mod reconciliation;
 mod record;
 mod redis_access;
+mod seals;
 mod service_role;
 mod sim;
 mod specification;

@@ -79,6 +79,13 @@ pub async fn verify_ledger(
         return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
+    if ledger.has_leaves_before().await? {
+        return differs(
+            "position 1: an entry or a change has a place before it (a transaction below 0): it was \
+             added by hand"
+                .to_owned(),
+        );
+    }
     let mut check = Check {
         ledger,
         given,

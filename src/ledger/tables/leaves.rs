@@ -106,6 +106,13 @@ const OVERRIDES: Texts = private_changes!(
 );
 const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
 
+/// Whether something has a place before the record, where no follower finds it.
+const IS_BEFORE: &str = "SELECT EXISTS (SELECT 1 FROM entries WHERE xact < 0)
+    OR EXISTS (SELECT 1 FROM policy_versions WHERE xact < 0)
+    OR EXISTS (SELECT 1 FROM key_versions WHERE xact < 0)
+    OR EXISTS (SELECT 1 FROM override_versions WHERE xact < 0)
+    OR EXISTS (SELECT 1 FROM acts WHERE xact < 0)";
+
 /// An entry's kind in a leaf.
 fn kind_word(kind: i64) -> &'static str {
     match kind {
@@ -340,6 +347,11 @@ impl Ledger {
         up_to: RecordPlace,
     ) -> Result<Vec<LeafSource>, LedgerError> {
         leaves(&mut self.reads().await?.lend(), after, up_to).await
+    }
+
+    /// Whether an entry or a change has a place before the record: perdiem gives none such.
+    pub async fn has_leaves_before(&self) -> Result<bool, LedgerError> {
+        self.reads().await?.lend().one(query(IS_BEFORE)).await
     }
 
     /// As [`Ledger::leaves`], for the sealer.

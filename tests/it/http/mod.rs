@@ -28,7 +28,7 @@ const CLAIMS: &str = "/v1/policies/benefit/claims";
 
 /// The problem document of an answer, which must have this status and kind.
 #[track_caller]
-fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
+pub fn problem(answer: &Answer, status: u16, kind: &str) -> Value {
     assert_eq!(answer.status.as_u16(), status, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some(PROBLEM), "{answer:?}");
     assert!(answer.header("x-request-id").is_some(), "{answer:?}");

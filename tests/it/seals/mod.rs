@@ -1,0 +1,83 @@
+//! Seals: the log of leaves, its proofs, and what finds that a ledger was changed.
+
+mod proofs;
+mod restored;
+mod tampering;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdiem::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
+use perdiem::engine::{EngineOptions, GivenSeal, Verified, VerifyFailure, verify_ledger};
+use perdiem::ledger::{Ledger, LedgerOptions};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::record::all_is_recorded;
+use crate::support::app::{App, Ground, NOON, eventually, instant};
+
+/// The key of the tests.
+pub fn seal_key() -> SealKey {
+    SealKey::new("perdiem", [7; 32]).expect("a key")
+}
+
+pub fn verifier() -> VerifierKey {
+    seal_key().verifier()
+}
+
+/// Lets an application seal.
+pub fn sealing(options: &mut EngineOptions) {
+    options.seal_key = Some(Arc::new(seal_key()));
+}
+
+/// Waits until everything in the ledger is sealed, and returns the newest seal.
+pub async fn all_is_sealed(app: &App, ground: &Ground) -> Checkpoint {
+    let all = all_is_recorded(app, ground).await;
+    eventually("everything is sealed", || async {
+        let latest = app.get("/v1/seals/latest").await;
+        latest.status == 200 && latest.json()["size"] == all
+    })
+    .await;
+    let latest = app.get("/v1/seals/latest").await.json();
+    Checkpoint::parse(latest["note"].as_str().expect("a note")).expect("a checkpoint")
+}
+
+pub async fn ledger(ground: &Ground) -> Ledger {
+    let options = LedgerOptions {
+        url: ground.database_url.clone(),
+        claim_timeout: Duration::from_secs(30),
+        query_timeout: Duration::from_secs(30),
+    };
+    let ledger = Ledger::open(&options, instant(NOON)).await;
+    ledger.expect("the ledger opens")
+}
+
+/// Checks a ledger with the key of the tests, and perhaps a seal that was kept.
+pub async fn verified(
+    ground: &Ground,
+    seal: Option<Checkpoint>,
+) -> Result<Verified, VerifyFailure> {
+    let ledger = ledger(ground).await;
+    let given = GivenSeal {
+        key: Some(verifier()),
+        seal,
+    };
+    let verified = verify_ledger(&ledger, &given, |_, _| ()).await;
+    ledger.close().await;
+    verified
+}
+
+/// The leaves of the log, which has fewer than 256.
+pub async fn leaves(app: &App, size: u64) -> Vec<Value> {
+    let path = format!("/v1/log/tile/entries/000.p/{size}");
+    let bundle = app.request(Method::GET, &path).send().await;
+    let bundle = bundle.expect("an answer").bytes().await.expect("a bundle");
+    let mut rest = &bundle[..];
+    let mut leaves = Vec::new();
+    while let Some((length, more)) = rest.split_first_chunk() {
+        let (leaf, more) = more.split_at(u16::from_be_bytes(*length).into());
+        leaves.push(serde_json::from_slice(leaf).expect("a leaf"));
+        rest = more;
+    }
+    leaves
+}

@@ -1,0 +1,163 @@
+//! Proofs, as others check them: a program that shares no code with perdiem.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use perdiem::domain::seal::note::SealKey;
+use reqwest::Method;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{all_is_sealed, sealing, verifier};
+use crate::http::problem;
+use crate::support::app::{App, Ground, Stack, eventually};
+use crate::support::desk::on_every_store;
+
+on_every_store!(a_grant_is_proved_to_strangers);
+
+/// What another program says of a proof.
+fn python(file: &Path, key: &str) -> (bool, String) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/seals/check_proof.py");
+    let said = Command::new("python3")
+        .args([script, key])
+        .arg(file)
+        .output();
+    let said = said.expect("python3 runs");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    (
+        said.status.success(),
+        text + &String::from_utf8_lossy(&said.stderr),
+    )
+}
+
+/// What `perdiem verify` says.
+fn verify(arguments: &[&str]) -> (bool, String) {
+    let said = Command::new(env!("CARGO_BIN_EXE_perdiem"))
+        .arg("verify")
+        .args(arguments)
+        .output();
+    let said = said.expect("perdiem runs");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    (
+        said.status.success(),
+        text + &String::from_utf8_lossy(&said.stderr),
+    )
+}
+
+async fn a_grant_is_proved_to_strangers(stack: Stack) {
+    let ground = Ground::new(stack);
+    let app = App::start_with(&ground, sealing).await;
+    app.benefit(500, "UTC").await;
+    let body = json!({ "subject": "member-42", "units": 2, "metadata": { "order": "A-17" } });
+    let grant = app.claim_body(body, None).await.grant_id();
+    // More than a tile has.
+    let claim = |index: usize| json!({ "policy": "benefit", "subject": format!("m-{index}") });
+    let body = json!({ "claims": (0..300).map(claim).collect::<Vec<_>>() });
+    let request = app.request(Method::POST, "/v1/claims").json(&body);
+    assert_eq!(request.send().await.expect("an answer").status(), 200);
+    let seal = all_is_sealed(&app, &ground).await;
+    assert_eq!(seal.check(&verifier()), Ok(()));
+    let proof = app.get(&format!("/v1/grants/{grant}/proof")).await;
+    assert_eq!(proof.status, 200, "{proof:?}");
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("one.tlog-proof");
+    fs::write(&file, &proof.text).expect("a file");
+    let key = verifier().to_string();
+    let (is_good, said) = python(&file, &key);
+    assert!(
+        is_good && said.contains("member-42") && said.contains(&grant),
+        "{said}"
+    );
+    let name = file.to_str().expect("a path");
+    let (is_good, said) = verify(&["--proof", name, "--key", &key]);
+    assert!(is_good && said.contains("member-42"), "{said}");
+    // A byte of it changed, and another key.
+    let changed = proof.text.replace("index ", "index 1");
+    fs::write(&file, changed).expect("a file");
+    assert!(!python(&file, &key).0);
+    let (is_good, said) = verify(&["--proof", name, "--key", &key]);
+    assert!(!is_good && said.contains("not in the tree"), "{said}");
+    fs::write(&file, &proof.text).expect("a file");
+    let other = SealKey::new("perdiem", [8; 32]).expect("a key").verifier();
+    let (is_good, said) = verify(&["--proof", name, "--key", &other.to_string()]);
+    assert!(!is_good && said.contains("not signed by the key"), "{said}");
+    // The same log, by its tiles.
+    let tile = app.request(Method::GET, "/v1/log/tile/0/000").send().await;
+    let tile = tile.expect("an answer").bytes().await.expect("a tile");
+    assert_eq!(tile.len(), 256 * 32);
+    let upper = app.get("/v1/log/tile/1/000.p/1").await;
+    assert_eq!(upper.status, 200, "{upper:?}");
+    for (path, status) in [
+        ("1/000", 404),
+        ("0/x001/000", 404),
+        ("0/0", 422),
+        ("a/b", 422),
+    ] {
+        let answer = app.get(&format!("/v1/log/tile/{path}")).await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
+    assert_eq!(app.get("/v1/log/checkpoint").await.text, seal.note);
+    let growth = app.get("/v1/seals/consistency?from=3").await;
+    assert_eq!(growth.json()["to"], seal.size, "{growth:?}");
+    let beyond = app.get("/v1/seals/consistency?from=3&to=100000").await;
+    problem(&beyond, 409, "not-sealed");
+}
+
+/// Without a key nothing is sealed, and every route says what to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_key_nothing_is_sealed() {
+    let app = App::on(Stack::Sqlite).await;
+    app.benefit(3, "UTC").await;
+    let grant = app.claim("member-1", None).await.grant_id();
+    for path in [
+        "/v1/seals".to_owned(),
+        "/v1/seals/latest".to_owned(),
+        "/v1/log/checkpoint".to_owned(),
+        format!("/v1/grants/{grant}/proof"),
+    ] {
+        let answer = app.get(&path).await;
+        problem(&answer, 409, "not-sealed");
+        assert!(answer.text.contains("PERDIEM_SEAL_KEY_FILE"), "{answer:?}");
+    }
+}
+
+/// An export names its seal, and is checked without a server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_is_checked_by_its_manifest() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start_with(&ground, sealing).await;
+    app.benefit(3, "UTC").await;
+    app.claim("member-1", None).await;
+    all_is_sealed(&app, &ground).await;
+    let export = app.get("/v1/entries/export?format=csv").await;
+    let link = export.header("link").expect("a link");
+    let link = link.split(['<', '>']).nth(1).expect("a path").to_owned();
+    eventually("its positions are sealed", || async {
+        app.get(&link).await.json()["seal"].is_string()
+    })
+    .await;
+    let manifest = app.get(&link).await.text;
+    let folder = TempDir::new().expect("a folder");
+    let (file, beside) = (folder.path().join("e.csv"), folder.path().join("e.json"));
+    fs::write(&file, &export.text).expect("a file");
+    fs::write(&beside, &manifest).expect("a file");
+    let key = verifier().to_string();
+    let names = [&file, &beside].map(|path| path.to_str().expect("a path"));
+    let arguments = ["--export", names[0], "--manifest", names[1], "--key", &key];
+    let (is_good, said) = verify(&arguments);
+    assert!(
+        is_good && said.contains("its positions are among"),
+        "{said}"
+    );
+    fs::write(&file, export.text.replacen("grant", "trant", 1)).expect("a file");
+    let (is_good, said) = verify(&arguments);
+    assert!(
+        !is_good && said.contains("one of the two was changed"),
+        "{said}"
+    );
+    fs::write(&file, &export.text).expect("a file");
+    fs::write(&beside, manifest.replacen("perdiem/", "perdiem/0", 1)).expect("a file");
+    let (is_good, said) = verify(&arguments);
+    assert!(!is_good && said.contains("not signed by the key"), "{said}");
+}

@@ -1,0 +1,92 @@
+//! A ledger that was restored from a backup says so, and its seals begin again.
+
+use std::fs;
+use std::path::Path;
+
+use perdiem::domain::seal::note::Checkpoint;
+use perdiem::engine::{SealTarget, restart_seals};
+use tempfile::TempDir;
+
+use super::{all_is_sealed, ledger, seal_key, sealing, verified, verifier};
+use crate::support::app::{App, Ground, Stack, eventually, instant};
+
+fn pushed(folder: &Path) -> Option<Checkpoint> {
+    let note = fs::read_to_string(folder.join("checkpoint")).ok()?;
+    Some(Checkpoint::parse(&note).expect("a checkpoint"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_ledger_is_behind_its_seal_until_a_restart() {
+    let (outside, kept) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let seals = outside.path().to_owned();
+    let ground = Ground::new(Stack::Sqlite);
+    let start = || {
+        App::start_with(&ground, |options| {
+            sealing(options);
+            options.seal_to = Some(SealTarget::Folder(seals.clone()));
+        })
+    };
+    let app = start().await;
+    app.benefit(9, "UTC").await;
+    app.claim("member-1", None).await;
+    all_is_sealed(&app, &ground).await;
+    drop(app);
+    // A backup.
+    let database = ground.database_url.strip_prefix("sqlite:").unwrap();
+    ground.sql("PRAGMA wal_checkpoint(TRUNCATE)").await;
+    let backup = kept.path().join("perdiem.db");
+    fs::copy(database, &backup).unwrap();
+    let app = start().await;
+    app.claim("member-1", None).await;
+    let seal = all_is_sealed(&app, &ground).await;
+    eventually("the seal is outside", || async {
+        pushed(&seals).is_some_and(|pushed| pushed.size == seal.size)
+    })
+    .await;
+    assert_eq!(pushed(&seals).unwrap().check(&verifier()), Ok(()));
+    drop(app);
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{database}{end}"));
+    }
+    fs::copy(&backup, database).unwrap();
+    let error = verified(&ground, Some(seal.clone()))
+        .await
+        .expect_err("it is behind");
+    assert!(error.to_string().contains("later ones are gone"), "{error}");
+    // It is ready, and says so; claims go on; nothing is sealed.
+    let app = start().await;
+    let troubles = async || app.get("/readyz").await;
+    eventually("the trouble is told", || async {
+        troubles().await.text.contains("perdiem seal restart")
+    })
+    .await;
+    assert_eq!(troubles().await.status, 200);
+    assert_eq!(app.claim("member-1", None).await.status, 201);
+    let begun = instant("2026-11-21T09:00:00Z");
+    let store = ledger(&ground).await;
+    let next = restart_seals(&store, &seal_key(), "restored", begun).await;
+    let next = next.unwrap().expect("another log");
+    store.close().await;
+    eventually("all is sealed again", || async {
+        pushed(&seals).is_some_and(|pushed| pushed.origin == next.name)
+    })
+    .await;
+    let again = all_is_sealed(&app, &ground).await;
+    assert_eq!(again.origin, next.name);
+    eventually("the trouble is over", || async {
+        !troubles().await.text.contains("perdiem seal restart")
+    })
+    .await;
+    verified(&ground, Some(again))
+        .await
+        .expect("nothing differs");
+    let error = verified(&ground, Some(seal))
+        .await
+        .expect_err("another log");
+    assert!(
+        error
+            .to_string()
+            .contains("ended when seals were restarted"),
+        "{error}"
+    );
+}
