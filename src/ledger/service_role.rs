@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError};
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
 /// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
 /// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 22] = [
+const RIGHTS: [(&str, &str); 27] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -42,6 +42,11 @@ const RIGHTS: [(&str, &str); 22] = [
     ),
     ("TABLE reconciliations", "SELECT, INSERT, UPDATE"),
     ("TABLE differences", "SELECT, INSERT"),
+    ("TABLE seal_origins", "SELECT, INSERT"),
+    ("TABLE seal_hashes", "SELECT, INSERT"),
+    ("TABLE seals", "SELECT, INSERT"),
+    ("TABLE erased_leaves", "SELECT"),
+    ("TABLE erased_accounts", "SELECT"),
     // What is kept for a while.
     (
         "TABLE denied_claims",
