@@ -67,6 +67,21 @@ pub struct DayAct {
     figures: BTreeMap<String, u64>,
 }
 
+/// What an act of the kind `seal-restart` tells: the log of seals began again.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct SealRestartAct {
+    /// The log from then on.
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42/1763694000")]
+    origin: String,
+    /// The log until then.
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    before: String,
+    /// How many positions that one had.
+    #[schema(example = 1842)]
+    sealed: u64,
+}
+
 /// A version of a policy, an override or a key; or what an act did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -78,6 +93,8 @@ pub enum VersionAnswer {
     Export(Box<RawValue>),
     #[schema(value_type = DayAct)]
     Day(Box<RawValue>),
+    #[schema(value_type = SealRestartAct)]
+    SealRestart(Box<RawValue>),
 }
 
 page! {
@@ -192,6 +209,7 @@ impl From<PastChange> for ChangeAnswer {
                 after: RawValue::from_string(about).ok().map(match kind {
                     ActKind::Export => VersionAnswer::Export,
                     ActKind::Day => VersionAnswer::Day,
+                    ActKind::SealRestart => VersionAnswer::SealRestart,
                 }),
             },
         }
