@@ -379,7 +379,7 @@ async fn a_start_that_needs_the_owner_says_so() {
     // Older than the program.
     cast.execute("DELETE FROM _sqlx_migrations WHERE version > 11");
     let remedy = format!("run perdiem migrate as {}", user(&cast.owner));
-    cast.cannot_start(&["is at version 11", "wants version 12", &remedy])
+    cast.cannot_start(&["is at version 11", "wants version 13", &remedy])
         .await;
 
     // The one who serves cannot give itself rights.

@@ -44,8 +44,8 @@ impl From<Seal> for SealBody {
 pub struct LatestSeal {
     #[serde(flatten)]
     seal: SealBody,
-    /// The public key of this instance, for this log (C2SP's signed-note). Whoever checks a seal
-    /// wants it from another source, such as the person who made the key.
+    /// The public key of this instance, for this log (C2SP's signed-note). To check a seal, take it from
+    /// another source, such as the person who made the key.
     #[schema(
         example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
     )]
