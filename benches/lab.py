@@ -231,10 +231,11 @@ class Server:
     redis: Redis | None = None
 
     @classmethod
-    def perdiem(cls, stack, binary, ledger, redis=None, secret=None):
+    def perdiem(cls, stack, binary, ledger, redis=None, secret=None, seal_key_file=None):
         """An instance. Those of one ledger have one secret."""
         secret = secret or secrets.token_hex(24)
         own = {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": ledger.url}
+        own |= {"PERDIEM_SEAL_KEY_FILE": str(seal_key_file)} if seal_key_file else {}
         own |= {"REDIS_URL": redis.url} if redis else {}
         address, pid = start_server(stack, [binary, "serve", "--bind", "127.0.0.1:0"], own)
         processes = {"perdiem": pid} | ledger.processes | ({"Redis": redis.pid} if redis else {})
