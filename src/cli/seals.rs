@@ -65,11 +65,22 @@ pub struct RestartArgs {
 
 #[derive(Debug, Args)]
 pub struct ProofArgs {
-    /// The grant's id
-    grant: String,
+    #[command(flatten)]
+    proven: ProvenArgs,
 
     #[command(flatten)]
     server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ProvenArgs {
+    /// The grant's id
+    grant: Option<String>,
+
+    /// The revision of a change, as `perdiem changes` tells it
+    #[arg(long, value_name = "REVISION")]
+    change: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -148,9 +159,12 @@ async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the proof of a grant.
+/// Prints the proof of a grant or a change.
 pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/grants/{}/proof", segment(&args.grant));
+    let path = match (&args.proven.grant, args.proven.change) {
+        (Some(grant), _) => format!("/v1/grants/{}/proof", segment(grant)),
+        (None, change) => format!("/v1/changes/{}/proof", change.unwrap_or_default()),
+    };
     let response = stream(request(&args.server, Method::GET, &path)?).await?;
     print!("{}", response.text().await?);
     Ok(ExitCode::SUCCESS)
@@ -191,6 +205,13 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
         "position {} of {}, sealed with {} others:",
         leaf["position"], checkpoint.origin, checkpoint.size
     );
+    if leaf["type"] != "entry" {
+        println!("a change:\n{}", proof.opened.leaf);
+        if let Some(private) = &proof.opened.private {
+            println!("its private fields:\n{private}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     println!(
         "{} {} of {} units under {} (version {}) at {}",
         text(&leaf["kind"]),

@@ -66,6 +66,7 @@ fn routes() -> Routes {
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
         at("/v1/changes", Asked).get(changes::list),
+        at("/v1/changes/{revision}/proof", Asked).get(seals::change_proof),
         at("/v1/reconciliations", Asked)
             .get(reconciliations::list)
             .post(reconciliations::post),

@@ -21,7 +21,7 @@ pub use export::{EntryExport, ExportEnd};
 pub use follower::LedgerFollower;
 pub use history::{AsOf, HistoryPage, HistoryQuery};
 pub use leaves::{PlacedLeaf, leaves_of};
-pub use positions::position_of_grant;
+pub use positions::position_of;
 pub use progress::RecordProgress;
 pub use reader::RecordedEntry;
 pub use windows::{LivedWindow, WindowQuery};

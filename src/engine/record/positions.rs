@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::identity::EntryId;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::ledger::{Horizon, Ledger, LedgerError};
 
@@ -70,14 +69,8 @@ pub async fn mark_at(ledger: &Ledger, position: u64) -> Result<Option<Mark>, Led
     }))
 }
 
-/// The position of a grant; `None` while it has none, and where there is no such grant.
-pub async fn position_of_grant(
-    ledger: &Ledger,
-    grant: EntryId,
-) -> Result<Option<u64>, LedgerError> {
-    let Some(place) = ledger.place_of(grant).await? else {
-        return Ok(None);
-    };
+/// The position of what is at a place; `None` while it has none.
+pub async fn position_of(ledger: &Ledger, place: RecordPlace) -> Result<Option<u64>, LedgerError> {
     if ledger.last_mark().await?.place < place {
         return Ok(None);
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use chrono::Utc;
 use uuid::Uuid;
 
-use super::reader::{leaves_between, path, prove_grant};
+use super::reader::{leaves_between, path, prove};
 use crate::domain::identity::EntryId;
+use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::note::SealKey;
 use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::{TILE_WIDTH, TileLevel, TileName};
 use crate::domain::seal::tree::consistency;
 use crate::engine::cursor::{self, cut_page};
-use crate::engine::record::position_of_grant;
 use crate::engine::{Engine, Failure, InvalidCursor};
 use crate::ledger::{Act, ActKind, Ledger, LedgerError, Seal, SealOrigin};
 
@@ -145,17 +145,33 @@ impl Engine {
     /// # Errors
     /// [`SealFailure`].
     pub async fn grant_proof(self: &Arc<Self>, id: Uuid) -> Result<LogProof, SealFailure> {
+        let engine = self.clone();
+        self.proof(async move { engine.ledger.place_of(EntryId(id)).await })
+            .await
+    }
+
+    /// Proves that the log has a change.
+    ///
+    /// # Errors
+    /// [`SealFailure`].
+    pub async fn change_proof(self: &Arc<Self>, revision: u64) -> Result<LogProof, SealFailure> {
+        let engine = self.clone();
+        self.proof(async move { engine.ledger.place_of_change(revision).await })
+            .await
+    }
+
+    async fn proof(
+        self: &Arc<Self>,
+        place: impl Future<Output = Result<Option<RecordPlace>, LedgerError>> + Send + 'static,
+    ) -> Result<LogProof, SealFailure> {
         let seal = self.latest_seal().await?;
         let engine = self.clone();
         let work = async move {
-            let position = position_of_grant(&engine.ledger, EntryId(id)).await?;
-            match position {
-                Some(position) => prove_grant(&engine.ledger, EntryId(id), position, &seal).await,
-                None => Ok(None),
-            }
+            let place = place.await?.ok_or(SealFailure::Unknown)?;
+            let proof = prove(&engine.ledger, place, &seal).await?;
+            proof.ok_or(SealFailure::NotYet)
         };
-        let proof = self.detached(work).await??;
-        proof.ok_or(SealFailure::NotYet)
+        self.detached(work).await?
     }
 
     /// The bytes of a tile of the present log.

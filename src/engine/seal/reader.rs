@@ -1,12 +1,11 @@
 //! Reads the log: roots, proofs and tiles, of the hashes that are stored.
 
-use crate::domain::identity::EntryId;
-use crate::domain::record::Mark;
-use crate::domain::seal::leaf::{Hash, LeafId, LeafSource, PrivatePart, hex};
+use crate::domain::record::{Mark, RecordPlace};
+use crate::domain::seal::leaf::{Hash, LeafSource, PrivatePart, hex};
 use crate::domain::seal::note::Checkpoint;
 use crate::domain::seal::proof::{LogProof, OpenedLeaf};
 use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtrees_of};
-use crate::engine::record::{PlacedLeaf, leaves_of};
+use crate::engine::record::{PlacedLeaf, leaves_of, position_of};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
 /// The root of a perfect subtree of an origin's tree.
@@ -94,24 +93,24 @@ fn open(leaf: &PlacedLeaf) -> OpenedLeaf {
     }
 }
 
-/// Proves that the log has the entry of a grant; `None` where its position is not sealed yet.
+/// Proves that the log has what is at a place; `None` where its position is not sealed yet.
 ///
 /// # Errors
 /// [`LedgerError`].
-pub async fn prove_grant(
+pub async fn prove(
     ledger: &Ledger,
-    grant: EntryId,
-    position: u64,
+    place: RecordPlace,
     seal: &Seal,
 ) -> Result<Option<LogProof>, LedgerError> {
-    if position > seal.size {
+    let position = position_of(ledger, place).await?;
+    let Some(position) = position.filter(|position| *position <= seal.size) else {
         return Ok(None);
-    }
+    };
     let leaves = leaves_between(ledger, position, position + 1).await?;
-    let is_it = |leaf: &&PlacedLeaf| leaf.source.id == LeafId::from(grant);
+    let is_it = |leaf: &&PlacedLeaf| leaf.source.place == place;
     let corrupt = |what: String| LedgerError::Corrupt(what);
     let leaf = leaves.iter().find(is_it);
-    let leaf = leaf.ok_or_else(|| corrupt(format!("position {position}: another entry")))?;
+    let leaf = leaf.ok_or_else(|| corrupt(format!("position {position} has another place")))?;
     let checkpoint = Checkpoint::parse(&seal.note);
     let checkpoint = checkpoint.map_err(|error| corrupt(format!("a stored seal: {error}")))?;
     let index = position - 1;

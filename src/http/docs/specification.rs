@@ -65,6 +65,7 @@ use crate::http::v1::{
         seals::latest,
         seals::consistency,
         seals::proof,
+        seals::change_proof,
         seals::checkpoint,
         seals::tile,
         keys::post,

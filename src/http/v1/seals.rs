@@ -1,5 +1,7 @@
 //! Seals, proofs, and the log as others' tools read it: checkpoints and tiles of C2SP.
 
+use std::fmt::Display;
+
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
@@ -7,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::seal::note::encode_hash;
+use crate::domain::seal::proof::LogProof;
 use crate::domain::seal::tile::TileName;
 use crate::engine::{Seal, SealFailure};
 use crate::http::answer::{ApiError, HttpAnswer, page};
 use crate::http::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, parse_position, path_id, segment,
+    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, RevisionInPath, RevisionPath,
+    parse_position, path_id, segment,
 };
 
 /// A checkpoint of the log of all entries and changes.
@@ -178,11 +182,39 @@ pub async fn proof(
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let proof = engine.grant_proof(id).await?;
-    let name = format!("attachment; filename=\"{id}.tlog-proof\"");
-    Ok(HttpResponse::Ok()
+    Ok(proof_file(&id, &proof))
+}
+
+/// What proves that a change was made: a `.tlog-proof` (C2SP's tlog-proof).
+///
+/// It is made as that of a grant. A change of the kind `day` proves the figures of a policy's local
+/// day. A key that is confined to policies is refused.
+///
+/// Roles: `audit`, `admin`.
+#[utoipa::path(
+    get, path = "/v1/changes/{revision}/proof", operation_id = "prove_change", tag = "seals",
+    params(RevisionInPath),
+    responses(
+        (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
+        (status = 404, description = "`not-found`: no change has this revision."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this change not yet."),
+    ),
+)]
+pub async fn change_proof(
+    _caller: Caller<Auditor>,
+    revision: RevisionPath,
+    engine: EngineData,
+) -> HttpAnswer {
+    let proof = engine.change_proof(revision.0).await?;
+    Ok(proof_file(&revision.0, &proof))
+}
+
+fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
+    let name = format!("attachment; filename=\"{name}.tlog-proof\"");
+    HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
         .insert_header((header::CONTENT_DISPOSITION, name))
-        .body(proof.to_string()))
+        .body(proof.to_string())
 }
 
 /// The newest checkpoint (C2SP's tlog-tiles).
@@ -251,7 +283,7 @@ impl From<SealFailure> for ApiError {
         match failure {
             SealFailure::Cursor(error) => error.into(),
             SealFailure::Failure(failure) => failure.into(),
-            SealFailure::Unknown => Self::NotFound("the log has no such tile, or not all of it"),
+            SealFailure::Unknown => Self::NotFound("the log has nothing with this name or number"),
             SealFailure::Off | SealFailure::NotYet | SealFailure::Beyond(_) => {
                 Self::NotSealed(failure.to_string())
             }

@@ -4,6 +4,7 @@
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::acts::ActKind;
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::{
@@ -319,13 +320,20 @@ fn decode_override(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
 
 fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     let mut change = ChangeRow::decode(row)?;
-    change.fields.text("kind", row.get::<String>("kind")?);
+    let (kind, about): (String, String) = (row.get("kind")?, row.get("about")?);
+    change.fields.text("kind", &kind);
+    // The figures of a day tell of nobody.
+    if kind == ActKind::Day.as_str() {
+        change.fields.text("about", &about).perhaps(
+            "reason",
+            row.get::<Option<String>>("reason")?,
+            LeafFields::text,
+        );
+        return Ok(change.source(LeafKind::Act, None));
+    }
     let private = private_part(row, change.id, || {
         let reason: Option<String> = row.get("reason")?;
-        Ok(act_private_json(
-            &row.get::<String>("about")?,
-            reason.as_deref(),
-        ))
+        Ok(act_private_json(&about, reason.as_deref()))
     })?;
     Ok(change.source(LeafKind::Act, Some(private)))
 }

@@ -126,6 +126,11 @@ const PLACE_OF: Texts = Texts {
     sqlite: "SELECT xact, id FROM entries WHERE id = $1",
 };
 
+const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM policy_versions WHERE revision = $1
+    UNION ALL SELECT xact, revision FROM key_versions WHERE revision = $1
+    UNION ALL SELECT xact, revision FROM override_versions WHERE revision = $1
+    UNION ALL SELECT xact, revision FROM acts WHERE revision = $1";
+
 const ADD_MARK: &str = "INSERT INTO record_marks
     (after, position, xact, id, revision, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
 
@@ -247,6 +252,14 @@ impl Ledger {
         let place = query(PLACE_OF).bind(entry);
         let mut held = self.reads().await?;
         held.lend().first(place, decode_entry_place).await
+    }
+
+    /// The place of a change.
+    pub async fn place_of_change(&self, revision: u64) -> Result<Option<RecordPlace>, LedgerError> {
+        let change = query(PLACE_OF_CHANGE).bind(revision);
+        let mut held = self.reads().await?;
+        let run = held.lend().first(change, decode_change).await?;
+        Ok(run.map(|run| run.end))
     }
 
     /// The places of entries and changes after one and below a horizon, in their order, at most

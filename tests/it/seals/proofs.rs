@@ -4,17 +4,24 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use chrono::TimeDelta;
+use perdiem::clock::{Clock, ManualClock};
 use perdiem::domain::seal::note::SealKey;
 use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::{all_is_sealed, sealing, verifier};
-use crate::http::problem;
-use crate::support::app::{App, Ground, Stack, eventually};
+use crate::http::v1::statistics::are_sums_of_the_entries;
+use crate::http::{items, problem};
+use crate::record::all_is_recorded;
+use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
 
-on_every_store!(a_grant_is_proved_to_strangers);
+on_every_store!(
+    a_grant_is_proved_to_strangers,
+    one_file_proves_the_figures_of_a_day,
+);
 
 /// What another program says of a proof.
 fn python(file: &Path, key: &str) -> (bool, String) {
@@ -102,6 +109,48 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     assert_eq!(growth.json()["to"], seal.size, "{growth:?}");
     let beyond = app.get("/v1/seals/consistency?from=3&to=100000").await;
     problem(&beyond, 409, "not-sealed");
+}
+
+/// An hour after a day, the proof of a change tells what was handed out on it.
+async fn one_file_proves_the_figures_of_a_day(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = Clock::Manual(clock.clone());
+        sealing(options);
+    })
+    .await;
+    app.benefit(500, "UTC").await;
+    app.claim_body(json!({ "subject": "a", "units": 480 }), None)
+        .await;
+    all_is_recorded(&app, &ground).await;
+    are_sums_of_the_entries(&app).await;
+    clock.advance(TimeDelta::days(1));
+    let acts = "/v1/changes?kind=day";
+    eventually("the day is told", || async {
+        items(&app.get(acts).await).len() == 1
+    })
+    .await;
+    all_is_sealed(&app, &ground).await;
+    let act = items(&app.get(acts).await).remove(0);
+    let path = format!("/v1/changes/{}/proof", act["revision"]);
+    let proof = app.get(&path).await;
+    assert_eq!(proof.status, 200, "{proof:?}");
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("day.tlog-proof");
+    fs::write(&file, &proof.text).expect("a file");
+    let name = file.to_str().expect("a path");
+    let (is_good, said) = verify(&["--proof", name, "--key", &verifier().to_string()]);
+    let tells = ["benefit", "2026-11-21", r#"\"units\":480"#];
+    assert!(
+        is_good && tells.iter().all(|it| said.contains(it)),
+        "{said}"
+    );
+    // Another change, and what is no change.
+    let rule = app.get("/v1/changes/1/proof").await;
+    assert_eq!(rule.status, 200, "{rule:?}");
+    let none = app.get("/v1/changes/99/proof").await;
+    problem(&none, 404, "not-found");
 }
 
 /// Without a key nothing is sealed, and every route says what to do.

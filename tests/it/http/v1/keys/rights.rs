@@ -47,6 +47,7 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
     ("get", "/readyz", EVERYBODY, Reach::Anything),
     ("get", "/v1/changes", AUDITORS, Reach::Query),
+    ("get", "/v1/changes/{revision}/proof", AUDITORS, Reach::Nothing),
     ("get", "/v1/entries", AUDITORS, Reach::Query),
     ("get", "/v1/entries/export", AUDITORS, Reach::Query),
     ("get", "/v1/exports/{revision}", AUDITORS, Reach::Found),
