@@ -159,6 +159,43 @@ pub fn root_of_inclusion(index: u64, size: u64, leaf: Hash, path: &[Hash]) -> Op
     (last == 0).then_some(root)
 }
 
+/// Whether a path shows that the tree of size `to`, with the root `second`, grew out of that of size
+/// `from`, which is not 0, with the root `first` (RFC 9162, section 2.1.4.2).
+pub fn is_consistent(from: u64, to: u64, first: Hash, second: Hash, path: &[Hash]) -> bool {
+    if from == to {
+        return path.is_empty() && first == second;
+    }
+    let mut path = path.iter();
+    let start = match from.is_power_of_two() {
+        true => first,
+        false => match path.next() {
+            Some(start) => *start,
+            None => return false,
+        },
+    };
+    let (mut fnode, mut snode) = (from - 1, to - 1);
+    while fnode & 1 == 1 {
+        (fnode, snode) = (fnode >> 1, snode >> 1);
+    }
+    let (mut fr, mut sr) = (start, start);
+    for hash in path {
+        if snode == 0 {
+            return false;
+        }
+        if fnode & 1 == 1 || fnode == snode {
+            fr = node_hash(hash, &fr);
+            sr = node_hash(hash, &sr);
+            while fnode & 1 == 0 && fnode != 0 {
+                (fnode, snode) = (fnode >> 1, snode >> 1);
+            }
+        } else {
+            sr = node_hash(&sr, hash);
+        }
+        (fnode, snode) = (fnode >> 1, snode >> 1);
+    }
+    fr == first && sr == second && snode == 0
+}
+
 /// A tree that grows: the roots of its perfect subtrees, the largest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrowingTree {
@@ -281,42 +318,6 @@ mod tests {
         };
         let joined = |part: Vec<Subtree>| joined(&part.iter().map(subtree).collect::<Vec<_>>());
         path.into_iter().map(joined).collect()
-    }
-
-    /// RFC 9162, section 2.1.4.2.
-    fn is_consistent(from: u64, to: u64, first: Hash, second: Hash, path: &[Hash]) -> bool {
-        if from == to {
-            return path.is_empty() && first == second;
-        }
-        let mut path = path.iter();
-        let start = match from.is_power_of_two() {
-            true => first,
-            false => match path.next() {
-                Some(start) => *start,
-                None => return false,
-            },
-        };
-        let (mut fnode, mut snode) = (from - 1, to - 1);
-        while fnode & 1 == 1 {
-            (fnode, snode) = (fnode >> 1, snode >> 1);
-        }
-        let (mut fr, mut sr) = (start, start);
-        for hash in path {
-            if snode == 0 {
-                return false;
-            }
-            if fnode & 1 == 1 || fnode == snode {
-                fr = node_hash(hash, &fr);
-                sr = node_hash(hash, &sr);
-                while fnode & 1 == 0 && fnode != 0 {
-                    (fnode, snode) = (fnode >> 1, snode >> 1);
-                }
-            } else {
-                sr = node_hash(&sr, hash);
-            }
-            (fnode, snode) = (fnode >> 1, snode >> 1);
-        }
-        fr == first && sr == second && snode == 0
     }
 
     /// The test vectors of Certificate Transparency's reference implementation.

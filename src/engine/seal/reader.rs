@@ -8,6 +8,9 @@ use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtree
 use crate::engine::record::{PlacedLeaf, leaves_of, position_of};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
+/// How many marks are read at a time.
+const MARKS_MOST: u32 = 16;
+
 /// The root of a perfect subtree of an origin's tree.
 async fn subtree(ledger: &Ledger, origin: u64, subtree: Subtree) -> Result<Hash, LedgerError> {
     let (level, indexes) = subtree.hashes();
@@ -61,20 +64,23 @@ pub async fn leaves_between(
     let mut found = Vec::new();
     let mut next = from;
     while next < to {
-        let Some(mark) = ledger.mark_with_position(next).await? else {
+        let mut marks = ledger.marks_to_follow(next, MARKS_MOST).await?;
+        marks.retain(|mark| mark.after + 1 < to);
+        let (Some(first), Some(last)) = (marks.first(), marks.last()) else {
             break;
         };
-        let before = match mark.after {
+        let before = match first.after {
             0 => Mark::FIRST,
             after => ledger.mark_to(after).await?,
         };
-        let leaves = ledger.leaves(before.place, mark.place).await?;
-        let leaves = leaves_of(before, &[mark], leaves)?;
+        let end = last.position;
+        let leaves = ledger.leaves(before.place, last.place).await?;
+        let leaves = leaves_of(before, &marks, leaves)?;
         let wanted = leaves
             .into_iter()
             .filter(|leaf| (next..to).contains(&leaf.position));
         found.extend(wanted);
-        next = mark.position + 1;
+        next = end + 1;
     }
     Ok(found)
 }
