@@ -1,6 +1,7 @@
 //! The command line.
 
 mod apply;
+mod archive;
 mod backtest;
 mod changes;
 mod claims;
@@ -12,6 +13,7 @@ mod export;
 mod history;
 mod keys;
 mod local;
+mod offline;
 mod overrides;
 mod pause;
 mod policies;
@@ -96,6 +98,8 @@ enum Command {
     Proof(seals::ProofArgs),
     /// Check the ledger in DATABASE_URL by its seals, or a proof, or an export
     Verify(seals::VerifyArgs),
+    /// Write what was recorded before a date into files that prove themselves
+    Archive(archive::ArchiveArgs),
     /// Make a key for seals, or begin the next log of seals
     #[command(subcommand)]
     Seal(seals::SealCommand),
@@ -417,6 +421,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Denials(args) => statistics::denials(args).await,
         Command::Proof(args) => seals::proof(args).await,
         Command::Verify(args) => seals::verify(args).await,
+        Command::Archive(args) => archive::archive(args).await,
         Command::Seal(command) => seals::run(command).await,
         Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,

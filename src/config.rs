@@ -15,18 +15,20 @@ use crate::engine::{EngineOptions, SealTarget};
 use crate::http::ServeOptions;
 use crate::ledger::RoleName;
 
+/// Where the ledger is, if nobody says so.
+const DATABASE_URL_DEFAULT: &str = "sqlite:perdiem.db";
+
 /// Where the ledger is.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// The ledger: sqlite:… or postgres://…
+    /// The ledger: sqlite:… or postgres://… [default: sqlite:perdiem.db]
     #[arg(
         long,
         env = "DATABASE_URL",
         hide_env_values = true,
-        default_value = "sqlite:perdiem.db",
         conflicts_with = "database_url_file"
     )]
-    database_url: String,
+    database_url: Option<String>,
 
     /// A file with the ledger's URL
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", value_parser = read_secret)]
@@ -235,9 +237,13 @@ pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
 impl DatabaseArgs {
     /// Where the ledger is.
     pub fn url(&self) -> &str {
-        self.database_url_file
-            .as_ref()
-            .unwrap_or(&self.database_url)
+        self.named().unwrap_or(DATABASE_URL_DEFAULT)
+    }
+
+    /// Where the ledger is said to be.
+    pub fn named(&self) -> Option<&str> {
+        let named = self.database_url_file.as_ref();
+        named.or(self.database_url.as_ref()).map(String::as_str)
     }
 }
 

@@ -1,35 +1,29 @@
 //! The log of seals from the command line: keys, proofs and checks.
 
 use std::fs::{self, OpenOptions};
-use std::io::{IsTerminal, Write, stderr};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::signal::ctrl_c;
 
 use super::ServerArgs;
+use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
+use super::offline::{PositionBar, open, read_key, tell_of_no_key};
 use crate::clock::Clock;
 use crate::config::{DatabaseArgs, read_seal_key};
 use crate::domain::seal::leaf::hex;
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::{GivenSeal, restart_seals, verify_ledger};
-use crate::ledger::{Ledger, LedgerOptions};
-
-/// How many positions a line tells of where there is no terminal.
-const TOLD_EVERY: u64 = 100_000;
-/// The longest that a read of the ledger may take.
-const QUERY_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Subcommand)]
 pub enum SealCommand {
@@ -101,6 +95,10 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "FILE", requires = "manifest")]
     export: Option<PathBuf>,
 
+    /// Check a folder of `perdiem archive`; also against the ledger, if DATABASE_URL names one
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["seal", "proof", "export"])]
+    archive: Option<PathBuf>,
+
     /// The manifest of the export
     #[arg(long, value_name = "FILE", requires = "export")]
     manifest: Option<PathBuf>,
@@ -137,15 +135,6 @@ fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
-    let options = LedgerOptions {
-        url: database.url().to_owned(),
-        claim_timeout: QUERY_TIME,
-        query_timeout: QUERY_TIME,
-    };
-    Ok(Ledger::open(&options, Clock::system().now()).await?)
-}
-
 async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     ensure!(!args.reason.trim().is_empty(), "write a --reason");
     let ledger = open(&args.database).await?;
@@ -170,24 +159,19 @@ pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks a ledger, a proof or an export.
+/// Checks a ledger, a proof, an export or an archive.
 pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     let key = match &args.key {
-        Some(text) => Some(read_key(text).with_context(|| format!("--key {text}"))?),
+        Some(text) => Some(read_key(text)?),
         None => None,
     };
+    if let Some(folder) = &args.archive {
+        return archive::verify(folder, key.as_ref(), &args.database).await;
+    }
     match (&args.proof, &args.export, &args.manifest, &key) {
         (Some(proof), _, _, Some(key)) => verify_proof(proof, key),
         (_, Some(export), Some(manifest), key) => verify_export(export, manifest, key.as_ref()),
         _ => verify_database(&args, key).await,
-    }
-}
-
-/// A public key from the command line, or from the file that it names.
-fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
-    match fs::read_to_string(given) {
-        Ok(text) => Ok(VerifierKey::parse(&text)?),
-        Err(_) => Ok(VerifierKey::parse(given)?),
     }
 }
 
@@ -296,31 +280,19 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     };
     let ledger = open(&args.database).await?;
     let given = GivenSeal { key, seal };
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template(
-        "{bar:40} {percent:>3} %, {pos} of {len} positions",
-    )?);
-    let told = std::cell::Cell::new(0);
-    let tell = |done: u64, of: u64| {
-        bar.set_length(of);
-        bar.set_position(done);
-        if !stderr().is_terminal() && done - told.get() >= TOLD_EVERY {
-            told.set(done);
-            eprintln!("{done} of {of} positions");
-        }
-    };
+    let bar = PositionBar::new()?;
     let verified = tokio::select! {
-        verified = verify_ledger(&ledger, &given, tell) => verified,
+        verified = verify_ledger(&ledger, &given, |done, of| bar.tell(done, of)) => verified,
         interrupted = ctrl_c() => {
             interrupted?;
             return Err(TryAgain("interrupted: begin again".to_owned()).into());
         }
     };
-    bar.finish_and_clear();
+    bar.end();
     ledger.close().await;
     let verified = verified?;
     if given.key.is_none() {
-        println!("the signatures were not checked: give --key");
+        tell_of_no_key();
     }
     println!(
         "{} positions are what {} was sealed with, by {} checkpoints; {} are not sealed yet",

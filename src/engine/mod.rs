@@ -1,13 +1,14 @@
-//! The use cases, in eight rooms; every one is a method of `Engine`. It alone decides the order of
+//! The use cases, in nine rooms; every one is a method of `Engine`. It alone decides the order of
 //! writes.
 //!
 //! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
 //! claim's way; `counted`, what Redis decides alone; `reconcile`; `record`, the one order of all that
 //! happened; `statistics`, the figures of days; `seal`, the log of
-//! leaves; `admin`, what admins change and auditors read. `build`
+//! leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
 //! opens the stores and starts the workers of all rooms.
 
 mod admin;
+mod archive;
 mod build;
 pub mod claim;
 pub mod counted;
@@ -41,6 +42,10 @@ use crate::running::RunningTime;
 pub use admin::{
     Adjustment, Backtested, ChangeQuery, Correction, EditError, GrantPage, GrantQuery, KeyError,
     PolicyChange, Precondition,
+};
+pub use archive::{
+    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, archive_ledger, check_archive,
+    compare_archive,
 };
 pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;

@@ -9,6 +9,7 @@ mod verifier;
 
 pub use proving::{ConsistencyProof, SealFailure, SealPage, restart_seals};
 pub use pushing::{SealPusher, SealTarget};
+pub use reader::{leaves_between, path, tree_of};
 pub use sealer::Sealer;
 pub use status::SealStatus;
 pub use verifier::{GivenSeal, Verified, VerifyFailure, verify_ledger};

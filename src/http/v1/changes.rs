@@ -82,6 +82,35 @@ pub struct SealRestartAct {
     sealed: u64,
 }
 
+/// A file of an archive.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct ArchivedFileAnswer {
+    #[schema(example = "leaves-000000000001-000000001842.ndjson")]
+    name: String,
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    sha256: String,
+}
+
+/// What an act of the kind `archive` tells: leaves of the log were written into files.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct ArchiveAct {
+    /// What was recorded before this instant.
+    before: DateTime<Utc>,
+    /// The archive has the positions from this one on.
+    #[schema(example = 1)]
+    first_position: u64,
+    #[schema(example = 1842)]
+    last_position: u64,
+    /// The log of seals that they are of.
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    origin: String,
+    /// The root of their tree, in Base64.
+    root: String,
+    files: Vec<ArchivedFileAnswer>,
+}
+
 /// A version of a policy, an override or a key; or what an act did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -95,6 +124,8 @@ pub enum VersionAnswer {
     Day(Box<RawValue>),
     #[schema(value_type = SealRestartAct)]
     SealRestart(Box<RawValue>),
+    #[schema(value_type = ArchiveAct)]
+    Archive(Box<RawValue>),
 }
 
 page! {
@@ -210,6 +241,7 @@ impl From<PastChange> for ChangeAnswer {
                     ActKind::Export => VersionAnswer::Export,
                     ActKind::Day => VersionAnswer::Day,
                     ActKind::SealRestart => VersionAnswer::SealRestart,
+                    ActKind::Archive => VersionAnswer::Archive,
                 }),
             },
         }

@@ -15,10 +15,12 @@ pub enum ActKind {
     Day,
     /// The log of seals began again under another name.
     SealRestart,
+    /// Leaves of the log were written into files.
+    Archive,
 }
 
 impl ActKind {
-    const ALL: [Self; 3] = [Self::Export, Self::Day, Self::SealRestart];
+    const ALL: [Self; 4] = [Self::Export, Self::Day, Self::SealRestart, Self::Archive];
 
     /// Its name in the table and in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -26,6 +28,7 @@ impl ActKind {
             Self::Export => "export",
             Self::Day => "day",
             Self::SealRestart => "seal-restart",
+            Self::Archive => "archive",
         }
     }
 }

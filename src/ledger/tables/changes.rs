@@ -21,13 +21,14 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Policy,
         Self::Override,
         Self::Key,
         Self::Act(ActKind::Export),
         Self::Act(ActKind::Day),
         Self::Act(ActKind::SealRestart),
+        Self::Act(ActKind::Archive),
     ];
 
     /// Whether a list of all kinds has it. There are as many acts of days as days of policies.

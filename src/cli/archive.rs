@@ -1,0 +1,136 @@
+//! `perdiem archive`: the leaves of the log in files, and the check of such a folder.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use clap::Args;
+use tokio::signal::ctrl_c;
+
+use super::client::TryAgain;
+use super::offline::{PositionBar, open, read_key, tell_of_no_key};
+use crate::clock::Clock;
+use crate::config::DatabaseArgs;
+use crate::domain::seal::note::VerifierKey;
+use crate::engine::{ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive};
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// The folder to write; an archive that it has goes on where it ended
+    folder: PathBuf,
+
+    /// Archive what was recorded before this date (UTC) or instant, such as 2026-01-01 or
+    /// 2026-01-01T00:00:00+08:00
+    #[arg(long, value_name = "DATE", value_parser = parse_before)]
+    before: DateTime<Utc>,
+
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+
+    /// The public key of the seals, to check the signature too: NAME+HASH+BASE64, or a file with it
+    #[arg(long)]
+    key: Option<String>,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+fn parse_before(text: &str) -> Result<DateTime<Utc>, String> {
+    if let Ok(date) = text.parse::<NaiveDate>() {
+        return Ok(date.and_time(NaiveTime::MIN).and_utc());
+    }
+    let instant = DateTime::parse_from_rfc3339(text);
+    instant.map(Into::into).map_err(|_| {
+        "write a date such as 2026-01-01, or an instant such as 2026-01-01T00:00:00Z".to_owned()
+    })
+}
+
+/// Archives what was recorded before an instant.
+pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
+    let order = ArchiveOrder {
+        folder: args.folder,
+        before: args.before,
+        reason: args.reason,
+        key: args.key.as_deref().map(read_key).transpose()?,
+    };
+    let ledger = open(&args.database).await?;
+    let bar = PositionBar::new()?;
+    let now = Clock::system().now();
+    let archiving = archive_ledger(&ledger, &order, now, |done, of| bar.tell(done, of));
+    let archived = unless_interrupted(archiving).await;
+    bar.end();
+    ledger.close().await;
+    let place = order.folder.display();
+    match archived? {
+        None => println!(
+            "nothing was recorded before {}: nothing to archive",
+            order.before
+        ),
+        Some(archived) if archived.added == 0 => println!(
+            "{place} has the {} positions that were recorded before {}: nothing to add",
+            archived.last, order.before
+        ),
+        Some(archived) => {
+            println!(
+                "{place} has the positions 1 to {} of {}, {} of them new; they were read back, and are \
+                 the first ones of a checkpoint of {}",
+                archived.last, archived.origin, archived.added, archived.sealed
+            );
+            println!("check it anywhere with: perdiem verify --archive {place} --key KEY");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for work on an archive, or for Ctrl-C.
+async fn unless_interrupted<T>(
+    work: impl Future<Output = Result<T, ArchiveFailure>>,
+) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => Ok(done?),
+        interrupted = ctrl_c() => {
+            interrupted?;
+            let text = "interrupted: run the same command again";
+            Err(TryAgain(text.to_owned()).into())
+        }
+    }
+}
+
+/// Checks an archive by its files; with a database that was named, also against the ledger.
+pub async fn verify(
+    folder: &Path,
+    key: Option<&VerifierKey>,
+    database: &DatabaseArgs,
+) -> anyhow::Result<ExitCode> {
+    let bar = PositionBar::new()?;
+    let checking = check_archive(folder, key, |done, of| bar.tell(done, of));
+    let archive = unless_interrupted(checking).await;
+    bar.end();
+    let archive = archive?;
+    let (index, checkpoint) = (&archive.index, &archive.checkpoint);
+    if key.is_none() {
+        tell_of_no_key();
+    }
+    println!(
+        "{} has the positions 1 to {} of {}, recorded before {}: the first ones of a checkpoint of {}",
+        folder.display(),
+        index.last,
+        index.origin,
+        index.before,
+        checkpoint.size
+    );
+    if database.named().is_none() {
+        println!("they were not compared with the ledger: name it in DATABASE_URL");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ledger = open(database).await?;
+    let bar = PositionBar::new()?;
+    let comparing = compare_archive(&ledger, folder, &archive, |done, of| bar.tell(done, of));
+    let compared = unless_interrupted(comparing).await;
+    bar.end();
+    ledger.close().await;
+    compared?;
+    println!("the ledger has the same positions");
+    Ok(ExitCode::SUCCESS)
+}

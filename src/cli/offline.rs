@@ -1,0 +1,78 @@
+//! What commands share that work without a server: the ledger, the key of seals, and how far they are.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::clock::Clock;
+use crate::config::DatabaseArgs;
+use crate::domain::seal::note::VerifierKey;
+use crate::ledger::{Ledger, LedgerOptions};
+
+/// The longest that a read of the ledger may take.
+const QUERY_TIME: Duration = Duration::from_secs(60);
+/// How many positions a line tells of where there is no terminal.
+const TOLD_EVERY: u64 = 100_000;
+
+/// How many positions of the record were worked on.
+pub struct PositionBar {
+    bar: ProgressBar,
+    told: Cell<u64>,
+}
+
+impl PositionBar {
+    pub fn new() -> anyhow::Result<Self> {
+        let bar = ProgressBar::new(0);
+        bar.set_style(ProgressStyle::with_template(
+            "{bar:40} {percent:>3} %, {pos} of {len} positions",
+        )?);
+        let told = Cell::new(0);
+        Ok(Self { bar, told })
+    }
+
+    /// Tells how far it is, and of how much.
+    pub fn tell(&self, done: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(done);
+        let is_back = done < self.told.get();
+        if is_back {
+            self.told.set(0);
+        }
+        if !stderr().is_terminal() && done - self.told.get() >= TOLD_EVERY {
+            self.told.set(done);
+            eprintln!("{done} of {of} positions");
+        }
+    }
+
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Opens a ledger for a long command.
+pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
+    let options = LedgerOptions {
+        url: database.url().to_owned(),
+        claim_timeout: QUERY_TIME,
+        query_timeout: QUERY_TIME,
+    };
+    Ok(Ledger::open(&options, Clock::system().now()).await?)
+}
+
+/// A public key from the command line, or from the file that it names.
+pub fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
+    let key = match fs::read_to_string(given) {
+        Ok(text) => VerifierKey::parse(&text),
+        Err(_) => VerifierKey::parse(given),
+    };
+    key.with_context(|| format!("--key {given}"))
+}
+
+/// Says that signatures were not checked.
+pub fn tell_of_no_key() {
+    println!("the signatures were not checked: give --key");
+}

@@ -1,0 +1,179 @@
+//! Checks an archive by its files alone.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use tokio::task::yield_now;
+
+use super::files::{HashFile, LineFile, sha256_of};
+use super::index::{ArchiveIndex, ArchivedFile, ArchivedSpan, INDEX, checkpoint_name};
+use super::{ArchiveFailure, differs, refused, unusable};
+use crate::domain::seal::leaf::Hash;
+use crate::domain::seal::note::{
+    Checkpoint, NOTE_MAX_BYTES, VerifierKey, decode_hash, encode_hash,
+};
+use crate::domain::seal::tree::{GrowingTree, is_consistent, leaf_hash};
+
+/// After how many leaves others get the thread, such as what listens for an interruption.
+const YIELD_EVERY: u64 = 4096;
+
+/// An archive whose files are right.
+#[derive(Debug)]
+pub struct CheckedArchive {
+    pub index: ArchiveIndex,
+    pub checkpoint: Checkpoint,
+}
+
+/// The index of a folder; `None` where it has none.
+pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure> {
+    let path = folder.join(INDEX);
+    match path.try_exists().map_err(unusable(&path))? {
+        true => parse_index(&path).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn parse_index(path: &Path) -> Result<ArchiveIndex, ArchiveFailure> {
+    let bytes = fs::read(path).map_err(unusable(path))?;
+    let text = String::from_utf8(bytes).map_err(|_| "it was changed: it is no text");
+    let index = text.and_then(|text| ArchiveIndex::parse(&text));
+    index.or_else(|what| differs(format!("{}: {what}", path.display())))
+}
+
+/// Checks all files of a folder. `tell` hears how far it is, and of how much.
+///
+/// # Errors
+/// [`ArchiveFailure`], which names the file that was changed, and the position where it can.
+pub async fn check_archive(
+    folder: &Path,
+    key: Option<&VerifierKey>,
+    tell: impl Fn(u64, u64),
+) -> Result<CheckedArchive, ArchiveFailure> {
+    let path = folder.join(INDEX);
+    if !path.try_exists().map_err(unusable(&path))? {
+        return refused(format!(
+            "{} has no {INDEX}: it is no archive, or its `perdiem archive` was interrupted: run that \
+             again",
+            folder.display()
+        ));
+    }
+    check_files(folder, &path, key, tell).await
+}
+
+/// As [`check_archive`], with the index in a file of another name.
+pub async fn check_files(
+    folder: &Path,
+    index: &Path,
+    key: Option<&VerifierKey>,
+    tell: impl Fn(u64, u64),
+) -> Result<CheckedArchive, ArchiveFailure> {
+    // 1. What is it said to have?
+    let index = parse_index(index)?;
+    // 2. Is its checkpoint signed, and of the same log?
+    let checkpoint = check_checkpoint(folder, &index, key)?;
+    // 3. Are the leaves those of the hashes, and the root that of the leaves?
+    let mut tree = GrowingTree::default();
+    for span in &index.spans {
+        check_span(folder, span, &mut tree, |done| tell(done, index.last)).await?;
+    }
+    tell(index.last, index.last);
+    let (last, root) = (index.last, tree.root());
+    if encode_hash(&root) != index.root {
+        return differs(format!(
+            "the leaves of the positions 1 to {last} are not those of the root in {INDEX}: files were \
+             made again"
+        ));
+    }
+    // 4. Did the tree of the checkpoint grow out of theirs?
+    let path: Option<Vec<Hash>> = index.consistency.iter().map(|it| decode_hash(it)).collect();
+    let is_prefix =
+        path.is_some_and(|path| is_consistent(last, checkpoint.size, root, checkpoint.root, &path));
+    match is_prefix {
+        true => Ok(CheckedArchive { index, checkpoint }),
+        false => differs(format!(
+            "the positions 1 to {last} are not the first ones of {}: files were made again, or its \
+             checkpoint is of another log",
+            index.checkpoint.name
+        )),
+    }
+}
+
+fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), ArchiveFailure> {
+    match found == file.sha256 {
+        true => Ok(()),
+        false => differs(format!(
+            "{} was changed: it has the SHA-256 {found}, and {INDEX} tells {}",
+            folder.join(&file.name).display(),
+            file.sha256
+        )),
+    }
+}
+
+fn check_checkpoint(
+    folder: &Path,
+    index: &ArchiveIndex,
+    key: Option<&VerifierKey>,
+) -> Result<Checkpoint, ArchiveFailure> {
+    let path = folder.join(&index.checkpoint.name);
+    check_digest(folder, &index.checkpoint, &sha256_of(&path)?)?;
+    let mut note = String::new();
+    let read = File::open(&path).and_then(|file| {
+        let mut file = file.take(NOTE_MAX_BYTES as u64 + 1);
+        file.read_to_string(&mut note)
+    });
+    read.map_err(unusable(&path))?;
+    let checkpoint = Checkpoint::parse(&note);
+    let checked = checkpoint.and_then(|checkpoint| {
+        key.map_or(Ok(()), |key| checkpoint.check(key))?;
+        Ok(checkpoint)
+    });
+    let checkpoint = checked.or_else(|error| differs(format!("{}: {error}", path.display())))?;
+    let is_named = index.checkpoint.name == checkpoint_name(checkpoint.size);
+    if checkpoint.origin != index.origin || !is_named {
+        return differs(format!(
+            "{} is of {} positions of {}, and {INDEX} tells of {}",
+            path.display(),
+            checkpoint.size,
+            checkpoint.origin,
+            index.origin
+        ));
+    }
+    Ok(checkpoint)
+}
+
+async fn check_span(
+    folder: &Path,
+    span: &ArchivedSpan,
+    tree: &mut GrowingTree,
+    tell: impl Fn(u64),
+) -> Result<(), ArchiveFailure> {
+    // The hashes come first: they tell which leaf was changed.
+    let hashes = folder.join(&span.hashes.name);
+    check_digest(folder, &span.hashes, &sha256_of(&hashes)?)?;
+    let mut hashes = HashFile::open(hashes)?;
+    let mut leaves = LineFile::open(folder.join(&span.leaves.name))?;
+    for position in span.first..=span.last {
+        let place = leaves.path.display().to_string();
+        let Some(line) = leaves.next()? else {
+            return differs(format!(
+                "{place}: position {position}: its line is gone, or has no end"
+            ));
+        };
+        let hash = leaf_hash(line);
+        if hashes.next()? != hash {
+            return differs(format!(
+                "{place}: position {position}: its line is not what was sealed: it was changed, moved \
+                 or removed"
+            ));
+        }
+        tree.push(hash);
+        if position.is_multiple_of(YIELD_EVERY) {
+            tree.take_rows();
+            tell(position);
+            yield_now().await;
+        }
+    }
+    tree.take_rows();
+    check_digest(folder, &span.leaves, &leaves.sha256()?)
+}

@@ -1,0 +1,59 @@
+//! Compares an archive with the ledger that it is of.
+
+use std::path::Path;
+
+use super::files::HashFile;
+use super::{ArchiveFailure, CheckedArchive, differs, refused};
+use crate::domain::seal::tree::leaf_hash;
+use crate::engine::seal::leaves_between;
+use crate::ledger::Ledger;
+
+/// How many leaves are made at a time.
+const LEAVES_MOST: u64 = 2048;
+
+/// Makes the leaves of an archive again from the ledger's rows, and names the first one that differs.
+/// The archive's files are right: see [`check_archive`](super::check_archive). `tell` hears how far it
+/// is, and of how much.
+///
+/// # Errors
+/// [`ArchiveFailure`].
+pub async fn compare_archive(
+    ledger: &Ledger,
+    folder: &Path,
+    archive: &CheckedArchive,
+    tell: impl Fn(u64, u64),
+) -> Result<(), ArchiveFailure> {
+    let index = &archive.index;
+    let origins = ledger.seal_origins().await?;
+    if !origins.iter().any(|origin| origin.name == index.origin) {
+        return refused(format!(
+            "the archive is of another ledger: of {}, which this one never had",
+            index.origin
+        ));
+    }
+    for span in &index.spans {
+        let mut hashes = HashFile::open(folder.join(&span.hashes.name))?;
+        let mut next = span.first;
+        while next <= span.last {
+            tell(next - 1, index.last);
+            let end = (next + LEAVES_MOST).min(span.last + 1);
+            for leaf in leaves_between(ledger, next, end).await? {
+                let position = leaf.position;
+                if hashes.next()? != leaf_hash(leaf.line().as_bytes()) {
+                    return differs(format!(
+                        "position {position}: {} of the ledger is not what the archive has there",
+                        leaf.source.name()
+                    ));
+                }
+                next = position + 1;
+            }
+            if next < end {
+                return differs(format!(
+                    "position {next}: the ledger ends before it, and the archive has it"
+                ));
+            }
+        }
+    }
+    tell(index.last, index.last);
+    Ok(())
+}

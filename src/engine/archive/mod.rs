@@ -1,0 +1,45 @@
+//! Archives: the leaves of the log in files that prove themselves, without a database or a server.
+
+mod checking;
+mod comparing;
+mod files;
+mod index;
+mod writing;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use checking::{CheckedArchive, check_archive};
+pub use comparing::compare_archive;
+pub use writing::{ArchiveOrder, Archived, archive_ledger};
+
+use crate::ledger::LedgerError;
+
+/// Why there is no archive, or why it is not right.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveFailure {
+    #[error("the ledger cannot be used")]
+    Ledger(#[from] LedgerError),
+    #[error("{0} cannot be used")]
+    File(PathBuf, #[source] io::Error),
+    /// What cannot be done, and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// What differs, with its place.
+    #[error("{0}")]
+    Differs(String),
+}
+
+fn refused<T>(why: String) -> Result<T, ArchiveFailure> {
+    Err(ArchiveFailure::Refused(why))
+}
+
+fn differs<T>(what: String) -> Result<T, ArchiveFailure> {
+    Err(ArchiveFailure::Differs(what))
+}
+
+/// That a file cannot be used.
+fn unusable(path: &Path) -> impl FnOnce(io::Error) -> ArchiveFailure {
+    let path = path.to_owned();
+    move |error| ArchiveFailure::File(path, error)
+}
