@@ -44,8 +44,8 @@ pub use admin::{
     PolicyChange, Precondition,
 };
 pub use archive::{
-    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, archive_ledger, check_archive,
-    compare_archive,
+    ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, archive_ledger,
+    check_archive, compare_archive,
 };
 pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;

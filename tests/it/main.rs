@@ -10,6 +10,7 @@
     )
 )]
 
+mod archive;
 mod cli;
 mod concurrency;
 mod counter;

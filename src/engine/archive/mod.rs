@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use checking::{CheckedArchive, check_archive};
 pub use comparing::compare_archive;
+pub use index::ArchiveIndex;
 pub use writing::{ArchiveOrder, Archived, archive_ledger};
 
 use crate::ledger::LedgerError;

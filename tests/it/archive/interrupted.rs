@@ -1,0 +1,55 @@
+//! An archive that was interrupted goes on, and has the same bytes in the end.
+
+use std::fs::{self, File};
+
+use super::{Archivist, EVENING, MIDDAY};
+use crate::seals::all_is_sealed;
+use crate::support::app::Stack;
+use crate::support::desk::on_every_store;
+
+on_every_store!(an_interrupted_archive_goes_on);
+
+async fn an_interrupted_archive_goes_on(stack: Stack) {
+    let (archivist, first) = Archivist::filled(stack).await;
+    archivist.more().await;
+    archivist.archived(MIDDAY).await;
+    let whole = archivist.files();
+    let leaves = format!("leaves-000000000001-{first:012}.ndjson");
+    let hashes = format!("hashes-000000000001-{first:012}.bin");
+    let path = |name: &str| archivist.folder.join(name);
+    let part = |name: &str| archivist.folder.join(format!("{name}.part"));
+    // While leaves are written: some lines, the last one without its end.
+    let half = &whole[&leaves][..whole[&leaves].len() / 2];
+    // With a line that was damaged meanwhile.
+    let mut damaged = whole[&leaves].clone();
+    damaged[whole[&leaves].len() / 3] ^= 1;
+    for left in [half, &damaged, b"", b"\n\n\n"] {
+        fs::remove_file(path("archive.json")).expect("no index");
+        fs::remove_file(path(&leaves)).expect("no leaves");
+        fs::rename(path(&hashes), part(&hashes)).expect("a part");
+        fs::write(part(&leaves), left).expect("a part");
+        let fault = archivist.fault().await;
+        assert!(fault.contains("run that again"), "{fault}");
+        assert_eq!(archivist.archived(MIDDAY).await.added, first);
+        assert_eq!(archivist.files(), whole);
+    }
+    // While the files got their names.
+    fs::rename(path("archive.json"), part("archive.json")).expect("a part");
+    fs::rename(path(&hashes), part(&hashes)).expect("a part");
+    archivist.archived(MIDDAY).await;
+    assert_eq!(archivist.files(), whole);
+    // Another instant than that of the interrupted one: its parts are of no use.
+    let (leaves, hashes) = (part("leaves-x.ndjson"), part("hashes-x.bin"));
+    for name in [&leaves, &hashes] {
+        fs::write(name, "something").expect("a part");
+    }
+    all_is_sealed(&archivist.app, &archivist.ground).await;
+    archivist.archived(EVENING).await;
+    assert!(!leaves.exists() && !hashes.exists());
+    archivist.check().await.expect("right");
+    // Two at a time are one too many.
+    let lock = File::open(&archivist.folder).expect("the folder");
+    lock.lock().expect("a lock");
+    let refusal = archivist.refusal(EVENING).await;
+    assert!(refusal.contains("another perdiem archive"), "{refusal}");
+}

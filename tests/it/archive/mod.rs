@@ -1,0 +1,135 @@
+//! Archives: leaves in files that prove themselves.
+
+mod interrupted;
+mod refused;
+mod round_trip;
+mod tampering;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use perdiem::clock::{Clock, ManualClock};
+use perdiem::engine::{
+    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, archive_ledger, check_archive,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::http::v1::keys::make_role;
+use crate::seals::{all_is_sealed, ledger, sealing, verifier};
+use crate::support::app::{App, Ground, Stack, instant};
+
+/// When the first entries are recorded, and the ends of what is archived.
+const MORNING: &str = "2026-01-05T10:00:00Z";
+const MIDDAY: &str = "2026-01-05T12:00:00Z";
+const EVENING: &str = "2026-01-05T18:00:00Z";
+
+/// A ledger whose clock stands in the morning, and a folder to archive it into.
+struct Archivist {
+    ground: Ground,
+    clock: ManualClock,
+    app: App,
+    _outside: TempDir,
+    folder: PathBuf,
+}
+
+impl Archivist {
+    /// With nothing in the ledger.
+    async fn new(stack: Stack) -> Self {
+        let clock = ManualClock::at(instant(MORNING));
+        let ground = Ground::new(stack);
+        let app = App::start_with(&ground, |options| {
+            sealing(options);
+            options.clock = Clock::Manual(clock.clone());
+        })
+        .await;
+        let outside = tempfile::tempdir().expect("a temporary folder");
+        Self {
+            ground,
+            clock,
+            app,
+            folder: outside.path().join("archive"),
+            _outside: outside,
+        }
+    }
+
+    /// With something of every kind in the ledger. Returns how many positions are sealed.
+    async fn filled(stack: Stack) -> (Self, u64) {
+        let archivist = Self::new(stack).await;
+        let app = &archivist.app;
+        app.benefit(5, "UTC").await;
+        let body = |order: &str| json!({ "subject": "member-1", "metadata": { "order": order } });
+        let first = app.claim_body(body("order-A"), Some("key-1")).await;
+        app.claim_body(body("order-B"), None).await;
+        app.claim("member-2", None).await;
+        let reversal = app.reverse(&first.grant_id(), "a mistake").await;
+        assert_eq!(reversal.status, 201);
+        let adjustment = json!({ "units": 1, "reason": "by hand" });
+        assert_eq!(app.adjust("member-3", adjustment, None).await.status, 201);
+        app.override_day("member-1", 9).await;
+        make_role(app, "audit", None).await;
+        let sealed = all_is_sealed(app, &archivist.ground).await.size;
+        (archivist, sealed)
+    }
+
+    /// Goes on in the evening. Returns how many positions are sealed then.
+    async fn more(&self) -> u64 {
+        self.clock.set(instant("2026-01-05T15:00:00Z"));
+        for subject in ["member-4", "member-5", "member-6"] {
+            self.app.claim(subject, None).await;
+        }
+        all_is_sealed(&self.app, &self.ground).await.size
+    }
+
+    /// Archives what was recorded before an instant.
+    async fn archive(&self, before: &str) -> Result<Option<Archived>, ArchiveFailure> {
+        let order = ArchiveOrder {
+            folder: self.folder.clone(),
+            before: instant(before),
+            reason: Some("the year is over".to_owned()),
+            key: Some(verifier()),
+        };
+        let ledger = ledger(&self.ground).await;
+        let archived = archive_ledger(&ledger, &order, instant(EVENING), |_, _| ()).await;
+        ledger.close().await;
+        archived
+    }
+
+    /// As [`Archivist::archive`], of what can be archived.
+    async fn archived(&self, before: &str) -> Archived {
+        let archived = self.archive(before).await.expect("an archive");
+        archived.expect("something to archive")
+    }
+
+    /// Why nothing is archived.
+    async fn refusal(&self, before: &str) -> String {
+        let refusal = self.archive(before).await;
+        refusal.expect_err("a refusal").to_string()
+    }
+
+    async fn check(&self) -> Result<CheckedArchive, ArchiveFailure> {
+        check_archive(&self.folder, Some(&verifier()), |_, _| ()).await
+    }
+
+    /// What is wrong with the folder.
+    async fn fault(&self) -> String {
+        self.check().await.expect_err("a fault").to_string()
+    }
+
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        files(&self.folder)
+    }
+}
+
+/// The files of a folder by their names.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let file = |path: PathBuf| {
+        let name = path.file_name().expect("a name").to_str().expect("a text");
+        (name.to_owned(), fs::read(&path).expect("a file"))
+    };
+    entries
+        .map(|entry| file(entry.expect("an entry").path()))
+        .collect()
+}
