@@ -50,6 +50,6 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     // Two at a time are one too many.
     let lock = File::open(&archivist.folder).expect("the folder");
     lock.lock().expect("a lock");
-    let refusal = archivist.refusal(EVENING).await;
+    let refusal = archivist.refusal(MIDDAY).await;
     assert!(refusal.contains("another perdiem archive"), "{refusal}");
 }
