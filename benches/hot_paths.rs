@@ -316,6 +316,7 @@ fn grant(limits: usize) -> &'static Grant {
             metadata: None,
             provisional: None,
             would_deny: false,
+            is_erased: false,
             claimed_by: None,
             note: None,
             line,

@@ -62,6 +62,7 @@ impl CountedGrant {
             metadata: self.metadata.clone(),
             provisional: Some(provisional),
             would_deny: are_over(totals),
+            is_erased: false,
             claimed_by: self.claimed_by,
             note: None,
             line,

@@ -222,6 +222,7 @@ mod tests {
                 metadata: None,
                 provisional: None,
                 would_deny: false,
+                is_erased: false,
                 claimed_by: None,
                 note: None,
                 line: Line { lapses_at, ..line },

@@ -180,6 +180,7 @@ impl<'a> Drafting<'a> {
                 metadata: None,
                 provisional: None,
                 would_deny: false,
+                is_erased: false,
                 claimed_by: None,
                 note: None,
                 line,

@@ -223,6 +223,8 @@ pub struct Entry {
     pub provisional: Option<Provisional>,
     /// Of a grant under a policy that only observes: whether it would have been denied.
     pub would_deny: bool,
+    /// Whether its texts were erased: what it has no metadata of is not known.
+    pub is_erased: bool,
     /// The key that claimed or corrected; `None` for a lapse, and for entries of older ledgers.
     pub claimed_by: Option<KeyNumber>,
     /// Who corrected something, and why.

@@ -73,6 +73,9 @@ impl fmt::Debug for Identity {
 pub struct AccountId(pub Uuid);
 
 impl AccountId {
+    /// No account has this id.
+    pub const OF_NOBODY: Self = Self(Uuid::nil());
+
     /// Its bucket: all that Redis holds of a bucket stays together, and the 256 buckets
     /// spread over a cluster's shards.
     pub fn bucket(self) -> u8 {

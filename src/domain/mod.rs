@@ -9,6 +9,7 @@ pub mod backtest;
 pub mod claim;
 pub mod correction;
 pub mod drafting;
+pub mod erasure;
 pub mod explanation;
 pub mod grant;
 pub mod identity;

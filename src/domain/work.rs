@@ -93,6 +93,7 @@ impl Work {
             metadata: self.metadata.clone(),
             provisional: None,
             would_deny: false,
+            is_erased: false,
             claimed_by: Some(self.claimed_by),
             note: self.note.clone(),
             line,
@@ -103,7 +104,7 @@ impl Work {
     pub fn is_done_by(&self, entry: &Entry) -> bool {
         entry.account == self.account
             && entry.units == self.units
-            && entry.metadata == self.metadata
+            && (entry.metadata == self.metadata || entry.is_erased)
             && self.task.is_done_by(entry)
     }
 }

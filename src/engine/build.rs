@@ -15,6 +15,7 @@ use super::claim::{
     Dispatch, Groups, KeysInProgress, Lanes, SettleQueue, ask_all, probe_all, settle_all,
 };
 use super::counted::{Counting, Drainer, ask_ledger_all, count_all};
+use super::erasure::Eraser;
 use super::following::follow;
 use super::instance::{
     Access, AdminKey, Denials, DrainSignal, Memory, Metrics, Places, Policies, Watch, Watcher,
@@ -88,6 +89,7 @@ impl Engine {
         let denials = Arc::new(Denials::default());
         let denial_writer = parts.start_counting_days(denials.clone(), &record, &mut background);
         let reconciler = parts.start_reconciling(options.reconcile_every, &mut background);
+        let eraser = parts.start_erasing(&mut background);
         let (dispatch, counting) = parts.start_workers(&mut background);
         let engine = Self {
             runtime: Handle::current(),
@@ -103,6 +105,7 @@ impl Engine {
             watch,
             background,
             reconciler,
+            eraser,
             record,
             seals,
             seal_key: options.seal_key,
@@ -235,6 +238,19 @@ impl WorkerParts<'_> {
             background.push(tokio::spawn(now_and_then).abort_handle());
         }
         reconciler
+    }
+
+    fn start_erasing(&self, background: &mut Vec<AbortHandle>) -> Arc<Eraser> {
+        let eraser = Arc::new(Eraser {
+            ledger: self.ledger.clone(),
+            counters: self.counters.cloned(),
+            clock: self.clock.clone(),
+            policies: self.policies.clone(),
+            margin: self.clocks_differ,
+        });
+        let erasing = eraser.clone();
+        background.push(keep_running(move || erasing.clone().run()));
+        eraser
     }
 
     /// Starts the workers of a claim's way: ask, probe, look, append, settle, count, drain.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Engine, ListFailure};
+use super::{Engine, Failure, ListFailure};
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::key::KeyNumber;
@@ -90,9 +90,28 @@ impl Engine {
         subject: &Subject,
         policy: Option<&PolicyName>,
     ) -> Result<Vec<AccountId>, ListFailure> {
-        let policies = self.listed_policies(policy).await?;
-        let identity = self.ledger.identity();
-        let account = |policy: &Arc<Policy>| identity.account(&policy.name, subject);
-        Ok(policies.iter().map(account).collect())
+        let mut accounts = Vec::new();
+        for policy in self.listed_policies(policy).await? {
+            accounts.push(self.account_in_view(&policy.name, subject).await?);
+        }
+        Ok(accounts)
+    }
+
+    /// The account by which views show a subject: of one that was erased, the account of nobody.
+    ///
+    /// # Errors
+    /// [`Failure::Ledger`].
+    pub(in crate::engine) async fn account_in_view(
+        &self,
+        policy: &PolicyName,
+        subject: &Subject,
+    ) -> Result<AccountId, Failure> {
+        let account = self.ledger.identity().account(policy, subject);
+        let is_hidden = self.ledger.is_hidden(account).await?;
+        Ok(if is_hidden {
+            AccountId::OF_NOBODY
+        } else {
+            account
+        })
     }
 }

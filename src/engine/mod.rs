@@ -1,10 +1,9 @@
-//! The use cases, in nine rooms; every one is a method of `Engine`. It alone decides the order of
+//! The use cases, in ten rooms; every one is a method of `Engine`. It alone decides the order of
 //! writes.
 //!
 //! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
-//! claim's way; `counted`, what Redis decides alone; `reconcile`; `record`, the one order of all that
-//! happened; `statistics`, the figures of days; `seal`, the log of
-//! leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
+//! claim's way; `counted`, what Redis decides alone; `reconcile`; `erasure`; `record`, the one order of all
+//! that happened; `statistics`, the figures of days; `seal`, the log of leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
 //! opens the stores and starts the workers of all rooms.
 
 mod admin;
@@ -13,6 +12,7 @@ mod build;
 pub mod claim;
 pub mod counted;
 mod cursor;
+mod erasure;
 mod exported;
 mod following;
 pub mod instance;
@@ -49,6 +49,7 @@ pub use archive::{
 };
 pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;
+pub use erasure::SubjectErasure;
 pub use exported::{ExportPiece, ExportPieces};
 pub use instance::{
     AdminKeyError, Health, KEY_OF_SETTINGS, Place, Principal, Trouble, WrongKeyAnswer,
@@ -74,6 +75,7 @@ pub use crate::ledger::{
 
 use claim::{Dispatch, KeysInProgress};
 use counted::Counting;
+use erasure::Eraser;
 use instance::{Access, Denials, Metrics, Places, Policies, Watch, WrongKeys};
 use reconcile::Reconciler;
 use record::RecordProgress;
@@ -140,6 +142,9 @@ pub enum Failure {
     /// The ledger has no grant with the id, and one that Redis counted may wait for it.
     #[error("a grant with this id may wait for the ledger")]
     MayWait,
+    /// Grants that wait for the ledger cannot be seen.
+    #[error("grants that wait for the ledger cannot be seen")]
+    Unseen,
     /// The instance is ending, or the work ended abruptly.
     #[error("the work was interrupted")]
     Interrupted,
@@ -207,6 +212,7 @@ pub struct Engine {
     /// What runs beside the claims.
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
+    eraser: Arc<Eraser>,
     record: Arc<RecordProgress>,
     seals: Arc<SealStatus>,
     seal_key: Option<Arc<SealKey>>,

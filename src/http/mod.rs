@@ -19,8 +19,9 @@ use docs::pages;
 use docs::specification::{known_parameters, openapi_yaml};
 use request::{Bounded, Route, Routes};
 use v1::{
-    backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
-    grants, history, keys, overrides, policies, reconciliations, seals, statistics, windows,
+    backtests, batches, changes, claims, corrections, entries, entry_exports, erasures,
+    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
+    statistics, windows,
 };
 
 /// Every URL, with the methods that it knows.
@@ -65,6 +66,7 @@ fn routes() -> Routes {
         at("/v1/grants/{id}/proof", Asked).get(seals::proof),
         at("/v1/grants/{id}/reversal", Claim).post(corrections::reverse),
         at("/v1/grants/{id}/confirmation", Claim).post(corrections::confirm),
+        at("/v1/subjects/{subject}/erasure", Asked).post(erasures::post),
         at("/v1/changes", Asked).get(changes::list),
         at("/v1/changes/{revision}/proof", Asked).get(seals::change_proof),
         at("/v1/reconciliations", Asked)

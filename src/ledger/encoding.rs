@@ -48,6 +48,9 @@ macro_rules! flag {
     (WOULD_DENY) => {
         4
     };
+    (ERASED) => {
+        8
+    };
 }
 pub(super) use flag;
 
@@ -122,19 +125,25 @@ pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     provisional + if would_deny { flag!(WOULD_DENY) } else { 0 }
 }
 
-/// Whether a grant is provisional, and whether it would have been denied.
+/// Whether a grant is provisional, and whether it would have been denied. Whether an entry's texts were
+/// erased is left to [`is_erased`].
 ///
 /// # Errors
 /// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never gives.
 pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerError> {
     let would_deny = flags & flag!(WOULD_DENY) != 0;
-    let provisional = match flags & !flag!(WOULD_DENY) {
+    let provisional = match flags & !flag!(WOULD_DENY) & !flag!(ERASED) {
         0 => None,
         flag!(PROVISIONAL) => Some(Provisional::Within),
         flags if flags == flag!(PROVISIONAL) + flag!(OVER) => Some(Provisional::Over),
         _ => return Err(LedgerError::Corrupt(format!("an entry's flags {flags}"))),
     };
     Ok((provisional, would_deny))
+}
+
+/// Whether the texts of an entry were erased, by its flags.
+pub fn is_erased(flags: i16) -> bool {
+    flags & flag!(ERASED) != 0
 }
 
 /// The number of the key that an entry keeps, as a column holds it.

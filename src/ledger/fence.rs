@@ -21,6 +21,16 @@ pub struct LedgerPlace {
     /// A hash of the file that holds the entries. Another database of the same server, and a table
     /// that was made or emptied again, have another file. On SQLite a part of the ledger's id.
     pub file: i64,
+    /// How often accounts had got other ids, since their subjects were erased: a last line that was
+    /// read before is perhaps no line of its account any more.
+    pub erasures: i64,
+}
+
+impl LedgerPlace {
+    /// Whether it is the same server with the same table, whatever was erased meanwhile.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        (self.started_at, self.file) == (other.started_at, other.file)
+    }
 }
 
 /// What a server must show before it takes a burst.

@@ -41,6 +41,7 @@ pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
 pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};
+pub use tables::erasures::NewErasure;
 pub use tables::grants::{GrantFilter, GrantScope, ProvisionalScope};
 pub use tables::history::{CountedSpan, EntryFilter, ListedEntry};
 pub use tables::keys::{KeyVersion, SecretHash};
@@ -144,7 +145,9 @@ impl Ledger {
 
     /// Reads what a decision wants to see.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
-        store!(self, store => store.look(look).await)
+        let mut view = store!(self, store => store.look(look).await)?;
+        self.name_old_accounts(look, &mut view).await?;
+        Ok(view)
     }
 
     /// Appends drafts in a burst, if there is a fence for it, and else or after a conflict as
@@ -233,6 +236,17 @@ impl Ledger {
         match self {
             Self::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),
             Self::Sqlite(_) => Ok(Turn::Sqlite),
+        }
+    }
+
+    /// Lets go of what was erased in the store's own log. On PostgreSQL that takes its course.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub async fn truncate_log(&self) -> Result<(), LedgerError> {
+        match self {
+            Self::Postgres(_) => Ok(()),
+            Self::Sqlite(store) => store.truncate_log().await,
         }
     }
 

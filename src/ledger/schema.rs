@@ -36,6 +36,7 @@ macro_rules! migrations {
             "0011_statistics",
             "0012_acts",
             "0013_seals",
+            "0014_erasure",
         )
     };
     ($store:literal, $($name:literal,)+) => {

@@ -77,6 +77,12 @@ impl From<&[u8]> for Value {
     }
 }
 
+impl From<Vec<String>> for Value {
+    fn from(texts: Vec<String>) -> Self {
+        Self::Texts(Some(texts))
+    }
+}
+
 impl From<&[AccountId]> for Value {
     fn from(accounts: &[AccountId]) -> Self {
         Self::Ids(accounts.iter().map(|account| account.0).collect())

@@ -15,6 +15,7 @@ mod cli;
 mod concurrency;
 mod counter;
 mod counting;
+mod erasure;
 #[cfg(feature = "faults")]
 mod faults;
 mod house;

@@ -123,7 +123,7 @@ impl Engine {
         cursor: Option<&str>,
     ) -> Result<(Vec<Entry>, Option<String>), ListFailure> {
         let identity = self.ledger.identity();
-        let account = identity.account(&policy, subject);
+        let account = self.account_in_view(&policy, subject).await?;
         self.listed_policy(&policy).await?;
         let list = format!("entries of {}", account.0);
         let before = match cursor {

@@ -111,7 +111,7 @@ impl Engine {
         policy: PolicyName,
         subject: &Subject,
     ) -> Result<Result<Override, EditError>, Failure> {
-        let account = self.ledger.identity().account(&policy, subject);
+        let account = self.account_in_view(&policy, subject).await?;
         if self.policy(policy).await?.is_none() {
             return Ok(Err(EditError::UnknownPolicy));
         }

@@ -84,7 +84,7 @@ impl From<Failure> for Undecided {
         match failure {
             Failure::Ledger(error) => Self::Ledger(error),
             Failure::Silent => Self::Silent,
-            Failure::MayWait => Self::Unseen,
+            Failure::MayWait | Failure::Unseen => Self::Unseen,
             Failure::Interrupted => Self::Ending,
         }
     }

@@ -163,7 +163,12 @@ impl Engine {
         let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
-        let account = self.ledger.identity().account(&policy.name, subject);
+        // Redis tells what it counts, also while the ledger does not answer.
+        let is_counted = self.policies.terms.may_be_counted(policy.id);
+        let account = match is_counted && self.watch.ledger_is_silent() {
+            true => self.ledger.identity().account(&policy.name, subject),
+            false => self.account_in_view(&policy.name, subject).await?,
+        };
         let engine = self.clone();
         let work = async move {
             let policies = &engine.policies;

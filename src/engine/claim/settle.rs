@@ -10,6 +10,7 @@ use super::batch::in_batches;
 use super::group::{CounterNeed, GroupOutcome};
 use super::in_flight::AnsweredClaim;
 use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
+use crate::domain::erasure::KEY_MEMORY;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
 use crate::domain::work::Task;
@@ -17,8 +18,6 @@ use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
 use crate::ledger::{Draft, Ledger};
 
-/// For how long a key is remembered at least.
-const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
 /// How many settlements wait at most; those beyond are lost, which costs speed.

@@ -332,6 +332,7 @@ mod tests {
             metadata: None,
             provisional: None,
             would_deny: false,
+            is_erased: false,
             claimed_by: None,
             note: None,
             line: Line {
@@ -349,6 +350,7 @@ mod tests {
         let place = LedgerPlace {
             started_at,
             file: 1,
+            erasures: 0,
         };
         Some(Fence { place, horizon })
     }

@@ -125,7 +125,10 @@ impl Policies {
         let Some(place) = seen.fence.map(|fence| fence.place) else {
             return self.freshen(ledger, || false).await;
         };
-        let is_another = || *self.progress().place.get_or_insert(place) != place;
+        let is_another = || {
+            let known = *self.progress().place.get_or_insert(place);
+            !known.is_same_server(&place)
+        };
         if !is_another() {
             return self.freshen(ledger, || false).await;
         }

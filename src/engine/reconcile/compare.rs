@@ -214,6 +214,27 @@ impl Comparison<'_> {
     }
 }
 
+/// Puts the ledger's lines in the place of some accounts' counters, and deletes the counters of accounts
+/// without lines.
+///
+/// # Errors
+/// [`Ended`].
+pub async fn heal_counters(
+    ledger: &Ledger,
+    counters: &Counters,
+    clock: &Clock,
+    accounts: &[AccountId],
+) -> Result<(), Ended> {
+    let comparison = Comparison {
+        ledger,
+        counters,
+        clock,
+        apply: true,
+    };
+    let wrong = comparison.look(accounts).await?;
+    comparison.heal(&wrong).await.map(drop)
+}
+
 /// What is wrong with a counter, if anything, by the line that was read after it.
 fn suspect(account: AccountId, reading: Reading, last: Option<&Line>) -> Option<Suspect> {
     let Reading::Present {

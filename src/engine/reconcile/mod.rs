@@ -8,4 +8,6 @@ mod pace;
 mod reconciler;
 mod walk;
 
+pub use compare::{Ended, heal_counters};
+pub use pace::Pace;
 pub use reconciler::{ReconcileFailure, Reconciler};

@@ -129,7 +129,7 @@ impl Engine {
             return Err(ListFailure::Misfit("at", Misfit::InstantToCome));
         }
         let knowledge = self.knowledge(query.known_at).await?;
-        let account = self.ledger.identity().account(&policy.name, &query.subject);
+        let account = self.account_in_view(&policy.name, &query.subject).await?;
         let up_to = knowledge.up_to;
         let last = self.ledger.line_then(account, query.at, up_to).await?;
         let last = last.as_ref();

@@ -133,7 +133,7 @@ impl Engine {
         self.listed_policy(policy).await?;
         let identity = self.ledger.identity();
         let list = format!("denials {policy} {}", subject.as_str());
-        let account = identity.account(policy, subject);
+        let account = self.account_in_view(policy, subject).await?;
         let before = match cursor {
             Some(cursor) => decode_denial(cursor::decode(identity, &list, cursor)?)?,
             None => (DateTime::<Utc>::MAX_UTC, DateTime::UNIX_EPOCH),

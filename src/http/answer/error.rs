@@ -333,9 +333,10 @@ impl From<Failure> for ApiError {
         match failure {
             Failure::MayWait => Self::MayWait,
             Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
-            failure @ (Failure::Ledger(_) | Failure::Silent | Failure::Interrupted) => {
-                Self::Unavailable(failure)
-            }
+            failure @ (Failure::Ledger(_)
+            | Failure::Silent
+            | Failure::Unseen
+            | Failure::Interrupted) => Self::Unavailable(failure),
         }
     }
 }

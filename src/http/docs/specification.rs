@@ -16,8 +16,9 @@ use crate::http::answer::{Problem, words};
 use crate::http::health;
 use crate::http::request::{KnownParameters, Public};
 use crate::http::v1::{
-    backtests, batches, changes, claims, corrections, entries, entry_exports, explanation, exports,
-    grants, history, keys, overrides, policies, reconciliations, seals, statistics, windows,
+    backtests, batches, changes, claims, corrections, entries, entry_exports, erasures,
+    explanation, exports, grants, history, keys, overrides, policies, reconciliations, seals,
+    statistics, windows,
 };
 
 /// The specification.
@@ -58,6 +59,7 @@ use crate::http::v1::{
         grants::list,
         exports::export,
         changes::list,
+        erasures::post,
         reconciliations::post,
         reconciliations::get,
         reconciliations::list,

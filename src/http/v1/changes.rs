@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::erasures::ErasureAct;
 use super::keys::KeyAnswer;
 use super::manifests::ExportAct;
 use super::overrides::OverrideAnswer;
@@ -126,6 +127,8 @@ pub enum VersionAnswer {
     SealRestart(Box<RawValue>),
     #[schema(value_type = ArchiveAct)]
     Archive(Box<RawValue>),
+    #[schema(value_type = ErasureAct)]
+    Erasure(Box<RawValue>),
 }
 
 page! {
@@ -237,18 +240,24 @@ impl From<PastChange> for ChangeAnswer {
                 by,
                 reason,
                 before: None,
-                after: RawValue::from_string(about).ok().map(match kind {
-                    ActKind::Export => VersionAnswer::Export,
-                    ActKind::Day => VersionAnswer::Day,
-                    ActKind::SealRestart => VersionAnswer::SealRestart,
-                    ActKind::Archive => VersionAnswer::Archive,
-                }),
+                after: VersionAnswer::of_act(kind, about),
             },
         }
     }
 }
 
 impl VersionAnswer {
+    fn of_act(kind: ActKind, about: String) -> Option<Self> {
+        let about = RawValue::from_string(about).ok()?;
+        Some(match kind {
+            ActKind::Export => Self::Export(about),
+            ActKind::Day => Self::Day(about),
+            ActKind::SealRestart => Self::SealRestart(about),
+            ActKind::Archive => Self::Archive(about),
+            ActKind::Erasure => Self::Erasure(about),
+        })
+    }
+
     /// A version of an override; `None` for one that deletes it.
     fn of_override((policy, version): (PolicyName, Override)) -> Option<Self> {
         version.terms.as_ref()?;

@@ -92,6 +92,7 @@ pub async fn export(
             format,
             as_of,
             filters,
+            erased: Vec::new(),
         };
         serde_json::json!(act).to_string()
     };
@@ -124,6 +125,9 @@ pub async fn manifest(
 ) -> HttpAnswer {
     let act = engine.export_act(revision.0).await?;
     let made = made(&engine, act.ok_or(ApiError::NotFound(UNKNOWN))?).await?;
+    if !made.about.erased.is_empty() {
+        return Err(ApiError::NotFound(ERASED));
+    }
     let mut faults = Faults::default();
     let format = ExportFormat::parse(&made.about.format);
     let history = parse_filters(&made.about.filters, &mut faults)?;
@@ -151,4 +155,6 @@ pub async fn manifest(
     Err(Failure::Interrupted.into())
 }
 
+const ERASED: &str =
+    "the export was of a subject who was erased since: which one is not known any more";
 const UNKNOWN: &str = "there is no export with this revision";

@@ -25,6 +25,10 @@ pub struct ExportAct {
     /// The parameters of the request, but for these two.
     #[schema(example = json!({ "policy": "benefit", "on": "2026-11-03" }))]
     pub filters: BTreeMap<String, String>,
+    /// The names of those that named a subject who was erased since: what they were is not known any
+    /// more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub erased: Vec<String>,
 }
 
 /// What an export holds, and who exported.

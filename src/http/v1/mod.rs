@@ -7,6 +7,7 @@ pub mod claims;
 pub mod corrections;
 pub mod entries;
 pub mod entry_exports;
+pub mod erasures;
 pub mod explanation;
 pub mod exports;
 pub mod grants;

@@ -141,7 +141,7 @@ macro_rules! insert_details {
 macro_rules! burst_statement {
     (
         $columns:expr, $values:expr, $details:expr,
-        $start:literal, $file:literal, $horizon:literal
+        $start:literal, $file:literal, $horizon:literal, $erasures:literal
     ) => {
         concat!(
             "
@@ -157,6 +157,8 @@ macro_rules! burst_statement {
             $file,
             " AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint >= ",
             $horizon,
+            " AND erasure_epoch() = ",
+            $erasures,
             "
     ), opened AS (
         ",
@@ -188,7 +190,8 @@ const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
     "",
     "$15",
     "$16",
-    "$17"
+    "$17",
+    "$18"
 );
 const BURST: &str = burst_statement!(
     further_columns!(),
@@ -202,7 +205,8 @@ const BURST: &str = burst_statement!(
     ),
     "$27",
     "$28",
-    "$29"
+    "$29",
+    "$30"
 );
 
 /// An `INSERT` of entries.
@@ -232,7 +236,8 @@ macro_rules! insert_entries {
 /// The first entry of an account decides: the unique index makes a concurrent writer of the
 /// same number wait for this one or this one for it. With the first in place no other writer can
 /// have the numbers after it, so the rest goes in with it. An account's entry 1 needs no look at
-/// the entry before.
+/// the entry before. No account got another id since the statement's snapshot, and none does until
+/// the commit.
 const GUARDED: &str = concat!(
     "
     WITH input AS (
@@ -250,7 +255,8 @@ const GUARDED: &str = concat!(
             WHERE entries.account = input.account AND input.number > 1
             ORDER BY number DESC LIMIT 1
         ) AS last ON true
-        WHERE is_first AND COALESCE(last.number, 0) = input.number - 1
+        WHERE is_first AND (SELECT erasure_epoch()) = (SELECT erasures FROM ledger)
+            AND COALESCE(last.number, 0) = input.number - 1
             AND last.totals IS NOT DISTINCT FROM input.assumed
             AND last.at IS NOT DISTINCT FROM input.assumed_at
             AND last.policy_version IS NOT DISTINCT FROM input.assumed_version
@@ -400,6 +406,7 @@ async fn burst(
         .bind(fence.place.started_at)
         .bind(fence.place.file)
         .bind(fence.horizon)
+        .bind(fence.place.erasures)
         .fetch_optional(connection)
         .await
 }

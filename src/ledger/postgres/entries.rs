@@ -61,7 +61,7 @@ impl Store {
 }
 
 /// Reads last lines, and the fence of the server that tells them, in one statement: every line
-/// that it sees was committed before the horizon. One row has no line where no account has one.
+/// that it sees was committed before the horizon, and is as of that number of erasures. One row has no line where no account has one.
 async fn fenced_lines(
     connection: &mut PgConnection,
     look: &Look,
@@ -73,6 +73,7 @@ async fn fenced_lines(
              SELECT pg_postmaster_start_time() AS started_at,
                  hashtextextended(pg_relation_filepath('entries'), 0) AS file,
                  pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS horizon,
+                 (SELECT erasures FROM ledger) AS erasures,
                  EXISTS (
                      SELECT FROM UNNEST($2::uuid[]) AS wanted (key) CROSS JOIN LATERAL (
                          SELECT FROM entries WHERE entries.key = wanted.key LIMIT 1
@@ -98,6 +99,7 @@ fn fence(row: &PgRow) -> Result<Fence, sqlx::Error> {
         place: LedgerPlace {
             started_at: row.try_get("started_at")?,
             file: row.try_get("file")?,
+            erasures: row.try_get("erasures")?,
         },
         horizon: row.try_get("horizon")?,
     })

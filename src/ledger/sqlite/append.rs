@@ -27,7 +27,7 @@ impl Store {
         drafts: &[impl Borrow<Draft>],
         fence: &Fence,
     ) -> Result<Burst, LedgerError> {
-        if fence.place != self.place {
+        if !fence.place.is_same_server(&self.place) {
             return Ok(Burst::Behind);
         }
         let rows = rows(drafts.iter().map(Borrow::borrow));
@@ -36,12 +36,14 @@ impl Store {
             if !existing.is_empty() {
                 return Ok(Burst::Exist(existing));
             }
-            match burst(connection, &rows, fence.horizon)
+            match burst(connection, &rows, fence)
                 .await
                 .map_err(LedgerError::from)
             {
                 // The newest entry is one of this burst, or nothing was written.
-                Ok(newest) if newest > fence.horizon => Ok(Burst::Committed(self.fence(newest))),
+                Ok(newest) if newest > fence.horizon => {
+                    Ok(Burst::Committed(self.fence(newest, fence.place.erasures)))
+                }
                 Ok(_) => Ok(Burst::Behind),
                 Err(LedgerError::Conflict) => {
                     sqlx::query("ROLLBACK").execute(connection).await?;
@@ -101,7 +103,7 @@ async fn append(
         .iter()
         .copied()
         .filter(|draft| !refused.contains(&draft.account.0));
-    insert(connection, &rows(fitting.clone()), 0).await?;
+    insert(connection, &rows(fitting.clone()), None).await?;
     Ok(fitting.map(|draft| draft.account).collect())
 }
 
@@ -128,19 +130,19 @@ async fn existing(
 
 const EXISTING: Batched = batched!("SELECT id FROM accounts WHERE id IN (", "?", ")");
 
-/// Appends every entry if the file has the one with the `xact` `horizon`. Returns the newest `xact`.
+/// Appends every entry if the file shows the fence. Returns the newest `xact`.
 /// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.
 async fn burst(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
-    horizon: i64,
+    fence: &Fence,
 ) -> Result<i64, sqlx::Error> {
     let is_one_query = rows.len() <= ROWS_MOST && !rows.iter().any(|(_, entry)| has_details(entry));
     let ending = match is_one_query {
-        true => bind_rows(sqlx::query(BURST.of(rows.len())), rows, horizon),
+        true => bind_rows(sqlx::query(BURST.of(rows.len())), rows, Some(fence)),
         false => {
             sqlx::query(BEGIN).execute(&mut *connection).await?;
-            insert(connection, rows, horizon).await?;
+            insert(connection, rows, Some(fence)).await?;
             sqlx::query(END)
         }
     };
@@ -149,23 +151,22 @@ async fn burst(
     newest.try_get(0)
 }
 
-/// Inserts entries, and what goes beside them, if the file has the entry with the `xact`
-/// `horizon`.
+/// Inserts entries, and what goes beside them, if the file shows the fence.
 async fn insert(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
-    horizon: i64,
+    fence: Option<&Fence>,
 ) -> Result<(), sqlx::Error> {
     let entries = rows.iter().map(|(_, entry)| *entry);
     let detailed: Vec<&Entry> = entries.filter(|entry| has_details(entry)).collect();
     for entries in detailed.chunks(ROWS_MOST) {
-        let query = sqlx::query(INSERT_DETAILS.of(entries.len())).bind(horizon);
+        let query = bind_fence(sqlx::query(INSERT_DETAILS.of(entries.len())), fence);
         let query = entries.iter().fold(query, bind_details);
         query.execute(&mut *connection).await?;
     }
     for rows in rows.chunks(ROWS_MOST) {
         let query = sqlx::query(INSERT_ROWS.of(rows.len()));
-        let query = bind_rows(query, rows, horizon);
+        let query = bind_rows(query, rows, fence);
         query.execute(&mut *connection).await?;
     }
     Ok(())
@@ -218,14 +219,17 @@ const REFUSED: Batched = batched!(
     )
 );
 
-/// An `INSERT` of rows, if the newest entry has at least an `xact`. A table without entries has
-/// the `xact` 0.
+/// An `INSERT` of rows, if the newest entry has at least an `xact`, and accounts got other ids as often
+/// as that. A table without entries has the `xact` 0. Without a fence both are NULL.
 macro_rules! insert {
     ($into:literal, $times:ident, $row:literal) => {
         // OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what
         // each page was before the statement.
         concat!(
-            "WITH fence (is_shown) AS (SELECT COALESCE(MAX(xact), 0) >= ? FROM entries)
+            "WITH fence (is_shown) AS (
+         SELECT COALESCE(COALESCE(MAX(xact), 0) >= ?, true)
+             AND COALESCE((SELECT erasures FROM ledger) = ?, true) FROM entries
+     )
      INSERT OR FAIL INTO ",
             $into,
             " SELECT * FROM (VALUES ",
@@ -304,17 +308,23 @@ fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
         .bind(first.map(|entry| encode_kind(entry.kind)))
 }
 
+fn bind_fence<'q>(query: Statement<'q>, fence: Option<&Fence>) -> Statement<'q> {
+    query
+        .bind(fence.map(|fence| fence.horizon))
+        .bind(fence.map(|fence| fence.place.erasures))
+}
+
 /// The values of [`INSERT_ROWS`]. What is not bound at the end is NULL.
-fn bind_rows<'q>(query: Statement<'q>, rows: &[Row<'_>], horizon: i64) -> Statement<'q> {
+fn bind_rows<'q>(query: Statement<'q>, rows: &[Row<'_>], fence: Option<&Fence>) -> Statement<'q> {
     let opened = rows.iter().filter(|(_, entry)| entry.line.number == 1);
     let blinds = new_blinds(opened.clone().count());
     let unused = Batched::width(rows.len()) - blinds.len();
     let opened = opened.zip(blinds);
-    let query = opened.fold(query.bind(horizon), |query, ((draft, _), blind)| {
+    let query = opened.fold(bind_fence(query, fence), |query, ((draft, _), blind)| {
         bind_account(query, draft, blind)
     });
     let query = (0..unused * ACCOUNT_COLUMNS).fold(query, |query, _| query.bind(None::<i64>));
-    rows.iter().fold(query.bind(horizon), bind_entry)
+    rows.iter().fold(bind_fence(query, fence), bind_entry)
 }
 
 fn bind_entry<'q>(query: Statement<'q>, (draft, entry): &Row<'_>) -> Statement<'q> {

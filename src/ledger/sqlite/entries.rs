@@ -15,12 +15,16 @@ impl Store {
     /// On the writer's connection, whose cache of pages each
     /// commit keeps up to date; those of the readers it empties.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
-        let (lines, entries) = self
+        let (lines, entries, erasures) = self
             .writer
             .run(async |connection| {
                 let lines = last_lines(connection, &look.accounts).await?;
                 let entries = entries(connection, look).await?;
-                Ok::<_, sqlx::Error>((lines, entries))
+                let erasures = match lines.first() {
+                    Some(line) => line.try_get("erasures")?,
+                    None => sqlx::query_scalar(ERASURES).fetch_one(connection).await?,
+                };
+                Ok::<_, sqlx::Error>((lines, entries, erasures))
             })
             .await?;
         // A file that has the entry with this `xact` has them all.
@@ -30,7 +34,7 @@ impl Store {
         }
         let lines = lines.iter().map(StoredRow::Sqlite);
         let entries = entries.iter().map(StoredRow::Sqlite);
-        decode_view(Some(self.fence(horizon)), lines, entries)
+        decode_view(Some(self.fence(horizon, erasures)), lines, entries)
     }
 }
 
@@ -71,10 +75,13 @@ async fn of_ids(
     Ok(found)
 }
 
+const ERASURES: &str = "SELECT erasures FROM ledger";
+
 const LAST_LINES: Batched = batched!(
     "WITH wanted (account) AS (VALUES ",
     "(?)",
-    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals, xact
+    ") SELECT last.account, last.number, at, policy_version, lapses_at, totals, xact,
+         (SELECT erasures FROM ledger) AS erasures
      FROM wanted CROSS JOIN entries AS last ON last.rowid = (
          SELECT rowid FROM entries WHERE account = wanted.account ORDER BY number DESC LIMIT 1
      )"

@@ -36,6 +36,8 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it waits before it connects again.
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the one who empties the log has others wait for it.
+const EMPTYING_PATIENCE: Duration = Duration::from_millis(100);
 /// After how many of its virtual machine's instructions SQLite asks whether to go on.
 const INSTRUCTIONS: i32 = 10_000;
 /// How long a write may take. SQLite itself waits no longer than a claim may for a lock.
@@ -51,6 +53,8 @@ pub struct Store {
     pub(super) own: SqlitePool,
     identity: Identity,
     place: LedgerPlace,
+    /// For a connection that empties the log.
+    emptying: SqliteConnectOptions,
 }
 
 impl Store {
@@ -100,7 +104,10 @@ impl Store {
         let writing = base
             .clone()
             .pragma("temp_store", "MEMORY")
+            // What is erased is overwritten in the file.
+            .pragma("secure_delete", "ON")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+        let emptying = base.clone().busy_timeout(EMPTYING_PATIENCE);
         let reading = base.create_if_missing(false).read_only(true);
         let query_timeout = options.query_timeout;
         let patience = query_timeout / 4;
@@ -122,8 +129,10 @@ impl Store {
             place: LedgerPlace {
                 started_at: now,
                 file: identity.id.as_u64_pair().0.cast_signed(),
+                erasures: 0,
             },
             identity,
+            emptying,
         })
     }
 
@@ -133,9 +142,12 @@ impl Store {
 
     /// What the file shows when it has the entry with an `xact`, which is the order of appending:
     /// it has the entries before that one too.
-    fn fence(&self, horizon: i64) -> Fence {
+    fn fence(&self, horizon: i64, erasures: i64) -> Fence {
         Fence {
-            place: self.place,
+            place: LedgerPlace {
+                erasures,
+                ..self.place
+            },
             horizon,
         }
     }
@@ -150,6 +162,16 @@ impl Store {
             statements(connection.begin_with("BEGIN IMMEDIATE").await?).await
         };
         self.writer.run(write).await
+    }
+
+    /// Carries the write-ahead log over into the file, and cuts it to nothing. Where somebody reads the
+    /// log just now, a part of it stays until the next time.
+    pub async fn truncate_log(&self) -> Result<(), LedgerError> {
+        let mut connection = SqliteConnection::connect_with(&self.emptying).await?;
+        let truncate = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
+        truncate.execute(&mut connection).await?;
+        connection.close().await?;
+        Ok(())
     }
 
     pub async fn close(&self) {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{ChangeFilter, next_revision};
+use super::versions::{ChangeFilter, Revision, next_revision};
 use crate::ledger::access::Ending;
 use crate::ledger::query::{Session, query};
 use crate::ledger::row::StoredRow;
@@ -17,10 +17,17 @@ pub enum ActKind {
     SealRestart,
     /// Leaves of the log were written into files.
     Archive,
+    Erasure,
 }
 
 impl ActKind {
-    const ALL: [Self; 4] = [Self::Export, Self::Day, Self::SealRestart, Self::Archive];
+    const ALL: [Self; 5] = [
+        Self::Export,
+        Self::Day,
+        Self::SealRestart,
+        Self::Archive,
+        Self::Erasure,
+    ];
 
     /// Its name in the table and in the HTTP contract.
     pub fn as_str(self) -> &'static str {
@@ -29,6 +36,7 @@ impl ActKind {
             Self::Day => "day",
             Self::SealRestart => "seal-restart",
             Self::Archive => "archive",
+            Self::Erasure => "erasure",
         }
     }
 }
@@ -88,8 +96,7 @@ impl Ledger {
 
     /// The act with a revision.
     pub async fn act(&self, revision: u64) -> Result<Option<Act>, LedgerError> {
-        let one = query(ONE).bind(revision);
-        self.reads().await?.lend().first(one, decode).await
+        one(&mut self.reads().await?.lend(), revision).await
     }
 
     /// The acts of a kind, newest first, at most `limit`.
@@ -107,6 +114,15 @@ impl Ledger {
 /// As [`Ledger::add_act`], in a transaction.
 pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u64, LedgerError> {
     let revision = next_revision(session).await?;
+    add(session, act, revision).await?;
+    Ok(revision.number.cast_unsigned())
+}
+
+pub(super) async fn add(
+    session: &mut Session<'_>,
+    act: &Act,
+    revision: Revision,
+) -> Result<(), LedgerError> {
     let add = query(ADD)
         .bind(revision.number)
         .bind(act.kind.as_str())
@@ -116,6 +132,12 @@ pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u
         .bind(act.reason.as_deref())
         .bind(revision.xact)
         .bind(new_blind());
-    session.execute(add).await?;
-    Ok(revision.number.cast_unsigned())
+    session.execute(add).await
+}
+
+pub(super) async fn one(
+    session: &mut Session<'_>,
+    revision: u64,
+) -> Result<Option<Act>, LedgerError> {
+    session.first(query(ONE).bind(revision), decode).await
 }

@@ -21,7 +21,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Policy,
         Self::Override,
         Self::Key,
@@ -29,6 +29,7 @@ impl ChangeKind {
         Self::Act(ActKind::Day),
         Self::Act(ActKind::SealRestart),
         Self::Act(ActKind::Archive),
+        Self::Act(ActKind::Erasure),
     ];
 
     /// Whether a list of all kinds has it. There are as many acts of days as days of policies.

@@ -189,14 +189,14 @@ impl Ledger {
     }
 }
 
-async fn last_override(
+pub(super) async fn last_override(
     session: &mut Session<'_>,
     account: AccountId,
 ) -> Result<Option<Override>, LedgerError> {
     session.first(query(LAST).bind(account), decode).await
 }
 
-async fn insert_version(
+pub(super) async fn insert_version(
     session: &mut Session<'_>,
     version: &Override,
     revision: Revision,

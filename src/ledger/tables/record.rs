@@ -131,6 +131,12 @@ const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM policy_versions WHERE 
     UNION ALL SELECT xact, revision FROM override_versions WHERE revision = $1
     UNION ALL SELECT xact, revision FROM acts WHERE revision = $1";
 
+/// While this is held, nothing gets a position, and so nothing is sealed. SQLite has one writer.
+pub(super) const HOLD_POSITIONS: Texts = Texts {
+    postgres: "SELECT pg_advisory_xact_lock(112, 2)",
+    sqlite: "SELECT 1",
+};
+
 const ADD_MARK: &str = "INSERT INTO record_marks
     (after, position, xact, id, revision, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)";
 
@@ -297,6 +303,7 @@ impl Ledger {
     pub async fn add_marks(&self, marks: &[Mark]) -> Result<bool, LedgerError> {
         let added = self
             .own_edit(async |mut session| {
+                session.execute(query(HOLD_POSITIONS)).await?;
                 for mark in marks {
                     session.execute(add(mark)).await?;
                 }

@@ -158,16 +158,21 @@ async fn a_burst_opens_no_account_twice(stack: Stack) {
 async fn a_burst_needs_the_server_that_told_the_lines(stack: Stack) {
     let desk = Desk::open(stack).await;
     let shown = fence(&desk, "a").await;
-    let LedgerPlace { started_at, file } = shown.place;
+    let place = shown.place;
     let other_starts = [-1, 1].map(|micros| LedgerPlace {
-        started_at: started_at + TimeDelta::microseconds(micros),
-        file,
+        started_at: place.started_at + TimeDelta::microseconds(micros),
+        ..place
     });
     let other_file = LedgerPlace {
-        started_at,
-        file: file ^ 1,
+        file: place.file ^ 1,
+        ..place
     };
+    let other_erasures = [-1, 1].map(|erasures| LedgerPlace {
+        erasures: place.erasures + erasures,
+        ..place
+    });
     let places = other_starts.into_iter().chain([other_file]);
+    let places = places.chain(other_erasures);
     let elsewhere = places.map(|place| Fence { place, ..shown });
     for fence in elsewhere {
         let draft = desk.draft("a", None, 1);

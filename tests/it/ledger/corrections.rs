@@ -92,6 +92,7 @@ impl Statement {
             metadata: None,
             provisional: None,
             would_deny: is_grant && units.get() == MARKED,
+            is_erased: false,
             claimed_by: None,
             note: (!is_grant).then(|| Note {
                 by: "a key".into(),

@@ -39,6 +39,7 @@ impl Ledger {
         let place = LedgerPlace {
             started_at: DateTime::UNIX_EPOCH,
             file: 1,
+            erasures: 0,
         };
         Self {
             entries: Vec::new(),

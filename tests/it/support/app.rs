@@ -166,7 +166,10 @@ impl Ground {
                 "DROP TRIGGER entries_are_append_only_update;
                  DROP TRIGGER entries_are_append_only_delete"
             }
-            false => "DROP TRIGGER entries_are_append_only ON entries",
+            false => {
+                "DROP TRIGGER entries_are_append_only ON entries;
+                 DROP TRIGGER entries_can_be_erased ON entries"
+            }
         };
         self.sql(triggers).await;
     }

@@ -98,6 +98,7 @@ impl Desk {
                 metadata: key.map(|key| Metadata::from_stored(format!(r#"{{"key":"{key}"}}"#))),
                 provisional: None,
                 would_deny: false,
+                is_erased: false,
                 claimed_by: None,
                 note: None,
                 line,

@@ -192,6 +192,15 @@ impl Postgres {
         assert!(output.status.success(), "{fault}");
     }
 
+    /// All that `pg_dump` writes of a database.
+    pub fn dump(&self, url: &str) -> Vec<u8> {
+        let dump = Command::new(self.bin.join("pg_dump")).arg(url).output();
+        let output = dump.expect("pg_dump should start");
+        let fault = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{fault}");
+        output.stdout
+    }
+
     /// The URL of a database of this cluster, as its superuser.
     pub fn url(&self, database: &str) -> String {
         format!(

@@ -86,6 +86,7 @@ const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/v1/policies/{policy}/subjects/{subject}/denials", AUDITORS, Reach::Path),
     ("get", "/v1/policies/{policy}/versions", AUDITORS, Reach::Path),
     ("get", "/v1/policies/{policy}/windows", AUDITORS, Reach::Path),
+    ("post", "/v1/subjects/{subject}/erasure", ADMINS, Reach::Nothing),
     ("get", "/v1/reconciliations", AUDITORS, Reach::Nothing),
     ("post", "/v1/reconciliations", AUDITORS, Reach::Nothing),
     ("get", "/v1/reconciliations/{id}", AUDITORS, Reach::Nothing),

@@ -1,0 +1,163 @@
+//! Erasure of a subject: when what is left of it may get another id, and which texts name it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Map, Value};
+
+use super::claim::Subject;
+use super::grant::Line;
+use super::identity::AccountId;
+use super::policy::PolicyId;
+
+/// For how long after its entry a key means the same claim.
+pub const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
+
+/// How far the erasure of an account is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErasureStep {
+    /// Its texts are being erased.
+    Texts,
+    /// It counts on under its old id, without a name.
+    Counts,
+    /// It has a random id. Its counter is to be forgotten.
+    Counter,
+    /// Its keys are to be cleared.
+    Keys,
+}
+
+impl ErasureStep {
+    pub const ALL: [Self; 4] = [Self::Texts, Self::Counts, Self::Counter, Self::Keys];
+}
+
+/// An account that is being erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasingAccount {
+    /// Its id: the keyed hash of policy and subject.
+    pub account: AccountId,
+    /// The random id that it gets.
+    pub replacement: AccountId,
+    pub policy: PolicyId,
+    /// The act that erased.
+    pub revision: u64,
+    pub step: ErasureStep,
+    /// The number of the last entry that the step has done.
+    pub done: u64,
+    /// Whether its override was ended.
+    pub override_ended: bool,
+}
+
+/// From when on nothing counts in an account any more: all windows of its last line are over, and so
+/// are its holds. `margin` is how much clocks may differ.
+pub fn over_at(
+    last: Option<&Line>,
+    holds_end: Option<DateTime<Utc>>,
+    margin: TimeDelta,
+) -> Option<DateTime<Utc>> {
+    let windows = last.into_iter().flat_map(|line| line.totals.iter());
+    let ends = windows.map(|total| total.window.end).chain(holds_end);
+    ends.chain(last.map(|line| line.at))
+        .max()
+        .and_then(|end| end.checked_add_signed(margin))
+}
+
+/// From when on no key of an account means a claim any more.
+pub fn keys_over_at(last: &Line) -> DateTime<Utc> {
+    let over = last.at.checked_add_signed(KEY_MEMORY);
+    over.unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// Whether a text names a subject: with no letter and no digit before or behind the name.
+pub fn names(text: &str, subject: &Subject) -> bool {
+    let goes_on = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
+    text.match_indices(subject.as_str()).any(|(start, name)| {
+        let (before, behind) = (&text[..start], &text[start + name.len()..]);
+        !goes_on(before.chars().next_back()) && !goes_on(behind.chars().next())
+    })
+}
+
+/// What an act says, without the filters that name a subject: only their names are left, in
+/// `erased`. `None` where no filter does.
+pub fn without_subject(about: &str, subject: &Subject) -> Option<String> {
+    let mut about: Map<String, Value> = serde_json::from_str(about).ok()?;
+    let filters = about.get_mut("filters")?.as_object_mut()?;
+    let is_of_subject = |(name, value): (&String, &Value)| {
+        let value = value.as_str().unwrap_or_default();
+        let is_named = match name.strip_prefix("metadata.") {
+            Some(_) => names(value, subject),
+            None => name == "subject" && value == subject.as_str(),
+        };
+        is_named.then(|| name.clone())
+    };
+    let erased: Vec<String> = filters.iter().filter_map(is_of_subject).collect();
+    if erased.is_empty() {
+        return None;
+    }
+    for name in &erased {
+        filters.remove(name);
+    }
+    let names = about.entry("erased").or_insert(Value::Array(Vec::new()));
+    let names = names.as_array_mut()?;
+    names.extend(erased.into_iter().map(Value::String));
+    Some(Value::Object(about).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::grant::Total;
+    use crate::domain::window::{Per, Window};
+
+    #[test]
+    fn an_account_is_over_after_its_windows_and_holds() {
+        let at = |hour| DateTime::UNIX_EPOCH + TimeDelta::hours(hour);
+        let total = |start, end| Total {
+            per: Per::Day,
+            max: 3,
+            used: 3,
+            window: Window {
+                start: at(start),
+                end: at(end),
+            },
+        };
+        let line = Line {
+            number: 1,
+            at: at(5),
+            policy_version: 1,
+            lapses_at: None,
+            totals: Arc::new([total(0, 24), total(-24, 12)]),
+        };
+        let margin = TimeDelta::hours(1);
+        assert_eq!(over_at(None, None, margin), None);
+        assert_eq!(over_at(Some(&line), None, margin), Some(at(25)));
+        assert_eq!(over_at(Some(&line), Some(at(30)), margin), Some(at(31)));
+        assert_eq!(keys_over_at(&line), at(53));
+    }
+
+    #[test]
+    fn a_text_names_a_subject_by_the_whole_name() {
+        let subject = Subject::new("+86 1").unwrap();
+        for text in ["+86 1", "of (+86 1)", "+86 12, +86 1"] {
+            assert!(names(text, &subject), "{text}");
+        }
+        for text in ["", "+86 12", "a+86 1", "+861"] {
+            assert!(!names(text, &subject), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_act_keeps_what_names_nobody() {
+        let subject = Subject::new("ann").unwrap();
+        let without = |about: &str| without_subject(about, &subject);
+        let about = r#"{"as_of":3,"filters":{"metadata.mail":"x ann@y","policy":"ann","subject":"ann"},"format":"csv"}"#;
+        let erased = r#"{"as_of":3,"erased":["metadata.mail","subject"],"filters":{"policy":"ann"},"format":"csv"}"#;
+        assert_eq!(without(about).as_deref(), Some(erased));
+        for other in [
+            r#"{"filters":{"subject":"anna"}}"#,
+            r#"{"accounts":3}"#,
+            "none",
+        ] {
+            assert_eq!(without(other), None);
+        }
+    }
+}

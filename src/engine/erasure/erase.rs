@@ -1,0 +1,97 @@
+//! What an admin asks for: a subject is erased.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::domain::claim::Subject;
+use crate::domain::identity::{AccountId, to_micros};
+use crate::domain::policy::Policy;
+use crate::engine::{Engine, Failure};
+use crate::ledger::{Act, ActKind, LedgerError, NewErasure};
+
+/// After this another instance goes on with texts that are still being erased.
+const GIVEN_UP: TimeDelta = TimeDelta::seconds(30);
+
+/// An erasure that was recorded.
+#[derive(Debug, Clone)]
+pub struct SubjectErasure {
+    pub act: Act,
+    /// Whether all texts are gone. If not, they go by and by.
+    pub is_done: bool,
+}
+
+impl Engine {
+    /// Erases a subject under all policies: its texts go, and its name finds nothing. It is repeated
+    /// safely. `None` where nothing is known of the subject. `about` says in JSON what was done, given
+    /// how many accounts are erased.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Failure::Unseen`] where grants that wait in Redis may name the subject.
+    pub async fn erase(
+        self: &Arc<Self>,
+        subject: Subject,
+        reason: String,
+        by: &Arc<str>,
+        about: fn(u64) -> String,
+    ) -> Result<Option<SubjectErasure>, Failure> {
+        let deadline = Instant::now() + self.answer_time / 2;
+        self.learn_unknown(Instant::now()).await?;
+        self.clear_queues(deadline).await?;
+        let now = to_micros(self.clock.now());
+        let act = Act {
+            revision: 0,
+            kind: ActKind::Erasure,
+            about: String::new(),
+            at: now,
+            by: by.to_string(),
+            reason: Some(reason),
+        };
+        let engine = self.clone();
+        let erasing = async move {
+            let accounts = engine.accounts_of(&subject);
+            let new = NewErasure {
+                subject: &subject,
+                accounts: &accounts,
+                act,
+                about,
+                due_at: now + GIVEN_UP,
+            };
+            let Some(act) = engine.ledger.begin_erasure(&new).await? else {
+                return Ok(None);
+            };
+            let revision = act.revision;
+            let eraser = engine.eraser.clone();
+            let erasing = engine.detached(async move { eraser.erase_texts_of(revision).await });
+            let is_done = match timeout(engine.answer_time / 4, erasing).await {
+                Ok(Ok(erased)) => erased.is_ok(),
+                // It goes on by itself.
+                Ok(Err(_)) | Err(_) => false,
+            };
+            Ok::<_, LedgerError>(Some(SubjectErasure { act, is_done }))
+        };
+        Ok(self.detached(erasing).await??)
+    }
+
+    fn accounts_of(&self, subject: &Subject) -> Vec<AccountId> {
+        let identity = self.ledger.identity();
+        let policies = self.policies.terms.all(self.clock.now());
+        let account = |policy: &Arc<Policy>| identity.account(&policy.name, subject);
+        policies.iter().map(account).collect()
+    }
+
+    /// Waits until the grants that wait in Redis are in the ledger: they name their subjects.
+    async fn clear_queues(&self, deadline: Instant) -> Result<(), Failure> {
+        let policies = self.policies.terms.all(self.clock.now());
+        let mut ids = policies.iter().map(|policy| policy.id);
+        let may_be_counted = ids.any(|id| self.policies.terms.may_be_counted(id));
+        let Some(counting) = self.counting.as_ref().filter(|_| may_be_counted) else {
+            return Ok(());
+        };
+        match timeout_at(deadline, counting.drain.cleared()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Failure::Unseen),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The worker that goes on with erasures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tokio::time::sleep;
+
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::counter::{Counters, Reading};
+use crate::domain::erasure::{ErasingAccount, ErasureStep};
+use crate::engine::instance::Policies;
+use crate::engine::reconcile::{Ended, Pace, heal_counters};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How often it is looked for steps that are due.
+const EVERY: Duration = Duration::from_secs(1);
+/// How many accounts are taken on at a time.
+const DUE_MOST: u32 = 64;
+
+/// Goes on with erasures. Each instance runs one. The ledger lets one at a time do a step.
+pub struct Eraser {
+    pub ledger: Ledger,
+    pub counters: Option<Counters>,
+    pub clock: Clock,
+    pub policies: Arc<Policies>,
+    /// How far clocks may differ: for so long after its windows' end an account counts on.
+    pub margin: TimeDelta,
+}
+
+impl Eraser {
+    /// Does what is due, until it is aborted. What fails is tried again.
+    pub async fn run(self: Arc<Self>) {
+        let mut is_failing = false;
+        loop {
+            sleep(EVERY).await;
+            let done = self.do_due().await;
+            if let Err(error) = &done
+                && !is_failing
+            {
+                tracing::warn!(
+                    error = %Chain(error),
+                    "an erasure cannot go on: it is tried again"
+                );
+            }
+            is_failing = done.is_err();
+        }
+    }
+
+    /// Erases the texts of the accounts of an erasure.
+    pub async fn erase_texts_of(&self, revision: u64) -> Result<(), LedgerError> {
+        let erasing = self.ledger.erasing_of(revision).await?;
+        for erasing in erasing.iter().filter(|it| it.step == ErasureStep::Texts) {
+            self.erase_texts(erasing).await?;
+        }
+        self.ledger.truncate_log().await
+    }
+
+    async fn do_due(&self) -> Result<(), LedgerError> {
+        let due = self.ledger.due_erasures(self.clock.now(), DUE_MOST).await?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        for erasing in &due {
+            match erasing.step {
+                ErasureStep::Texts => self.erase_texts(erasing).await?,
+                ErasureStep::Counts => self.replace(erasing).await?,
+                ErasureStep::Counter => self.forget_counter(erasing).await?,
+                ErasureStep::Keys => self.clear_keys(erasing).await?,
+            }
+        }
+        self.ledger.truncate_log().await
+    }
+
+    async fn erase_texts(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
+        loop {
+            let pace = Pace::begin();
+            let now = self.clock.now();
+            if !self.ledger.erase_texts(erasing, self.margin, now).await? {
+                return Ok(());
+            }
+            pace.rest().await;
+        }
+    }
+
+    /// Gives an account its random id, unless grants of it wait in Redis.
+    async fn replace(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
+        let now = self.clock.now();
+        let ended = self
+            .ledger
+            .end_erased_override(erasing, self.margin, now)
+            .await?;
+        if let Some(ended) = ended {
+            self.policies.terms.learn_overrides(vec![ended], None);
+            return Ok(());
+        }
+        if self.may_wait(erasing).await {
+            return Ok(());
+        }
+        loop {
+            let pace = Pace::begin();
+            let now = self.clock.now();
+            if !self
+                .ledger
+                .replace_account(erasing, self.margin, now)
+                .await?
+            {
+                return Ok(());
+            }
+            pace.rest().await;
+        }
+    }
+
+    /// Whether grants of an account wait in Redis, or may. If not, the counter is forgotten: its
+    /// windows are over.
+    async fn may_wait(&self, erasing: &ErasingAccount) -> bool {
+        let Some(counters) = &self.counters else {
+            return false;
+        };
+        let read = counters.read(&[erasing.account]).await;
+        let Ok(readings) = read else {
+            return self.policies.terms.may_be_counted(erasing.policy);
+        };
+        match readings.into_iter().next() {
+            Some(Reading::Present {
+                grants_wait,
+                number,
+                ..
+            }) if !grants_wait => {
+                let read = [(erasing.account, number)];
+                counters.forget(&read).await.is_err()
+            }
+            Some(Reading::Present { .. }) => true,
+            Some(Reading::Absent) | None => false,
+        }
+    }
+
+    /// A counter of the old id stands too high for an account that begins again.
+    async fn forget_counter(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
+        if let Some(counters) = &self.counters {
+            match heal_counters(&self.ledger, counters, &self.clock, &[erasing.account]).await {
+                Ok(()) => {}
+                // It is tried again.
+                Err(Ended::Counters) => return Ok(()),
+                Err(Ended::Ledger(error)) => return Err(error),
+            }
+        }
+        self.ledger.note_counter_forgotten(erasing).await
+    }
+
+    async fn clear_keys(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
+        loop {
+            let pace = Pace::begin();
+            if !self.ledger.clear_keys(erasing, self.clock.now()).await? {
+                return Ok(());
+            }
+            pace.rest().await;
+        }
+    }
+}

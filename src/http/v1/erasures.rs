@@ -1,0 +1,101 @@
+//! Erasures of subjects.
+
+use actix_web::HttpResponse;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::erasure::names;
+use crate::domain::policy::check_reason;
+use crate::engine::{Failure, LedgerError, SubjectErasure};
+use crate::http::answer::{ApiError, HttpAnswer};
+use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
+
+/// Why a subject is erased.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErasureRequest {
+    /// Why, without the subject's name: 1 to 1000 characters.
+    #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
+    reason: String,
+}
+
+/// What an act of erasure did.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ErasureAct {
+    /// Under how many policies the subject had an account or an override.
+    #[schema(example = 2)]
+    accounts: u64,
+}
+
+/// An erasure that was recorded.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErasureAnswer {
+    /// The number of the change that records it: see `/v1/changes`.
+    #[schema(example = 42)]
+    revision: u64,
+    #[serde(flatten)]
+    act: ErasureAct,
+    erased_at: DateTime<Utc>,
+    /// The id of the key that erased, or `PERDIEM_ADMIN_KEY`.
+    #[schema(example = "PERDIEM_ADMIN_KEY")]
+    erased_by: String,
+    #[schema(example = "request 2026-118")]
+    reason: Option<String>,
+}
+
+fn about(accounts: u64) -> String {
+    serde_json::json!(ErasureAct { accounts }).to_string()
+}
+
+/// Erase a subject, under all policies.
+///
+/// Its name, its metadata and the reasons of its corrections go at once; from then on its name finds
+/// nothing. Its claims are counted on without a name, so that nobody gets a second quota today. When the
+/// windows of its last entry are over, and the keys of its claims are older than 48 hours, nothing tells
+/// any more whose entries they were. Sums, positions and seals stay. Repeated, it answers with the
+/// erasure that is under way. Backups, exports and your own logs are not reached.
+///
+/// Roles: `admin`.
+#[utoipa::path(
+    post, path = "/v1/subjects/{subject}/erasure", operation_id = "erase_subject", tag = "changes",
+    request_body = ErasureRequest,
+    responses(
+        (status = 200, description = "Erased.", body = ErasureAnswer),
+        (status = 202, description = "There is much to erase: it goes on by itself.", body = ErasureAnswer),
+        (status = 404, description = "`not-found`: nothing is known of this subject."),
+    ),
+)]
+pub async fn post(
+    caller: Caller<Admin>,
+    Then(body, subject): Then<Body<ErasureRequest>, SubjectPath>,
+    engine: EngineData,
+) -> HttpAnswer {
+    let reason = body.0.reason;
+    let checked = check_reason(&reason).and_then(|()| match names(&reason, &subject.0) {
+        true => Err("it names the subject, and would stay: say why without the name".to_owned()),
+        false => Ok(()),
+    });
+    checked.map_err(|detail| ApiError::invalid_body("/reason", detail))?;
+    let erased = engine
+        .erase(subject.0, reason, &caller.key(), about)
+        .await?;
+    let SubjectErasure { act, is_done } = erased.ok_or(ApiError::NotFound(UNKNOWN))?;
+    let mut response = match is_done {
+        true => HttpResponse::Ok(),
+        false => HttpResponse::Accepted(),
+    };
+    let said = serde_json::from_str(&act.about).map_err(|error| {
+        let what = format!("the act {}: {error}", act.revision);
+        Failure::from(LedgerError::Corrupt(what))
+    })?;
+    Ok(response.json(ErasureAnswer {
+        revision: act.revision,
+        act: said,
+        erased_at: act.at,
+        erased_by: act.by,
+        reason: act.reason,
+    }))
+}
+
+const UNKNOWN: &str = "nothing is known of this subject";

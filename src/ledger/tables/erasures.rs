@@ -1,0 +1,474 @@
+//! Erasures: who is being erased, and the first step, in which texts go.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::acts::{self, Act};
+use super::record::HOLD_POSITIONS;
+use super::versions::next_revision;
+use crate::domain::claim::Subject;
+use crate::domain::erasure::{ErasingAccount, ErasureStep, over_at, without_subject};
+use crate::domain::grant::Line;
+use crate::domain::identity::{AccountId, KeyId};
+use crate::domain::policy::PolicyId;
+use crate::domain::seal::leaf::{
+    LeafId, PrivatePart, act_private_json, entry_private_json, hex, override_private_json,
+};
+use crate::ledger::access::Ending;
+use crate::ledger::entry_rows::{decode_line, with_details};
+use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::row::{StoredRow, only};
+use crate::ledger::{Ledger, LedgerError};
+
+/// How many entries are erased in one transaction.
+pub(super) const ENTRIES_MOST: u32 = 1000;
+
+fn decode(row: &StoredRow<'_>) -> Result<ErasingAccount, LedgerError> {
+    let number: i64 = row.get("step")?;
+    let step = usize::try_from(number - 1).ok();
+    let step = step.and_then(|index| ErasureStep::ALL.get(index).copied());
+    Ok(ErasingAccount {
+        account: row.get("account")?,
+        replacement: row.get("replacement")?,
+        policy: row.get("policy")?,
+        revision: row.get("revision")?,
+        step: step.ok_or_else(|| LedgerError::Corrupt(format!("an erasure's step {number}")))?,
+        done: row.get("done")?,
+        override_ended: row.get("override_ended")?,
+    })
+}
+
+macro_rules! erasing {
+    ($choice:expr) => {
+        concat!(
+            "SELECT replacement, account, policy, revision, step, done, override_ended
+             FROM erasing_accounts ",
+            $choice
+        )
+    };
+}
+
+const DUE: &str = erasing!("WHERE due_at <= $1 ORDER BY due_at LIMIT $2");
+/// Whoever has the row does the step. SQLite has one writer.
+const ONE: Texts = Texts {
+    postgres: erasing!("WHERE replacement = $1 FOR UPDATE"),
+    sqlite: erasing!("WHERE replacement = $1"),
+};
+const OF_REVISION: &str = erasing!("WHERE revision = $1");
+/// An account with a random id may be another one's that claims under the old id.
+const HIDDEN: &str =
+    "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE account = $1 AND step < 3)";
+
+macro_rules! named {
+    ($of_these:expr) => {
+        concat!(
+            "SELECT id AS account, policy FROM accounts WHERE subject IS NOT NULL AND id",
+            $of_these,
+            " UNION
+             SELECT account, policy FROM overrides WHERE subject IS NOT NULL AND account",
+            $of_these
+        )
+    };
+}
+const NAMED: Texts = any_id!(named, "$1");
+
+macro_rules! forget_denials {
+    ($of_these:expr) => {
+        concat!(
+            "DELETE FROM first_denials WHERE account",
+            $of_these,
+            " RETURNING account"
+        )
+    };
+}
+const FORGET_DENIALS: Texts = any_id!(forget_denials, "$1");
+
+macro_rules! begun_before {
+    ($of_these:expr) => {
+        concat!(
+            "SELECT MAX(revision) FROM erasing_accounts WHERE step < 3 AND account",
+            $of_these
+        )
+    };
+}
+const BEGUN_BEFORE: Texts = any_id!(begun_before, "$1");
+
+/// An account whose override was named again begins again.
+const BEGIN: &str = "INSERT INTO erasing_accounts
+        (replacement, account, policy, revision, step, due_at)
+    VALUES ($1, $2, $3, $4, 1, $5)
+    ON CONFLICT (account) WHERE step < 3 DO UPDATE SET step = 1, done = 0,
+        revision = excluded.revision, override_ended = false, due_at = excluded.due_at";
+
+/// The acts whose text may name a subject.
+const NAMING_ACTS: Texts = Texts {
+    postgres: "SELECT revision, about, reason, blind FROM acts WHERE strpos(about, $1) > 0",
+    sqlite: "SELECT revision, about, reason, blind FROM acts WHERE instr(about, $1) > 0",
+};
+
+/// Each text is a leaf's id and its digest, in hexadecimal digits. The first digest is kept: it is of
+/// all texts.
+const KEEP_LEAVES: Texts = Texts {
+    postgres: "INSERT INTO erased_leaves (id, private)
+        SELECT left(leaf, 32)::uuid, decode(substr(leaf, 33), 'hex')
+        FROM unnest($1::text[]) AS kept (leaf)
+        ON CONFLICT (id) DO NOTHING",
+    sqlite: "INSERT INTO erased_leaves (id, private)
+        SELECT unhex(substr(value, 1, 32)), unhex(substr(value, 33)) FROM json_each($1)
+        WHERE true ON CONFLICT (id) DO NOTHING",
+};
+
+const PRIVATE: &str = concat!(
+    "SELECT e.number, e.id, e.key, e.metadata, d.reason FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number > $2 ORDER BY e.number LIMIT $3"
+);
+
+pub(super) const LAST_LINE: &str =
+    "SELECT number, at, policy_version, lapses_at, totals FROM entries
+    WHERE account = $1 ORDER BY number DESC LIMIT 1";
+pub(super) const HOLDS_END: &str = "SELECT MAX(held_until) FROM entry_details WHERE account = $1";
+
+/// What an erasure began with.
+pub struct NewErasure<'a> {
+    pub subject: &'a Subject,
+    /// All accounts that the subject may have.
+    pub accounts: &'a [AccountId],
+    /// Without its revision and what it says.
+    pub act: Act,
+    /// What the act says, given how many accounts are erased.
+    pub about: fn(u64) -> String,
+    /// The instant from which on another instance goes on, if this one does not.
+    pub due_at: DateTime<Utc>,
+}
+
+/// What is private in an account's entries.
+pub(super) struct PrivateEntry {
+    pub number: u64,
+    id: Uuid,
+    key: Option<KeyId>,
+    metadata: Option<String>,
+    reason: Option<String>,
+}
+
+impl PrivateEntry {
+    fn decode(row: &StoredRow<'_>) -> Result<Self, LedgerError> {
+        Ok(Self {
+            number: row.get("number")?,
+            id: row.get("id")?,
+            key: row.get("key")?,
+            metadata: row.get("metadata")?,
+            reason: row.get("reason")?,
+        })
+    }
+
+    fn leaf(&self, account: AccountId, owner: &AccountOwner) -> (LeafId, String) {
+        let private = entry_private_json(
+            account.0,
+            self.key.map(|key| key.0),
+            self.metadata.as_deref(),
+            self.reason.as_deref(),
+            owner.subject.as_deref(),
+        );
+        (LeafId(self.id), private)
+    }
+}
+
+/// Whose an account or an override is.
+pub(super) struct AccountOwner {
+    pub subject: Option<String>,
+    pub blind: Uuid,
+}
+
+impl AccountOwner {
+    pub fn decode(row: &StoredRow<'_>) -> Result<Self, LedgerError> {
+        Ok(Self {
+            subject: row.get("subject")?,
+            blind: row.get::<Option<Uuid>>("blind")?.unwrap_or_default(),
+        })
+    }
+
+    pub async fn of_account(
+        session: &mut Session<'_>,
+        account: AccountId,
+    ) -> Result<Option<Self>, LedgerError> {
+        let owner = query("SELECT subject, blind FROM accounts WHERE id = $1").bind(account);
+        session.first(owner, Self::decode).await
+    }
+
+    pub async fn of_override(
+        session: &mut Session<'_>,
+        account: AccountId,
+    ) -> Result<Option<Self>, LedgerError> {
+        let owner = query("SELECT subject, blind FROM overrides WHERE account = $1").bind(account);
+        session.first(owner, Self::decode).await
+    }
+}
+
+impl Ledger {
+    /// Begins to erase a subject, and returns the act; or the act of the erasure that is under way and
+    /// leaves nothing to erase. `None` where nothing is known of the subject.
+    pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
+        self.edit(async |mut session| {
+            let revision = next_revision(&mut session).await?;
+            session.execute(query(HOLD_POSITIONS)).await?;
+            let denials = query(FORGET_DENIALS).bind(new.accounts);
+            let denied: Vec<AccountId> = session.all(denials, only).await?;
+            let named = query(NAMED).bind(new.accounts);
+            let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
+            let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
+            if named.is_empty() && denied.is_empty() {
+                let before = query(BEGUN_BEFORE).bind(new.accounts);
+                let before: Option<u64> = session.one(before).await?;
+                let act = match before {
+                    Some(before) => acts::one(&mut session, before).await?,
+                    None => None,
+                };
+                return Ok(Ending::Rollback(act));
+            }
+            let act = Act {
+                revision: revision.number.cast_unsigned(),
+                about: (new.about)(named.len() as u64),
+                ..new.act.clone()
+            };
+            acts::add(&mut session, &act, revision).await?;
+            for (account, policy) in named {
+                let begin = query(BEGIN)
+                    .bind(Uuid::new_v4())
+                    .bind(account)
+                    .bind(policy)
+                    .bind(revision.number)
+                    .bind(new.due_at);
+                session.execute(begin).await?;
+            }
+            erase_from_acts(&mut session, new.subject).await?;
+            Ok(Ending::Commit(Some(act)))
+        })
+        .await
+    }
+
+    /// The accounts of an erasure that are still on their way.
+    pub async fn erasing_of(&self, revision: u64) -> Result<Vec<ErasingAccount>, LedgerError> {
+        let erasing = query(OF_REVISION).bind(revision);
+        self.own().await?.lend().all(erasing, decode).await
+    }
+
+    /// The accounts whose next step is due, at most `limit`.
+    pub async fn due_erasures(
+        &self,
+        now: DateTime<Utc>,
+        limit: u32,
+    ) -> Result<Vec<ErasingAccount>, LedgerError> {
+        let due = query(DUE).bind(now).bind(limit);
+        self.own().await?.lend().all(due, decode).await
+    }
+
+    /// Whether an account counts on without the name that was its subject's.
+    pub async fn is_hidden(&self, account: AccountId) -> Result<bool, LedgerError> {
+        let hidden = query(HIDDEN).bind(account);
+        self.reads().await?.lend().one(hidden).await
+    }
+
+    /// Erases the texts of some entries of an account, and with the last ones its name. Returns whether
+    /// more are left. `margin` is how much clocks may differ.
+    pub async fn erase_texts(
+        &self,
+        erasing: &ErasingAccount,
+        margin: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        self.own_edit(async |mut session| {
+            let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
+                return Ok(Ending::Rollback(false));
+            };
+            session.execute(query(HOLD_POSITIONS)).await?;
+            let entries = private_entries(&mut session, &erasing).await?;
+            let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
+            if let (Some(owner), Some(last)) = (&owner, entries.last()) {
+                keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
+                for text in [ERASE_ENTRIES, ERASE_DETAILS] {
+                    let erase = query(text)
+                        .bind(erasing.account)
+                        .bind(erasing.done)
+                        .bind(last.number);
+                    session.execute(erase).await?;
+                }
+            }
+            let has_more = entries.len() == ENTRIES_MOST as usize;
+            if let Some(last) = entries.last().filter(|_| has_more) {
+                note_done(&mut session, &erasing, last.number).await?;
+                return Ok(Ending::Commit(true));
+            }
+            let forget = query("UPDATE accounts SET subject = NULL WHERE id = $1");
+            session.execute(forget.bind(erasing.account)).await?;
+            erase_override(&mut session, erasing.account).await?;
+            let denials = query("DELETE FROM first_denials WHERE account = $1");
+            session.execute(denials.bind(erasing.account)).await?;
+            let over = over(&mut session, erasing.account, margin).await?;
+            go_on(
+                &mut session,
+                &erasing,
+                ErasureStep::Counts,
+                over.unwrap_or(now),
+            )
+            .await?;
+            Ok(Ending::Commit(false))
+        })
+        .await
+    }
+}
+
+const ERASE_ENTRIES: &str = "UPDATE entries SET metadata = NULL, flags = flags | 8
+    WHERE account = $1 AND number > $2 AND number <= $3";
+const ERASE_DETAILS: &str = "UPDATE entry_details SET reason = NULL
+    WHERE account = $1 AND number > $2 AND number <= $3 AND reason IS NOT NULL";
+
+/// Takes the erasure of an account on; `None` where somebody else has done the step.
+pub(super) async fn take(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    step: ErasureStep,
+) -> Result<Option<ErasingAccount>, LedgerError> {
+    let one = query(ONE).bind(erasing.replacement);
+    let found = session.first(one, decode).await?;
+    Ok(found.filter(|found| found.step == step))
+}
+
+pub(super) async fn note_done(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    done: u64,
+) -> Result<(), LedgerError> {
+    let note = query("UPDATE erasing_accounts SET done = $2 WHERE replacement = $1");
+    let note = note.bind(erasing.replacement).bind(done);
+    session.execute(note).await
+}
+
+/// Goes on to a step that is due at an instant.
+pub(super) async fn go_on(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    step: ErasureStep,
+    due_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    let number = ErasureStep::ALL.iter().position(|it| *it == step);
+    let go_on = query(
+        "UPDATE erasing_accounts SET step = $2, done = 0, due_at = $3 WHERE replacement = $1",
+    );
+    let go_on = go_on
+        .bind(erasing.replacement)
+        .bind(number.map_or(0, |number| number as u64 + 1))
+        .bind(due_at);
+    session.execute(go_on).await
+}
+
+/// From when on nothing counts in an account any more; `None` where nothing did.
+pub(super) async fn over(
+    session: &mut Session<'_>,
+    account: AccountId,
+    margin: TimeDelta,
+) -> Result<Option<DateTime<Utc>>, LedgerError> {
+    let last = last_line(session, account).await?;
+    let holds_end = session.one(query(HOLDS_END).bind(account)).await?;
+    Ok(over_at(last.as_ref(), holds_end, margin))
+}
+
+pub(super) async fn last_line(
+    session: &mut Session<'_>,
+    account: AccountId,
+) -> Result<Option<Line>, LedgerError> {
+    session
+        .first(query(LAST_LINE).bind(account), decode_line)
+        .await
+}
+
+/// The entries of an account that are next.
+pub(super) async fn private_entries(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+) -> Result<Vec<PrivateEntry>, LedgerError> {
+    let entries = query(PRIVATE)
+        .bind(erasing.account)
+        .bind(erasing.done)
+        .bind(ENTRIES_MOST);
+    session.all(entries, PrivateEntry::decode).await
+}
+
+pub(super) async fn keep_leaves_of_entries(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    entries: &[PrivateEntry],
+    owner: &AccountOwner,
+) -> Result<(), LedgerError> {
+    let leaves = entries
+        .iter()
+        .map(|entry| entry.leaf(erasing.account, owner));
+    keep_leaves(session, owner.blind, leaves).await
+}
+
+/// Keeps the digests of leaves' private parts, each of which is JSON.
+async fn keep_leaves(
+    session: &mut Session<'_>,
+    blind: Uuid,
+    leaves: impl Iterator<Item = (LeafId, String)>,
+) -> Result<(), LedgerError> {
+    let leaves = leaves.map(|(id, private)| {
+        let digest = PrivatePart::new(blind, id, private).digest();
+        hex(id.0.as_bytes()) + &hex(&digest)
+    });
+    let keep = query(KEEP_LEAVES).bind(leaves.collect::<Vec<String>>());
+    session.execute(keep).await
+}
+
+/// Keeps the digests of an override's versions. Its texts can go then.
+pub(super) async fn keep_leaves_of_override(
+    session: &mut Session<'_>,
+    account: AccountId,
+    owner: &AccountOwner,
+) -> Result<(), LedgerError> {
+    let versions = query("SELECT revision, reason FROM override_versions WHERE account = $1");
+    let leaf = |row: &StoredRow<'_>| {
+        let reason: Option<String> = row.get("reason")?;
+        let subject = owner.subject.as_deref();
+        let private = override_private_json(account.0, reason.as_deref(), subject);
+        Ok((LeafId::of_change(row.get("revision")?), private))
+    };
+    let leaves = session.all(versions.bind(account), leaf).await?;
+    keep_leaves(session, owner.blind, leaves.into_iter()).await
+}
+
+async fn erase_override(session: &mut Session<'_>, account: AccountId) -> Result<(), LedgerError> {
+    let Some(owner) = AccountOwner::of_override(session, account).await? else {
+        return Ok(());
+    };
+    keep_leaves_of_override(session, account, &owner).await?;
+    for text in [
+        "UPDATE override_versions SET reason = NULL WHERE account = $1",
+        "UPDATE overrides SET subject = NULL WHERE account = $1",
+    ] {
+        session.execute(query(text).bind(account)).await?;
+    }
+    Ok(())
+}
+
+/// Erases a subject from what acts say.
+async fn erase_from_acts(session: &mut Session<'_>, subject: &Subject) -> Result<(), LedgerError> {
+    let text = serde_json::json!(subject.as_str()).to_string();
+    let text = text.trim_matches('"').to_owned();
+    let naming = session.all(query(NAMING_ACTS).bind(text), |row| {
+        let (about, reason): (String, Option<String>) = (row.get("about")?, row.get("reason")?);
+        let revision: u64 = row.get("revision")?;
+        Ok((revision, about, reason, row.get::<Option<Uuid>>("blind")?))
+    });
+    for (revision, about, reason, blind) in naming.await? {
+        let Some(erased) = without_subject(&about, subject) else {
+            continue;
+        };
+        let private = act_private_json(&about, reason.as_deref());
+        let leaf = (LeafId::of_change(revision), private);
+        keep_leaves(session, blind.unwrap_or_default(), [leaf].into_iter()).await?;
+        let erase = query("UPDATE acts SET about = $2 WHERE revision = $1");
+        session.execute(erase.bind(revision).bind(erased)).await?;
+    }
+    Ok(())
+}

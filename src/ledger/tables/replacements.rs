@@ -1,0 +1,325 @@
+//! The second step of an erasure: accounts get random ids, and then their keys are cleared.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use super::erasures::{
+    AccountOwner, ENTRIES_MOST, go_on, keep_leaves_of_entries, keep_leaves_of_override, last_line,
+    note_done, over, private_entries, take,
+};
+use super::overrides::{insert_version, last_override};
+use super::versions::next_revision;
+use crate::domain::erasure::{ErasingAccount, ErasureStep, keys_over_at};
+use crate::domain::identity::AccountId;
+use crate::domain::overrides::Override;
+use crate::domain::seal::leaf::pseudonym;
+use crate::ledger::access::Ending;
+use crate::ledger::encoding::narrowed;
+use crate::ledger::query::{Session, Texts, any_id, query};
+use crate::ledger::row::StoredRow;
+use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
+
+/// How long after the end of its override an account gets its new id: until then every instance has
+/// learned that it ended.
+const OVERRIDE_LEARNED: TimeDelta = TimeDelta::minutes(1);
+/// Who ends an override whose subject was erased.
+const ENDED_BY: &str = "perdiem";
+
+/// Appends wait while this is held, and those that rest on earlier reads then see that they do. On
+/// SQLite nobody else writes.
+const HOLD_APPENDS: Texts = Texts {
+    postgres: "SELECT pg_advisory_xact_lock(112, 1)",
+    sqlite: "SELECT 1",
+};
+/// Whoever waits for longer has the claims wait behind it.
+const WAIT_BRIEFLY: Texts = Texts {
+    postgres: "SET LOCAL lock_timeout = '300ms'",
+    sqlite: "SELECT 1",
+};
+
+/// A nil `blind` is none: the pseudonym stands in erased_accounts.
+const OPEN_REPLACEMENT: &str = "INSERT INTO accounts (id, policy, subject, blind)
+    VALUES ($1, $2, NULL, $3) ON CONFLICT (id) DO NOTHING";
+const KEEP_PSEUDONYM: &str = "INSERT INTO erased_accounts (account, pseudonym) VALUES ($1, $2)
+    ON CONFLICT (account) DO NOTHING";
+const REPLACE_DETAILS: &str = "UPDATE entry_details SET account = $2, reason = NULL
+    WHERE account = $1 AND number > $3 AND number <= $4";
+const REPLACE_ENTRIES: &str = "UPDATE entries SET account = $2, metadata = NULL, flags = flags | 8
+    WHERE account = $1 AND number > $3 AND number <= $4";
+const CLEAR_KEYS: &str = "UPDATE entries SET key = NULL, flags = flags | 8
+    WHERE account = $1 AND number > $2 AND number <= $3 AND key IS NOT NULL";
+
+macro_rules! replaced {
+    ($of_these:expr) => {
+        concat!(
+            "SELECT account, replacement FROM erasing_accounts WHERE replacement",
+            $of_these
+        )
+    };
+}
+const REPLACED: Texts = any_id!(replaced, "$1");
+
+impl Ledger {
+    /// Gives the entries that a key was looked up for the accounts that they had before an erasure:
+    /// a claim names its account by the hash of its subject.
+    pub(in crate::ledger) async fn name_old_accounts(
+        &self,
+        look: &Look,
+        view: &mut LedgerView,
+    ) -> Result<(), LedgerError> {
+        let mut found: Vec<_> = view.entries.iter_mut().collect();
+        found.retain(|entry| {
+            entry.is_erased && entry.key.is_some_and(|key| look.keys.contains(&key))
+        });
+        if found.is_empty() {
+            return Ok(());
+        }
+        let accounts: Vec<AccountId> = found.iter().map(|entry| entry.account).collect();
+        let replaced = query(REPLACED).bind(accounts.as_slice());
+        let pair = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("replacement")?));
+        let replaced: Vec<(AccountId, AccountId)> = self
+            .in_time(async |mut session| session.all(replaced, pair).await)
+            .await?;
+        for entry in found {
+            if let Some((account, _)) = replaced.iter().find(|(_, new)| *new == entry.account) {
+                entry.account = *account;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the override of an account whose windows are over, where it has one. The account gets its
+    /// new id once every instance has learned of it. Returns the version that ends it.
+    pub async fn end_erased_override(
+        &self,
+        erasing: &ErasingAccount,
+        margin: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Override>, LedgerError> {
+        self.own_edit(async |mut session| {
+            let revision = next_revision(&mut session).await?;
+            let erasing = take(&mut session, erasing, ErasureStep::Counts).await?;
+            let Some(erasing) = erasing.filter(|erasing| !erasing.override_ended) else {
+                return Ok(Ending::Rollback(None));
+            };
+            let over = over(&mut session, erasing.account, margin).await?;
+            let is_over = over.is_none_or(|over| over <= now);
+            let holds = |last: &Override| {
+                last.subject.is_none() && last.terms.as_ref().is_some_and(|terms| terms.hold(now))
+            };
+            let last = last_override(&mut session, erasing.account).await?;
+            let Some(last) = last.filter(holds).filter(|_| is_over) else {
+                return Ok(Ending::Rollback(None));
+            };
+            let ended = Override {
+                version: last.version + 1,
+                revision: narrowed(revision.number)?,
+                terms: None,
+                changed_at: now,
+                changed_by: ENDED_BY.to_owned(),
+                reason: None,
+                ..last
+            };
+            insert_version(&mut session, &ended, revision).await?;
+            let learned = query(
+                "UPDATE erasing_accounts SET override_ended = true, due_at = $2
+                 WHERE replacement = $1",
+            );
+            let learned = learned
+                .bind(erasing.replacement)
+                .bind(now + OVERRIDE_LEARNED);
+            session.execute(learned).await?;
+            Ok(Ending::Commit(Some(ended)))
+        })
+        .await
+    }
+
+    /// Gives some entries of an account whose windows are over its random id: the oldest first, so that
+    /// its last line stays its last line. Returns whether more can be done now. Where the account lives
+    /// again, it waits for its windows' end.
+    pub async fn replace_account(
+        &self,
+        erasing: &ErasingAccount,
+        margin: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        self.own_edit(async |mut session| {
+            session.execute(query(WAIT_BRIEFLY)).await?;
+            let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
+                return Ok(Ending::Rollback(false));
+            };
+            let account = erasing.account;
+            let mut entries = private_entries(&mut session, &erasing).await?;
+            if entries.len() < ENTRIES_MOST as usize {
+                session.execute(query(HOLD_APPENDS)).await?;
+                entries = private_entries(&mut session, &erasing).await?;
+            }
+            // The last line goes while nothing can be appended to it.
+            let has_more = entries.len() == ENTRIES_MOST as usize;
+            if has_more {
+                entries.pop();
+            }
+            let over = over(&mut session, account, margin).await?;
+            if let Some(over) = over.filter(|over| *over > now) {
+                go_on_later(&mut session, &erasing, over).await?;
+                return Ok(Ending::Commit(false));
+            }
+            let owner = AccountOwner::of_account(&mut session, account).await?;
+            // One with a name was opened since.
+            let owner = owner.filter(|owner| owner.subject.is_none());
+            if let (Some(owner), Some(newest)) = (&owner, entries.last()) {
+                keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
+                replace_entries(&mut session, &erasing, owner, newest.number).await?;
+                if has_more {
+                    note_done(&mut session, &erasing, newest.number).await?;
+                    return Ok(Ending::Commit(true));
+                }
+            }
+            if owner.is_some() {
+                close_account(&mut session, &erasing).await?;
+            }
+            replace_override(&mut session, &erasing).await?;
+            go_on(&mut session, &erasing, ErasureStep::Counter, now).await?;
+            Ok(Ending::Commit(false))
+        })
+        .await
+    }
+
+    /// The counter of an account's old id is forgotten.
+    pub async fn note_counter_forgotten(
+        &self,
+        erasing: &ErasingAccount,
+    ) -> Result<(), LedgerError> {
+        self.own_edit(async |mut session| {
+            let erasing = take(&mut session, erasing, ErasureStep::Counter).await?;
+            if let Some(erasing) = erasing {
+                let last = last_line(&mut session, erasing.replacement).await?;
+                let due_at = last.map_or(DateTime::UNIX_EPOCH, |last| keys_over_at(&last));
+                go_on(&mut session, &erasing, ErasureStep::Keys, due_at).await?;
+            }
+            Ok(Ending::Commit(()))
+        })
+        .await
+    }
+
+    /// Clears some keys of an account that has its random id. Returns whether more are left. With the
+    /// last ones it is erased, and nothing tells its old id any more.
+    pub async fn clear_keys(
+        &self,
+        erasing: &ErasingAccount,
+        now: DateTime<Utc>,
+    ) -> Result<bool, LedgerError> {
+        self.own_edit(async |mut session| {
+            let Some(erasing) = take(&mut session, erasing, ErasureStep::Keys).await? else {
+                return Ok(Ending::Rollback(false));
+            };
+            let last = last_line(&mut session, erasing.replacement).await?;
+            if let Some(last) = &last {
+                // A correction came since.
+                if keys_over_at(last) > now {
+                    go_on_later(&mut session, &erasing, keys_over_at(last)).await?;
+                    return Ok(Ending::Commit(false));
+                }
+                let done = erasing.done + u64::from(ENTRIES_MOST);
+                let clear = query(CLEAR_KEYS)
+                    .bind(erasing.replacement)
+                    .bind(erasing.done)
+                    .bind(done);
+                session.execute(clear).await?;
+                if done < last.number {
+                    note_done(&mut session, &erasing, done).await?;
+                    return Ok(Ending::Commit(true));
+                }
+            }
+            let end = query("DELETE FROM erasing_accounts WHERE replacement = $1");
+            session.execute(end.bind(erasing.replacement)).await?;
+            Ok(Ending::Commit(false))
+        })
+        .await
+    }
+}
+
+/// The erasure goes on at an instant.
+async fn go_on_later(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    due_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    let later = query("UPDATE erasing_accounts SET due_at = $2 WHERE replacement = $1");
+    session
+        .execute(later.bind(erasing.replacement).bind(due_at))
+        .await
+}
+
+/// Gives the entries up to a number the random id.
+async fn replace_entries(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+    owner: &AccountOwner,
+    up_to: u64,
+) -> Result<(), LedgerError> {
+    let open = query(OPEN_REPLACEMENT)
+        .bind(erasing.replacement)
+        .bind(erasing.policy)
+        .bind(Uuid::nil());
+    session.execute(open).await?;
+    let pseudonym = pseudonym(owner.blind);
+    let keep = query(KEEP_PSEUDONYM)
+        .bind(erasing.replacement)
+        .bind(pseudonym.as_slice());
+    session.execute(keep).await?;
+    for text in [REPLACE_DETAILS, REPLACE_ENTRIES] {
+        let replace = query(text)
+            .bind(erasing.account)
+            .bind(erasing.replacement)
+            .bind(erasing.done)
+            .bind(up_to);
+        session.execute(replace).await?;
+    }
+    Ok(())
+}
+
+/// Destroys what is left of the old id.
+async fn close_account(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+) -> Result<(), LedgerError> {
+    for text in [
+        "DELETE FROM accounts WHERE id = $1",
+        "DELETE FROM first_denials WHERE account = $1",
+    ] {
+        session.execute(query(text).bind(erasing.account)).await?;
+    }
+    let differences = query("UPDATE differences SET account = $2 WHERE account = $1");
+    let differences = differences.bind(erasing.account).bind(erasing.replacement);
+    session.execute(differences).await?;
+    // Whoever read the account's lines before may not append to them any more.
+    session
+        .execute(query("UPDATE ledger SET erasures = erasures + 1"))
+        .await
+}
+
+/// Gives the override of an account its random id, unless the subject was named again.
+async fn replace_override(
+    session: &mut Session<'_>,
+    erasing: &ErasingAccount,
+) -> Result<(), LedgerError> {
+    let owner = AccountOwner::of_override(session, erasing.account).await?;
+    let Some(owner) = owner.filter(|owner| owner.subject.is_none()) else {
+        return Ok(());
+    };
+    keep_leaves_of_override(session, erasing.account, &owner).await?;
+    let open =
+        query("INSERT INTO overrides (account, policy, subject, blind) VALUES ($1, $2, NULL, $3)");
+    let open = open
+        .bind(erasing.replacement)
+        .bind(erasing.policy)
+        .bind(Uuid::nil());
+    session.execute(open).await?;
+    let versions =
+        query("UPDATE override_versions SET account = $2, reason = NULL WHERE account = $1");
+    let versions = versions.bind(erasing.account).bind(erasing.replacement);
+    session.execute(versions).await?;
+    let close = query("DELETE FROM overrides WHERE account = $1");
+    session.execute(close.bind(erasing.account)).await
+}

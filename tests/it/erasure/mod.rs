@@ -1,0 +1,40 @@
+//! Erasures of subjects: texts go at once, and the account's id goes when nothing counts any more.
+
+mod traces;
+mod views;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::app::{Answer, App, Ground, eventually};
+use crate::support::direct::Direct;
+
+/// Asks for an erasure.
+async fn erase(app: &App, subject: &str, reason: &str) -> Answer {
+    let path = format!("/v1/subjects/{subject}/erasure");
+    let body = json!({ "reason": reason });
+    Answer::of(app.request(Method::POST, &path).json(&body)).await
+}
+
+/// How many accounts are still being erased, at a step or before.
+async fn erasing(ground: &Ground, step: u32) -> usize {
+    let sql = "SELECT CAST(step AS text) FROM erasing_accounts";
+    let steps = Direct::to(ground).await.texts(sql).await;
+    let steps = steps
+        .iter()
+        .map(|text| text.parse::<u32>().expect("a step"));
+    steps.filter(|found| *found <= step).count()
+}
+
+/// Waits until every account that was erased has got past a step.
+async fn all_are_past(ground: &Ground, step: u32) {
+    eventually("the accounts are further", || async {
+        erasing(ground, step).await == 0
+    })
+    .await;
+}
+
+/// A list of what an answer shows.
+fn shown(answer: &Answer) -> Vec<Value> {
+    crate::http::items(answer)
+}

@@ -1,0 +1,180 @@
+//! What is shown of somebody who was erased, and what is counted.
+
+use chrono::TimeDelta;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{all_are_past, erase, erasing, shown};
+use crate::http::{all_items, problem};
+use crate::record::all_is_recorded;
+use crate::support::app::{Answer, App, Ground, NOON, Stack, instant, on_every_way};
+use crate::support::desk::on_every_store;
+
+on_every_way!(an_erased_name_finds_nothing_and_counts_on_today);
+on_every_store!(
+    who_is_not_known_cannot_be_erased,
+    an_erasure_is_recorded_without_the_name,
+);
+
+/// Every view that takes a subject's name, with what a stranger is shown.
+async fn views(app: &App, subject: &str) -> Vec<Value> {
+    let mut views = Vec::new();
+    for path in [
+        format!("/v1/policies/benefit/subjects/{subject}"),
+        format!("/v1/policies/benefit/subjects/{subject}?at=2026-11-21T03:04:00Z"),
+        format!("/v1/policies/benefit/subjects/{subject}/entries"),
+        format!("/v1/policies/benefit/subjects/{subject}/denials"),
+        format!("/v1/policies/benefit/overrides/{subject}"),
+        format!("/v1/entries?subject={subject}"),
+        format!("/v1/grants?subject={subject}"),
+        format!("/v1/changes?subject={subject}"),
+    ] {
+        let answer = app.get(&path).await;
+        let mut view = answer.json();
+        for name in [
+            "request_id",
+            "instance",
+            "subject",
+            "as_of",
+            "at",
+            "known_at",
+        ] {
+            if let Some(view) = view.as_object_mut() {
+                view.remove(name);
+            }
+        }
+        views.push(json!([answer.status.as_u16(), view]));
+    }
+    views
+}
+
+async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
+    let ground = Ground::new(stack);
+    let clock = perdiem::clock::ManualClock::at(instant(NOON));
+    let app = App::start_with(&ground, |options| {
+        options.clock = perdiem::clock::Clock::Manual(clock.clone());
+    })
+    .await;
+    app.benefit(3, "Asia/Shanghai").await;
+    app.override_day("member-42", 3).await;
+    let body = json!({ "subject": "member-42", "metadata": { "phone": "+86138" } });
+    let first = app.claim_body(body.clone(), Some("k-1")).await;
+    assert_eq!(first.status, 201);
+    for key in ["k-2", "k-3"] {
+        assert_eq!(app.claim("member-42", Some(key)).await.status, 201);
+    }
+    assert_eq!(app.claim("member-42", None).await.status, 429);
+    assert_eq!(app.claim("other", None).await.status, 201);
+    all_is_recorded(&app, &ground).await;
+    let stranger = views(&app, "stranger").await;
+    assert_ne!(views(&app, "member-42").await, stranger);
+    let before = all_items(&app, "/v1/entries?policy=benefit").await;
+
+    // Its name finds nothing.
+    let erased = erase(&app, "member-42", "request 118").await;
+    assert_eq!(erased.status, 200, "{erased:?}");
+    assert_eq!(erased.json()["accounts"], 1);
+    assert_eq!(views(&app, "member-42").await, stranger);
+
+    // What was recorded stays, but for the texts.
+    let after = all_items(&app, "/v1/entries?policy=benefit").await;
+    assert_eq!(after.len(), before.len());
+    for (before, after) in before.iter().zip(&after) {
+        let mut expected = before.clone();
+        if expected["subject"] == "member-42" {
+            expected["subject"] = Value::Null;
+            expected["metadata"] = Value::Null;
+        }
+        assert_eq!(*after, expected);
+    }
+
+    // It counts on today, and its keys mean what they meant.
+    let denied = app.claim("member-42", Some("k-4")).await;
+    assert_eq!(denied.status, 429, "{denied:?}");
+    let again = app.claim_body(body.clone(), Some("k-1")).await;
+    assert_eq!(
+        (again.status.as_u16(), again.grant_id()),
+        (200, first.grant_id())
+    );
+    let other = app
+        .claim_body(json!({ "subject": "other" }), Some("k-1"))
+        .await;
+    problem(&other, 422, "idempotency-key-reused");
+    assert_eq!(erasing(&ground, 2).await, 1);
+
+    // After midnight it is gone, and who comes under the name is new.
+    clock.advance(TimeDelta::hours(14));
+    all_are_past(&ground, 3).await;
+    assert_eq!(
+        views(&app, "member-42").await,
+        views(&app, "stranger").await
+    );
+    let again = app.claim_body(body, Some("k-1")).await;
+    assert_eq!(
+        (again.status.as_u16(), again.grant_id()),
+        (200, first.grant_id())
+    );
+    let first = app.claim("member-42", Some("k-5")).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    let list = app
+        .get("/v1/policies/benefit/subjects/member-42/entries")
+        .await;
+    assert_eq!(shown(&list).len(), 1);
+    assert_eq!(shown(&list)[0]["number"], 1);
+    assert_eq!(
+        all_items(&app, "/v1/entries?policy=benefit").await[..after.len()],
+        after
+    );
+
+    // After 48 hours its keys are free.
+    clock.advance(TimeDelta::hours(48));
+    all_are_past(&ground, 4).await;
+    assert_eq!(app.claim("member-42", Some("k-1")).await.status, 201);
+    let report = Answer::of(
+        app.request(Method::POST, "/v1/reconciliations")
+            .json(&json!({ "apply": false })),
+    );
+    let report = report.await.json();
+    assert_eq!(report["difference_count"], 0, "{report}");
+}
+
+async fn who_is_not_known_cannot_be_erased(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "Asia/Shanghai").await;
+    let unknown = erase(&app, "nobody", "request").await;
+    problem(&unknown, 404, "not-found");
+    app.claim("member-42", None).await.is(201);
+    let named = erase(&app, "member-42", "member-42 asked for it").await;
+    assert_eq!(named.status, 422, "{named:?}");
+    assert_eq!(erase(&app, "member-42", "").await.status, 422);
+    assert_eq!(
+        erase(&app, "member-42", "they asked for it").await.status,
+        200
+    );
+}
+
+async fn an_erasure_is_recorded_without_the_name(stack: Stack) {
+    let app = App::on(stack).await;
+    app.benefit(3, "Asia/Shanghai").await;
+    app.claim("member-42", None).await.is(201);
+    let exported = app
+        .get("/v1/entries/export?format=ndjson&subject=member-42")
+        .await;
+    let link = exported.header("link").expect("a link");
+    let manifest = link.split(['<', '>']).nth(1).expect("a URL").to_owned();
+    let erased = erase(&app, "member-42", "request 118").await.is(200);
+    let changes = all_items(&app, "/v1/changes?kind=erasure").await;
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0]["revision"], erased["revision"]);
+    assert_eq!(changes[0]["after"], json!({ "accounts": 1 }));
+    assert_eq!(changes[0]["reason"], "request 118");
+    let all = all_items(&app, "/v1/changes").await;
+    assert!(!json!(all).to_string().contains("member-42"), "{all:?}");
+    let export = all.iter().find(|change| change["kind"] == "export");
+    let export = &export.expect("the export")["after"];
+    assert_eq!(export["filters"], json!({}));
+    assert_eq!(export["erased"], json!(["subject"]));
+    problem(&app.get(&manifest).await, 404, "not-found");
+    // Sent again, it answers with the same erasure.
+    assert_eq!(erase(&app, "member-42", "again").await.is(200), erased);
+}
