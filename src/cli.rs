@@ -8,6 +8,7 @@ mod claims;
 mod client;
 mod corrections;
 mod difference;
+mod erasure;
 mod explanation;
 mod export;
 mod history;
@@ -94,7 +95,7 @@ enum Command {
     Stats(statistics::StatsArgs),
     /// Show why a subject's claims were denied: the first denial of each window
     Denials(statistics::DenialsArgs),
-    /// Print what proves that a grant stands: a .tlog-proof
+    /// Print what proves that a grant stands, or a change: a .tlog-proof
     Proof(seals::ProofArgs),
     /// Check the ledger in DATABASE_URL by its seals, or a proof, or an export
     Verify(seals::VerifyArgs),
@@ -103,6 +104,8 @@ enum Command {
     /// Make a key for seals, or begin the next log of seals
     #[command(subcommand)]
     Seal(seals::SealCommand),
+    /// Erase a subject: its name finds nothing any more
+    Erase(erasure::EraseArgs),
     /// List, show, put, pause, archive, apply or backtest policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -423,6 +426,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => seals::verify(args).await,
         Command::Archive(args) => archive::archive(args).await,
         Command::Seal(command) => seals::run(command).await,
+        Command::Erase(args) => erasure::erase(args).await,
         Command::Policy(PolicyCommand::List(args)) => policies::list_policies(args).await,
         Command::Policy(PolicyCommand::Show(args)) => policies::show_policy(args).await,
         Command::Policy(PolicyCommand::Put(args)) => policies::put_policy(*args).await,

@@ -83,6 +83,7 @@ impl Engine {
             claims_most: options.claims_most,
             // Each is off the ledger's by the tolerance at most.
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
+            claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
         };
         let record = parts.start_following(&mut background);
         let seals = parts.start_sealing(&options, &mut background);
@@ -155,6 +156,7 @@ struct WorkerParts<'a> {
     metrics: &'a Metrics,
     claims_most: usize,
     clocks_differ: TimeDelta,
+    claim_time: TimeDelta,
 }
 
 impl WorkerParts<'_> {
@@ -246,7 +248,7 @@ impl WorkerParts<'_> {
             counters: self.counters.cloned(),
             clock: self.clock.clone(),
             policies: self.policies.clone(),
-            margin: self.clocks_differ,
+            margin: self.clocks_differ + self.claim_time,
         });
         let erasing = eraser.clone();
         background.push(keep_running(move || erasing.clone().run()));

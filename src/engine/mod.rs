@@ -2,9 +2,10 @@
 //! writes.
 //!
 //! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
-//! claim's way; `counted`, what Redis decides alone; `reconcile`; `erasure`; `record`, the one order of all
-//! that happened; `statistics`, the figures of days; `seal`, the log of leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
-//! opens the stores and starts the workers of all rooms.
+//! claim's way; `counted`, what Redis decides alone; `reconcile`; `erasure`; `record`, the one order of
+//! all that happened; `statistics`, the figures of days; `seal`, the log of leaves; `archive`, its files;
+//! `admin`, what admins change and auditors read. `build` opens the stores and starts the workers of all
+//! rooms.
 
 mod admin;
 mod archive;

@@ -15,7 +15,7 @@ use crate::engine::reconcile::{Ended, Pace, heal_counters};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How often it is looked for steps that are due.
-const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_millis(500);
 /// How many accounts are taken on at a time.
 const DUE_MOST: u32 = 64;
 
@@ -25,7 +25,8 @@ pub struct Eraser {
     pub counters: Option<Counters>,
     pub clock: Clock,
     pub policies: Arc<Policies>,
-    /// How far clocks may differ: for so long after its windows' end an account counts on.
+    /// How far clocks may differ, and how long a claim may take: for so long after its windows' end an
+    /// account counts on.
     pub margin: TimeDelta,
 }
 

@@ -56,6 +56,9 @@ pub struct Manifest {
     /// The sum of the units that they give back.
     #[schema(value_type = u64, example = 1)]
     units_given_back: u128,
+    /// How many rows have lost their texts since: the subjects were erased, and the file has other bytes
+    /// than before.
+    rows_erased: u64,
     /// The position of the first row; null without rows.
     first_position: Option<u64>,
     /// The position of the last row; null without rows.
@@ -145,6 +148,7 @@ pub struct ExportFile {
     rows: BTreeMap<&'static str, u64>,
     units_taken: u128,
     units_given_back: u128,
+    rows_erased: u64,
     first_position: Option<u64>,
     last_position: Option<u64>,
 }
@@ -159,6 +163,7 @@ impl ExportFile {
             rows: BTreeMap::new(),
             units_taken: 0,
             units_given_back: 0,
+            rows_erased: 0,
             first_position: None,
             last_position: None,
         }
@@ -187,6 +192,8 @@ impl ExportFile {
     }
 
     pub fn rows(&mut self, entries: Vec<RecordedEntry>) -> Bytes {
+        let erased = entries.iter().filter(|it| it.listed.entry.is_erased);
+        self.rows_erased += erased.count() as u64;
         let items: Vec<HistoryItem> = entries.into_iter().map(HistoryItem::from).collect();
         for item in &items {
             *self.rows.entry(item.entry.kind).or_default() += 1;
@@ -221,6 +228,7 @@ impl ExportFile {
             rows: self.rows.clone(),
             units_taken: self.units_taken,
             units_given_back: self.units_given_back,
+            rows_erased: self.rows_erased,
             first_position: self.first_position,
             last_position: self.last_position,
             sha256: sha256.iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -41,7 +41,9 @@ impl Store {
                 .map_err(LedgerError::from)
             {
                 // The newest entry is one of this burst, or nothing was written.
-                Ok(newest) if newest > fence.horizon => {
+                Ok((newest, erasures))
+                    if newest > fence.horizon && erasures == fence.place.erasures =>
+                {
                     Ok(Burst::Committed(self.fence(newest, fence.place.erasures)))
                 }
                 Ok(_) => Ok(Burst::Behind),
@@ -130,13 +132,14 @@ async fn existing(
 
 const EXISTING: Batched = batched!("SELECT id FROM accounts WHERE id IN (", "?", ")");
 
-/// Appends every entry if the file shows the fence. Returns the newest `xact`.
+/// Appends every entry if the file shows the fence. Returns the newest `xact`, and how often accounts got
+/// other ids.
 /// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.
 async fn burst(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
     fence: &Fence,
-) -> Result<i64, sqlx::Error> {
+) -> Result<(i64, i64), sqlx::Error> {
     let is_one_query = rows.len() <= ROWS_MOST && !rows.iter().any(|(_, entry)| has_details(entry));
     let ending = match is_one_query {
         true => bind_rows(sqlx::query(BURST.of(rows.len())), rows, Some(fence)),
@@ -148,7 +151,7 @@ async fn burst(
     };
     let newest = ending.fetch_all(connection).await?;
     let newest = newest.first().ok_or(sqlx::Error::RowNotFound)?;
-    newest.try_get(0)
+    Ok((newest.try_get(0)?, newest.try_get(1)?))
 }
 
 /// Inserts entries, and what goes beside them, if the file shows the fence.
@@ -273,7 +276,7 @@ macro_rules! begin {
 
 macro_rules! end {
     () => {
-        "SELECT COALESCE(MAX(xact), 0) FROM entries; COMMIT"
+        "SELECT COALESCE(MAX(xact), 0), (SELECT erasures FROM ledger) FROM entries; COMMIT"
     };
 }
 

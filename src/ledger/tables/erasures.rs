@@ -278,10 +278,11 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
+            // In the order in which all take them: the ledger's row, the positions, the erasure's row.
+            session.execute(query(HOLD_POSITIONS)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
                 return Ok(Ending::Rollback(false));
             };
-            session.execute(query(HOLD_POSITIONS)).await?;
             let entries = private_entries(&mut session, &erasing).await?;
             let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
             if let (Some(owner), Some(last)) = (&owner, entries.last()) {

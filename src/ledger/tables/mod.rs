@@ -21,7 +21,7 @@ pub mod overrides;
 pub mod policies;
 pub mod reconciliations;
 pub mod record;
-pub mod seals;
 pub mod replacements;
+pub mod seals;
 pub mod statistics;
 pub mod versions;

@@ -31,6 +31,11 @@ const HOLD_APPENDS: Texts = Texts {
     postgres: "SELECT pg_advisory_xact_lock(112, 1)",
     sqlite: "SELECT 1",
 };
+/// Whoever erases holds the ledger's row before the erasure's.
+const HOLD_LEDGER: Texts = Texts {
+    postgres: "SELECT id FROM ledger FOR UPDATE",
+    sqlite: "SELECT 1",
+};
 /// Whoever waits for longer has the claims wait behind it.
 const WAIT_BRIEFLY: Texts = Texts {
     postgres: "SET LOCAL lock_timeout = '300ms'",
@@ -145,6 +150,7 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
             session.execute(query(WAIT_BRIEFLY)).await?;
+            session.execute(query(HOLD_LEDGER)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
                 return Ok(Ending::Rollback(false));
             };

@@ -5,6 +5,7 @@ mod changes;
 mod commands;
 mod corrections;
 mod entries;
+mod erasure;
 mod export;
 mod files;
 mod secrets;

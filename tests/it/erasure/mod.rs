@@ -1,8 +1,11 @@
 //! Erasures of subjects: texts go at once, and the account's id goes when nothing counts any more.
 
+mod races;
 mod traces;
 mod views;
 
+use chrono::TimeDelta;
+use perdiem::clock::ManualClock;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -26,9 +29,10 @@ async fn erasing(ground: &Ground, step: u32) -> usize {
     steps.filter(|found| *found <= step).count()
 }
 
-/// Waits until every account that was erased has got past a step.
-async fn all_are_past(ground: &Ground, step: u32) {
+/// Waits until every account that was erased has got past a step, while time goes on.
+async fn all_are_past(ground: &Ground, step: u32, clock: &ManualClock) {
     eventually("the accounts are further", || async {
+        clock.advance(TimeDelta::seconds(10));
         erasing(ground, step).await == 0
     })
     .await;
