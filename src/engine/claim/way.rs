@@ -466,10 +466,13 @@ impl Group {
         steps.claims.extend(expired.map(end));
     }
 
-    /// Ends the corrections of grants that the ledger lacks, since a copy took its place.
+    /// Ends the corrections of grants that the ledger lacks, since a copy took its place, or that another
+    /// account has, since their subject was erased.
     fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
         let is_lost = |claim: &mut InFlight| {
-            corrected(claim).is_some_and(|grant| !seen.entries.iter().any(|it| it.id == grant))
+            let account = claim.work.account;
+            let is_it = |grant| move |it: &Entry| it.id == grant && it.account == account;
+            corrected(claim).is_some_and(|grant| !seen.entries.iter().any(is_it(grant)))
         };
         let end = |claim| (claim, Step::End(Err(Undecided::Lost)));
         let lost = self.claims.extract_if(.., is_lost).map(end);

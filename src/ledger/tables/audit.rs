@@ -41,7 +41,10 @@ const AUDITED: &str = concat!(
     entry_columns!(),
     ", p.name AS policy, a.subject
      FROM (
-         SELECT * FROM entries WHERE (account, number) > ($1, $2)
+         SELECT * FROM entries WHERE (account, number) > ($1, $2) AND NOT EXISTS (
+             SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
+                 AND entries.account IN (x.account, x.replacement)
+         )
          ORDER BY account, number LIMIT $3
      ) AS e",
     with_details!(),
