@@ -4,7 +4,7 @@ mod append;
 mod entries;
 
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -54,7 +54,7 @@ pub struct Store {
     identity: Identity,
     place: LedgerPlace,
     /// For a connection that empties the log.
-    emptying: SqliteConnectOptions,
+    emptying: Arc<SqliteConnectOptions>,
 }
 
 impl Store {
@@ -107,7 +107,7 @@ impl Store {
             // What is erased is overwritten in the file.
             .pragma("secure_delete", "ON")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
-        let emptying = base.clone().busy_timeout(EMPTYING_PATIENCE);
+        let emptying = Arc::new(base.clone().busy_timeout(EMPTYING_PATIENCE));
         let reading = base.create_if_missing(false).read_only(true);
         let query_timeout = options.query_timeout;
         let patience = query_timeout / 4;

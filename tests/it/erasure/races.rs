@@ -138,7 +138,7 @@ async fn claims_go_on_while_their_subjects_are_erased(stack: Stack) {
     }
 
     // Nobody got more than the limit, whatever the accounts were called.
-    let granted = told.granted.lock().expect("no panic");
+    let granted = std::mem::take(&mut *told.granted.lock().expect("no panic"));
     let mut units: BTreeMap<(&str, DateTime<Utc>), usize> = BTreeMap::new();
     for it in granted.iter() {
         *units.entry((&it.subject, it.window)).or_default() += 1;
