@@ -1,7 +1,7 @@
 -- Erasure of subjects, in two steps: their texts at once, and their accounts' ids once the windows of
 -- their last lines are over.
 --
--- `erasures` counts how often accounts got other ids. Whoever appends compares it with what it was when
+-- `erasures` counts how often accounts got other ids. Each append compares it with what it was when
 -- the last lines were read.
 ALTER TABLE ledger ADD COLUMN erasures integer NOT NULL DEFAULT 0;
 

@@ -49,7 +49,7 @@ macro_rules! erasing {
 }
 
 const DUE: &str = erasing!("WHERE due_at <= $1 ORDER BY due_at LIMIT $2");
-/// Whoever has the row does the step. SQLite has one writer.
+/// The transaction that has the row does the step. SQLite has one writer.
 const ONE: Texts = Texts {
     postgres: erasing!("WHERE replacement = $1 FOR UPDATE"),
     sqlite: erasing!("WHERE replacement = $1"),

@@ -31,12 +31,12 @@ const HOLD_APPENDS: Texts = Texts {
     postgres: "SELECT pg_advisory_xact_lock(112, 1)",
     sqlite: "SELECT 1",
 };
-/// Whoever erases holds the ledger's row before the erasure's.
+/// An erasure locks the row of the ledger before its own.
 const HOLD_LEDGER: Texts = Texts {
     postgres: "SELECT id FROM ledger FOR UPDATE",
     sqlite: "SELECT 1",
 };
-/// Whoever waits for longer has the claims wait behind it.
+/// Claims wait behind a longer wait.
 const WAIT_BRIEFLY: Texts = Texts {
     postgres: "SET LOCAL lock_timeout = '300ms'",
     sqlite: "SELECT 1",
@@ -299,7 +299,7 @@ async fn close_account(
     let differences = query("UPDATE differences SET account = $2 WHERE account = $1");
     let differences = differences.bind(erasing.account).bind(erasing.replacement);
     session.execute(differences).await?;
-    // Whoever read the account's lines before may not append to them any more.
+    // Nobody may append to lines of the account that were read before.
     session
         .execute(query("UPDATE ledger SET erasures = erasures + 1"))
         .await
