@@ -89,15 +89,92 @@ BEGIN
 END
 $$;
 
--- Nobody's temporary table takes the place of one that these read.
+-- The service has no right to change what was appended. It calls the functions below, which have the
+-- rights of the tables' owner. What they do to entries, details and acts the triggers check; to the rest
+-- they do it for accounts that an act of erasure names.
+CREATE FUNCTION erase_entries(whose uuid, after bigint, up_to bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE entries SET metadata = NULL, flags = flags | 8
+    WHERE account = whose AND number > after AND number <= up_to
+$$;
+
+CREATE FUNCTION erase_entry_details(whose uuid, after bigint, up_to bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE entry_details SET reason = NULL
+    WHERE account = whose AND number > after AND number <= up_to AND reason IS NOT NULL
+$$;
+
+CREATE FUNCTION erase_act(erased bigint, erased_about text) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE acts SET about = erased_about WHERE revision = erased
+$$;
+
+CREATE FUNCTION replace_entries(whose uuid, replacing uuid, after bigint, up_to bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE entry_details SET account = replacing, reason = NULL
+    WHERE account = whose AND number > after AND number <= up_to;
+    UPDATE entries SET account = replacing, metadata = NULL, flags = flags | 8
+    WHERE account = whose AND number > after AND number <= up_to;
+$$;
+
+CREATE FUNCTION clear_keys(whose uuid, after bigint, up_to bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE entries SET key = NULL, flags = flags | 8
+    WHERE account = whose AND number > after AND number <= up_to AND key IS NOT NULL
+$$;
+
+-- Refuses where no act of erasure has the account in hand.
+CREATE FUNCTION want_erasure(whose uuid, replacing uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM erasing_accounts JOIN acts USING (revision)
+        WHERE kind = 'erasure' AND account = whose AND replacement = COALESCE(replacing, replacement)
+    ) THEN
+        RAISE EXCEPTION 'this account is not being erased';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION erase_names(whose uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT want_erasure(whose, NULL);
+    UPDATE accounts SET subject = NULL WHERE id = whose;
+    UPDATE override_versions SET reason = NULL WHERE account = whose;
+    UPDATE overrides SET subject = NULL WHERE account = whose;
+$$;
+
+-- An account has no entries when it goes: those have the random id.
+CREATE FUNCTION close_account(whose uuid, replacing uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT want_erasure(whose, replacing);
+    DELETE FROM accounts WHERE id = whose
+        AND NOT EXISTS (SELECT FROM entries WHERE account = whose);
+    UPDATE differences SET account = replacing WHERE account = whose;
+    UPDATE ledger SET erasures = erasures + 1;
+$$;
+
+CREATE FUNCTION replace_override(whose uuid, replacing uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT want_erasure(whose, replacing);
+    UPDATE override_versions SET account = replacing, reason = NULL WHERE account = whose;
+    DELETE FROM overrides WHERE account = whose;
+$$;
+
+-- Nobody's temporary table takes the place of one that these read, and only whom `perdiem migrate` names
+-- calls them.
 DO $$
 DECLARE
-    function text;
+    called regprocedure;
 BEGIN
-    FOREACH function IN ARRAY ARRAY[
-        'erasure_epoch', 'let_entries_be_erased', 'let_entry_details_be_erased', 'let_acts_be_erased'
-    ] LOOP
-        EXECUTE format('ALTER FUNCTION %I() SET search_path = %I, pg_temp', function, current_schema());
+    FOR called IN
+        SELECT oid FROM pg_proc
+        WHERE pronamespace = current_schema()::regnamespace AND proname IN ('erasure_epoch',
+            'let_entries_be_erased', 'let_entry_details_be_erased', 'let_acts_be_erased',
+            'erase_entries', 'erase_entry_details', 'erase_act', 'replace_entries', 'clear_keys',
+            'want_erasure', 'erase_names', 'close_account', 'replace_override')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', called, current_schema());
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
     END LOOP;
 END
 $$;

@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError};
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
 /// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
 /// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 27] = [
+const RIGHTS: [(&str, &str); 41] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -45,8 +45,6 @@ const RIGHTS: [(&str, &str); 27] = [
     ("TABLE seal_origins", "SELECT, INSERT"),
     ("TABLE seal_hashes", "SELECT, INSERT"),
     ("TABLE seals", "SELECT, INSERT"),
-    ("TABLE erased_leaves", "SELECT"),
-    ("TABLE erased_accounts", "SELECT"),
     // What is kept for a while.
     (
         "TABLE denied_claims",
@@ -57,10 +55,37 @@ const RIGHTS: [(&str, &str); 27] = [
         "TABLE instances",
         "SELECT, INSERT, UPDATE (seen_at), DELETE",
     ),
+    // Erasures. What they change of what was appended, functions of the owner's do.
+    (
+        "TABLE erasing_accounts",
+        "SELECT, INSERT, UPDATE (revision, step, done, override_ended, due_at), DELETE",
+    ),
+    ("TABLE erased_leaves", "SELECT, INSERT"),
+    ("TABLE erased_accounts", "SELECT, INSERT"),
+    ("FUNCTION erasure_epoch()", "EXECUTE"),
+    ("FUNCTION erase_entries(uuid, bigint, bigint)", "EXECUTE"),
+    (
+        "FUNCTION erase_entry_details(uuid, bigint, bigint)",
+        "EXECUTE",
+    ),
+    ("FUNCTION erase_act(bigint, text)", "EXECUTE"),
+    ("FUNCTION erase_names(uuid)", "EXECUTE"),
+    (
+        "FUNCTION replace_entries(uuid, uuid, bigint, bigint)",
+        "EXECUTE",
+    ),
+    ("FUNCTION clear_keys(uuid, bigint, bigint)", "EXECUTE"),
+    ("FUNCTION close_account(uuid, uuid)", "EXECUTE"),
+    ("FUNCTION replace_override(uuid, uuid)", "EXECUTE"),
+    // These call it.
+    ("FUNCTION want_erasure(uuid, uuid)", ""),
     // Which migrations the database has seen.
     ("TABLE _sqlx_migrations", "SELECT"),
     // Triggers call it, whatever the rights of their user.
     ("FUNCTION refuse_to_change_entries()", ""),
+    ("FUNCTION let_entries_be_erased()", ""),
+    ("FUNCTION let_entry_details_be_erased()", ""),
+    ("FUNCTION let_acts_be_erased()", ""),
 ];
 
 /// One writer of rights at a time in a database: PostgreSQL refuses a second one.

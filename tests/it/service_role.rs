@@ -1,6 +1,8 @@
 //! The role of the service on PostgreSQL: it is enough to serve, and nothing that was appended can be
 //! changed with it.
 
+use chrono::TimeDelta;
+use perdiem::clock::{Clock, ManualClock};
 use perdiem::ledger::{Ledger, LedgerOptions, RoleName, ServiceRoleError};
 use reqwest::Method;
 use serde_json::json;
@@ -19,7 +21,7 @@ use crate::support::servers::postgres;
 const ROLE: &str = "perdiem_service";
 
 /// The columns that the service changes. No other table is changed.
-const CHANGED: [(&str, &[&str]); 8] = [
+const CHANGED: [(&str, &[&str]); 9] = [
     ("ledger", &["revision"]),
     ("overrides", &["subject"]),
     ("day_figures", &["value"]),
@@ -27,6 +29,10 @@ const CHANGED: [(&str, &[&str]); 8] = [
     ("denied_claims", &["denied", "not_kept"]),
     ("instances", &["seen_at"]),
     ("open_days", &["ends_at", "changed_at"]),
+    (
+        "erasing_accounts",
+        &["revision", "step", "done", "override_ended", "due_at"],
+    ),
     // `LOCK TABLE` wants the right to all of them.
     (
         "reconciliations",
@@ -47,7 +53,12 @@ const CHANGED: [(&str, &[&str]); 8] = [
     ),
 ];
 /// The tables of which the service deletes rows.
-const FORGOTTEN: [&str; 3] = ["first_denials", "instances", "open_days"];
+const FORGOTTEN: [&str; 4] = [
+    "first_denials",
+    "instances",
+    "open_days",
+    "erasing_accounts",
+];
 
 /// A ledger as three users reach it.
 struct Cast {
@@ -247,6 +258,67 @@ async fn the_role_is_enough_to_serve() {
     assert_eq!(cast.execute("SELECT count(*) FROM instances"), "1");
 }
 
+/// To its end, and of nobody else: the functions that change what was appended refuse it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subject_is_erased_with_it() {
+    let cast = Cast::migrated().await;
+    let clock = ManualClock::at(instant(NOON));
+    let app = App::start_with(&cast.service, |options| {
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await;
+    app.benefit(3, "UTC").await;
+    app.override_day("a", 2).await;
+    let claim = json!({ "subject": "a", "metadata": { "order": "A-17" } });
+    let grant = app.claim_body(claim, Some("order-1")).await.grant_id();
+    assert_eq!(app.reverse(&grant, "a told us").await.status, 201);
+    app.claim("b", None).await;
+    let reason = json!({ "reason": "request 17" });
+    let erased = app.ask("POST /v1/subjects/a/erasure", reason).await;
+    assert!(erased.status.is_success(), "{erased:?}");
+    let texts = "SELECT count(*) FROM accounts, entries, entry_details, overrides
+        WHERE accounts.subject = 'a' OR overrides.subject = 'a' OR entries.metadata IS NOT NULL
+            OR entry_details.reason IS NOT NULL";
+    eventually("the texts are erased", || async {
+        cast.execute(texts) == "0"
+    })
+    .await;
+    for (days, done) in [
+        (2, "SELECT count(*) = 1 FROM erased_accounts"),
+        (3, "SELECT count(*) = 0 FROM erasing_accounts"),
+    ] {
+        clock.advance(TimeDelta::days(days));
+        eventually(done, || async {
+            // The end of the override is learned in a minute.
+            clock.advance(TimeDelta::minutes(1));
+            cast.execute(done) == "t"
+        })
+        .await;
+    }
+    let keys = "SELECT count(*) FROM entries WHERE key IS NOT NULL";
+    assert_eq!(cast.execute(keys), "0");
+    let mut trier = Trier::of(&cast.service).await;
+    for function in [
+        "erase_entries(account, 0, 9)",
+        "erase_names(account)",
+        "replace_entries(account, gen_random_uuid(), 0, 9)",
+        "clear_keys(account, 0, 9)",
+        "close_account(account, gen_random_uuid())",
+        "replace_override(account, gen_random_uuid())",
+    ] {
+        let of_other = "(SELECT id AS account FROM accounts WHERE subject = 'b') AS other";
+        let call = format!("SELECT {function} FROM {of_other}");
+        let fault = trier.fault(&call);
+        let is_harmless = function.starts_with("clear_keys");
+        let refused = (!is_harmless).then_some("P0001");
+        assert_eq!(fault.await.as_deref(), refused, "{function}");
+    }
+    assert_eq!(
+        cast.execute("SELECT count(*) FROM accounts WHERE subject = 'b'"),
+        "1"
+    );
+}
+
 /// The owner may have given more before, and everybody too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_appended_can_be_changed_with_it() {
@@ -261,7 +333,7 @@ async fn nothing_appended_can_be_changed_with_it() {
     ));
     let mut trier = Trier::of(&cast.service).await;
     // Only the trigger refuses it.
-    let fault = trier.fault("UPDATE entries SET units = 1").await;
+    let fault = trier.fault("DELETE FROM entries").await;
     assert_eq!(fault.as_deref(), Some("P0001"));
     let set_up = migrate(&cast.owner, &role).await.expect("it is set up");
     assert_eq!(set_up.as_deref(), Some(role.as_str()));
@@ -329,10 +401,12 @@ async fn nothing_appended_can_be_changed_with_it() {
              WHERE pronamespace = 'public'::regnamespace",
         )
         .await;
-    assert_eq!(
-        functions,
-        [("refuse_to_change_entries()".to_owned(), false)]
-    );
+    // Those that it may call erase; the others are called by triggers, and by those.
+    for (function, may_call) in functions {
+        let is_of_others = ["refuse_", "let_", "want_"].iter();
+        let is_of_others = is_of_others.clone().any(|of| function.starts_with(of));
+        assert_eq!(may_call, !is_of_others, "{function}");
+    }
     for sql in [
         "CREATE OR REPLACE FUNCTION refuse_to_change_entries() RETURNS trigger LANGUAGE plpgsql
          AS $$ BEGIN RETURN NULL; END $$",

@@ -287,8 +287,8 @@ impl Ledger {
             let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
             if let (Some(owner), Some(last)) = (&owner, entries.last()) {
                 keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
-                for text in [ERASE_ENTRIES, ERASE_DETAILS] {
-                    let erase = query(text)
+                for texts in [ERASE_ENTRIES, ERASE_DETAILS] {
+                    let erase = query(texts)
                         .bind(erasing.account)
                         .bind(erasing.done)
                         .bind(last.number);
@@ -300,9 +300,11 @@ impl Ledger {
                 note_done(&mut session, &erasing, last.number).await?;
                 return Ok(Ending::Commit(true));
             }
-            let forget = query("UPDATE accounts SET subject = NULL WHERE id = $1");
-            session.execute(forget.bind(erasing.account)).await?;
-            erase_override(&mut session, erasing.account).await?;
+            if let Some(owner) = AccountOwner::of_override(&mut session, erasing.account).await? {
+                keep_leaves_of_override(&mut session, erasing.account, &owner).await?;
+            }
+            let names = query(ERASE_NAMES).bind(erasing.account);
+            session.execute(names).await?;
             let denials = query("DELETE FROM first_denials WHERE account = $1");
             session.execute(denials.bind(erasing.account)).await?;
             let over = over(&mut session, erasing.account, margin).await?;
@@ -319,10 +321,27 @@ impl Ledger {
     }
 }
 
-const ERASE_ENTRIES: &str = "UPDATE entries SET metadata = NULL, flags = flags | 8
-    WHERE account = $1 AND number > $2 AND number <= $3";
-const ERASE_DETAILS: &str = "UPDATE entry_details SET reason = NULL
-    WHERE account = $1 AND number > $2 AND number <= $3 AND reason IS NOT NULL";
+// On PostgreSQL the service may change nothing that was appended, but by functions of the owner's.
+const ERASE_ENTRIES: Texts = Texts {
+    postgres: "SELECT erase_entries($1, $2, $3)",
+    sqlite: "UPDATE entries SET metadata = NULL, flags = flags | 8
+        WHERE account = $1 AND number > $2 AND number <= $3",
+};
+const ERASE_DETAILS: Texts = Texts {
+    postgres: "SELECT erase_entry_details($1, $2, $3)",
+    sqlite: "UPDATE entry_details SET reason = NULL
+        WHERE account = $1 AND number > $2 AND number <= $3 AND reason IS NOT NULL",
+};
+const ERASE_NAMES: Texts = Texts {
+    postgres: "SELECT erase_names($1)",
+    sqlite: "UPDATE accounts SET subject = NULL WHERE id = $1;
+        UPDATE override_versions SET reason = NULL WHERE account = $1;
+        UPDATE overrides SET subject = NULL WHERE account = $1",
+};
+const ERASE_ACT: Texts = Texts {
+    postgres: "SELECT erase_act($1, $2)",
+    sqlite: "UPDATE acts SET about = $2 WHERE revision = $1",
+};
 
 /// Takes the erasure of an account on; `None` where somebody else has done the step.
 pub(super) async fn take(
@@ -438,20 +457,6 @@ pub(super) async fn keep_leaves_of_override(
     keep_leaves(session, owner.blind, leaves.into_iter()).await
 }
 
-async fn erase_override(session: &mut Session<'_>, account: AccountId) -> Result<(), LedgerError> {
-    let Some(owner) = AccountOwner::of_override(session, account).await? else {
-        return Ok(());
-    };
-    keep_leaves_of_override(session, account, &owner).await?;
-    for text in [
-        "UPDATE override_versions SET reason = NULL WHERE account = $1",
-        "UPDATE overrides SET subject = NULL WHERE account = $1",
-    ] {
-        session.execute(query(text).bind(account)).await?;
-    }
-    Ok(())
-}
-
 /// Erases a subject from what acts say.
 async fn erase_from_acts(session: &mut Session<'_>, subject: &Subject) -> Result<(), LedgerError> {
     let text = serde_json::json!(subject.as_str()).to_string();
@@ -468,8 +473,8 @@ async fn erase_from_acts(session: &mut Session<'_>, subject: &Subject) -> Result
         let private = act_private_json(&about, reason.as_deref());
         let leaf = (LeafId::of_change(revision), private);
         keep_leaves(session, blind.unwrap_or_default(), [leaf].into_iter()).await?;
-        let erase = query("UPDATE acts SET about = $2 WHERE revision = $1");
-        session.execute(erase.bind(revision).bind(erased)).await?;
+        let erase = query(ERASE_ACT).bind(revision).bind(erased);
+        session.execute(erase).await?;
     }
     Ok(())
 }

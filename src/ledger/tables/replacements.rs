@@ -47,12 +47,31 @@ const OPEN_REPLACEMENT: &str = "INSERT INTO accounts (id, policy, subject, blind
     VALUES ($1, $2, NULL, $3) ON CONFLICT (id) DO NOTHING";
 const KEEP_PSEUDONYM: &str = "INSERT INTO erased_accounts (account, pseudonym) VALUES ($1, $2)
     ON CONFLICT (account) DO NOTHING";
-const REPLACE_DETAILS: &str = "UPDATE entry_details SET account = $2, reason = NULL
-    WHERE account = $1 AND number > $3 AND number <= $4";
-const REPLACE_ENTRIES: &str = "UPDATE entries SET account = $2, metadata = NULL, flags = flags | 8
-    WHERE account = $1 AND number > $3 AND number <= $4";
-const CLEAR_KEYS: &str = "UPDATE entries SET key = NULL, flags = flags | 8
-    WHERE account = $1 AND number > $2 AND number <= $3 AND key IS NOT NULL";
+// On PostgreSQL the service may change nothing that was appended, but by functions of the owner's.
+const REPLACE_ENTRIES: Texts = Texts {
+    postgres: "SELECT replace_entries($1, $2, $3, $4)",
+    sqlite: "UPDATE entry_details SET account = $2, reason = NULL
+            WHERE account = $1 AND number > $3 AND number <= $4;
+        UPDATE entries SET account = $2, metadata = NULL, flags = flags | 8
+            WHERE account = $1 AND number > $3 AND number <= $4",
+};
+const CLEAR_KEYS: Texts = Texts {
+    postgres: "SELECT clear_keys($1, $2, $3)",
+    sqlite: "UPDATE entries SET key = NULL, flags = flags | 8
+        WHERE account = $1 AND number > $2 AND number <= $3 AND key IS NOT NULL",
+};
+/// Nobody may append to lines of the account that were read before.
+const CLOSE_ACCOUNT: Texts = Texts {
+    postgres: "SELECT close_account($1, $2)",
+    sqlite: "DELETE FROM accounts WHERE id = $1;
+        UPDATE differences SET account = $2 WHERE account = $1;
+        UPDATE ledger SET erasures = erasures + 1",
+};
+const REPLACE_OVERRIDE: Texts = Texts {
+    postgres: "SELECT replace_override($1, $2)",
+    sqlite: "UPDATE override_versions SET account = $2, reason = NULL WHERE account = $1;
+        DELETE FROM overrides WHERE account = $1",
+};
 
 macro_rules! replaced {
     ($of_these:expr) => {
@@ -274,15 +293,12 @@ async fn replace_entries(
         .bind(erasing.replacement)
         .bind(pseudonym.as_slice());
     session.execute(keep).await?;
-    for text in [REPLACE_DETAILS, REPLACE_ENTRIES] {
-        let replace = query(text)
-            .bind(erasing.account)
-            .bind(erasing.replacement)
-            .bind(erasing.done)
-            .bind(up_to);
-        session.execute(replace).await?;
-    }
-    Ok(())
+    let replace = query(REPLACE_ENTRIES)
+        .bind(erasing.account)
+        .bind(erasing.replacement)
+        .bind(erasing.done)
+        .bind(up_to);
+    session.execute(replace).await
 }
 
 /// Destroys what is left of the old id.
@@ -290,19 +306,12 @@ async fn close_account(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
 ) -> Result<(), LedgerError> {
-    for text in [
-        "DELETE FROM accounts WHERE id = $1",
-        "DELETE FROM first_denials WHERE account = $1",
-    ] {
-        session.execute(query(text).bind(erasing.account)).await?;
-    }
-    let differences = query("UPDATE differences SET account = $2 WHERE account = $1");
-    let differences = differences.bind(erasing.account).bind(erasing.replacement);
-    session.execute(differences).await?;
-    // Nobody may append to lines of the account that were read before.
-    session
-        .execute(query("UPDATE ledger SET erasures = erasures + 1"))
-        .await
+    let denials = query("DELETE FROM first_denials WHERE account = $1");
+    session.execute(denials.bind(erasing.account)).await?;
+    let close = query(CLOSE_ACCOUNT)
+        .bind(erasing.account)
+        .bind(erasing.replacement);
+    session.execute(close).await
 }
 
 /// Gives the override of an account its random id, unless the subject was named again.
@@ -322,10 +331,8 @@ async fn replace_override(
         .bind(erasing.policy)
         .bind(Uuid::nil());
     session.execute(open).await?;
-    let versions =
-        query("UPDATE override_versions SET account = $2, reason = NULL WHERE account = $1");
-    let versions = versions.bind(erasing.account).bind(erasing.replacement);
-    session.execute(versions).await?;
-    let close = query("DELETE FROM overrides WHERE account = $1");
-    session.execute(close.bind(erasing.account)).await
+    let replace = query(REPLACE_OVERRIDE)
+        .bind(erasing.account)
+        .bind(erasing.replacement);
+    session.execute(replace).await
 }
