@@ -87,6 +87,11 @@ impl Store {
             .await
             .map_err(|error| file.unreadable(error))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        if !applied.is_empty() {
+            check_writable(&mut transaction)
+                .await
+                .map_err(|error| file.unreadable(error))?;
+        }
         let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
         let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
         migrated.map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
@@ -239,6 +244,14 @@ async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool
     };
     let has_tables = tables.iter().any(|table| table != "_sqlx_migrations");
     Ok((applied, has_tables))
+}
+
+/// Writes nothing to a ledger that exists. SQLite refuses that too where the file can only be read: by
+/// its URL (`mode=ro`), or by its permissions.
+async fn check_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let nothing = "UPDATE _sqlx_migrations SET version = version WHERE false";
+    sqlx::query(nothing).execute(connection).await?;
+    Ok(())
 }
 
 #[cfg(test)]
