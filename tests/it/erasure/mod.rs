@@ -2,6 +2,7 @@
 
 mod races;
 mod traces;
+mod unchanged;
 mod views;
 
 use chrono::TimeDelta;

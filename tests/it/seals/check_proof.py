@@ -83,8 +83,10 @@ def check(key, text):
             found = sha256(b"\1" + found + sibling)
         node, last = node >> 1, last >> 1
     assert last == 0 and found == base64.b64decode(root), "not in the tree"
-    # 3. The private fields are those of the leaf.
+    # 3. The private fields are those of the leaf, unless they were erased.
     leaf = json.loads(opened["leaf"])
+    if "salt" not in opened and "private" not in opened:
+        return leaf["id"], leaf["units"], None
     private = sha256(bytes.fromhex(opened["salt"]) + opened["private"].encode()).hex()
     assert leaf["private"] == private, "other private fields"
     return leaf["id"], leaf["units"], json.loads(opened["private"])["subject"]

@@ -1,6 +1,6 @@
 //! Seals: the log of leaves, its proofs, and what finds that a ledger was changed.
 
-mod proofs;
+pub mod proofs;
 mod restored;
 mod tampering;
 
@@ -67,11 +67,18 @@ pub async fn verified(
     verified
 }
 
-/// The leaves of the log, which has fewer than 256.
-pub async fn leaves(app: &App, size: u64) -> Vec<Value> {
+/// The leaves of the log, which has fewer than 256, as they are served.
+pub async fn bundle(app: &App, size: u64) -> Vec<u8> {
     let path = format!("/v1/log/tile/entries/000.p/{size}");
     let bundle = app.request(Method::GET, &path).send().await;
-    let bundle = bundle.expect("an answer").bytes().await.expect("a bundle");
+    let bundle = bundle.expect("an answer");
+    assert_eq!(bundle.status(), 200);
+    bundle.bytes().await.expect("a bundle").into()
+}
+
+/// The leaves of the log, which has fewer than 256.
+pub async fn leaves(app: &App, size: u64) -> Vec<Value> {
+    let bundle = bundle(app, size).await;
     let mut rest = &bundle[..];
     let mut leaves = Vec::new();
     while let Some((length, more)) = rest.split_first_chunk() {

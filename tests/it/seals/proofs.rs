@@ -24,7 +24,7 @@ on_every_store!(
 );
 
 /// What another program says of a proof.
-fn python(file: &Path, key: &str) -> (bool, String) {
+pub fn python(file: &Path, key: &str) -> (bool, String) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/seals/check_proof.py");
     let said = Command::new("python3")
         .args([script, key])
