@@ -1,5 +1,6 @@
 //! Erasures of subjects: texts go at once, and the account's id goes when nothing counts any more.
 
+mod interrupted;
 mod races;
 mod traces;
 mod unchanged;
