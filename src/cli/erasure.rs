@@ -57,7 +57,9 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
         answer["revision"],
     );
     if status == StatusCode::ACCEPTED {
-        println!("there is much to erase: it goes on by itself");
+        println!(
+            "some texts are still there: the erasure goes on by itself; run the command again to see its end"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

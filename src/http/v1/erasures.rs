@@ -50,20 +50,25 @@ fn about(accounts: u64) -> String {
 
 /// Erase a subject, under all policies.
 ///
-/// Its name, its metadata and the reasons of its corrections go at once; from then on its name finds
-/// nothing. Its claims are counted on without a name, so that nobody gets a second quota today. When the
-/// windows of its last entry are over, and the keys of its claims are older than 48 hours, nothing tells
-/// any more whose entries they were. Sums, positions and seals stay. Repeated, it answers with the
-/// erasure that is under way. Backups, exports and your own logs are not reached.
+/// Its name, its metadata, its kept denials and the reasons of its corrections and overrides go first: its
+/// name then finds nothing. Claims under the name are still counted, so that nobody gets a second quota
+/// today. When the windows of the last entry are over, the account gets a random id. 48 hours after the
+/// last entry the hashes of its keys go too: nothing tells any more whose entries they were. Units, sums,
+/// positions and seals stay. Backups, exported files and your own logs are not reached.
+///
+/// An answer with 202 has begun an erasure of many entries. It goes on without you; the name can be found
+/// until the last text is gone. Send the request again later: 200 says that the texts are gone. A request
+/// for a subject whose texts are gone answers with the same erasure, until the account has its random id;
+/// then it answers 404. A reason that names the subject is refused (422), since it would stay.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     post, path = "/v1/subjects/{subject}/erasure", operation_id = "erase_subject", tag = "changes",
     request_body = ErasureRequest,
     responses(
-        (status = 200, description = "Erased.", body = ErasureAnswer),
-        (status = 202, description = "There is much to erase: it goes on by itself.", body = ErasureAnswer),
-        (status = 404, description = "`not-found`: nothing is known of this subject."),
+        (status = 200, description = "The texts are gone, and the name finds nothing.", body = ErasureAnswer),
+        (status = 202, description = "The erasure has begun, and goes on by itself. Some texts are still there.", body = ErasureAnswer),
+        (status = 404, description = "`not-found`: nothing is known of this subject, or all of it was erased."),
     ),
 )]
 pub async fn post(
@@ -98,4 +103,4 @@ pub async fn post(
     }))
 }
 
-const UNKNOWN: &str = "nothing is known of this subject";
+const UNKNOWN: &str = "nothing is known of this subject, or all of it was erased";
