@@ -22,7 +22,7 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
     ("#/at", "after 1970 and not in the future"),
-    ("to|#/to", "must come after from|at most 400 days"),
+    ("to|#/to", "must come after from|at most 400 days|is below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # White space, as Unicode has it.

@@ -14,8 +14,8 @@ use crate::domain::seal::tile::TileName;
 use crate::engine::{Seal, SealFailure};
 use crate::http::answer::{ApiError, HttpAnswer, page};
 use crate::http::request::{
-    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, RevisionInPath, RevisionPath,
-    parse_position, path_id, segment,
+    Auditor, ByHandler, Caller, EngineData, Faults, Page, Query, RevisionPath, parse_position,
+    path_id, segment,
 };
 
 /// A checkpoint of the log of all entries and changes.
@@ -193,7 +193,6 @@ pub async fn proof(
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/changes/{revision}/proof", operation_id = "prove_change", tag = "seals",
-    params(RevisionInPath),
     responses(
         (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
         (status = 404, description = "`not-found`: no change has this revision."),
@@ -243,7 +242,7 @@ pub struct TileInPath {
     /// of a partial tile. Slashes are part of it.
     #[param(
         example = "0/x001/x234/067.p/8",
-        pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x[0-9]{3}/){0,5}[0-9]{3}(\\.p/[1-9][0-9]{0,2})?$"
+        pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})/(x[0-9]{3}/){0,4})?[0-9]{3}(\\.p/([1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$"
     )]
     tile: String,
 }

@@ -23,7 +23,7 @@ async fn they_come_first() {
     drop(app);
     // As the migration leaves them.
     let database = ground.database_url.rsplit('/').next().expect("a name");
-    let sql = "DROP TRIGGER entries_are_append_only ON entries;
+    let sql = "DROP TRIGGER entries_can_be_erased ON entries;
         DROP TRIGGER record_marks_are_append_only ON record_marks;
         UPDATE entries SET xact = 0; UPDATE policy_versions SET xact = 0; DELETE FROM record_marks";
     servers::postgres().execute(database, sql);
