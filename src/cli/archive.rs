@@ -88,12 +88,14 @@ async fn unless_interrupted<T>(
     work: impl Future<Output = Result<T, ArchiveFailure>>,
 ) -> anyhow::Result<T> {
     tokio::select! {
-        done = work => Ok(done?),
+        // Ctrl-C first: from its first look on it does not end the process.
+        biased;
         interrupted = ctrl_c() => {
             interrupted?;
             let text = "interrupted: run the same command again";
             Err(TryAgain(text.to_owned()).into())
         }
+        done = work => Ok(done?),
     }
 }
 

@@ -156,11 +156,13 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let read = tokio::select! {
-        read = download.read(&args.format, &mut part) => read,
+        // Ctrl-C first: from its first look on it does not end the process.
+        biased;
         interrupted = ctrl_c() => match interrupted {
             Ok(()) => Err(again("interrupted")),
             Err(error) => Err(error.into()),
         },
+        read = download.read(&args.format, &mut part) => read,
     };
     part.save()?;
     let manifest = match read? {

@@ -282,11 +282,13 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     let given = GivenSeal { key, seal };
     let bar = PositionBar::new()?;
     let verified = tokio::select! {
-        verified = verify_ledger(&ledger, &given, |done, of| bar.tell(done, of)) => verified,
+        // Ctrl-C first: from its first look on it does not end the process.
+        biased;
         interrupted = ctrl_c() => {
             interrupted?;
             return Err(TryAgain("interrupted: begin again".to_owned()).into());
         }
+        verified = verify_ledger(&ledger, &given, |done, of| bar.tell(done, of)) => verified,
     };
     bar.end();
     ledger.close().await;
