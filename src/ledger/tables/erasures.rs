@@ -59,14 +59,20 @@ const OF_REVISION: &str = erasing!("WHERE revision = $1");
 const HIDDEN: &str =
     "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE account = $1 AND step < 3)";
 
+/// Those whose texts are on their way out go on as they are.
 macro_rules! named {
     ($of_these:expr) => {
         concat!(
-            "SELECT id AS account, policy FROM accounts WHERE subject IS NOT NULL AND id",
+            "SELECT account, policy FROM (
+                 SELECT id AS account, policy FROM accounts WHERE subject IS NOT NULL AND id",
             $of_these,
-            " UNION
-             SELECT account, policy FROM overrides WHERE subject IS NOT NULL AND account",
-            $of_these
+            "    UNION
+                 SELECT account, policy FROM overrides WHERE subject IS NOT NULL AND account",
+            $of_these,
+            ") AS named
+             WHERE NOT EXISTS (
+                 SELECT 1 FROM erasing_accounts AS e WHERE e.account = named.account AND e.step = 1
+             )"
         )
     };
 }
