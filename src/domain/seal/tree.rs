@@ -378,7 +378,9 @@ mod tests {
             let path = read(consistency(from, size), &stored);
             let before = root(&leaves[..from as usize]);
             prop_assert!(is_consistent(from, size, before, tree.root(), &path));
-            prop_assert!(!is_consistent(from, size, leaf, leaf, &path));
+            let another = leaf_hash(b"another");
+            prop_assert!(!is_consistent(from, size, another, tree.root(), &path));
+            prop_assert!(!is_consistent(from, size, before, another, &path));
             // A tree goes on from what is stored of it.
             let roots = read(subtrees_of(from).into_iter().map(|it| vec![it]).collect(), &stored);
             let mut again = GrowingTree::new(from, roots);
