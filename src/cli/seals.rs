@@ -187,7 +187,9 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
     let (leaf, checkpoint) = (&proven.leaf, &proof.checkpoint);
     println!(
         "position {} of {}, sealed with {} others:",
-        leaf["position"], checkpoint.origin, checkpoint.size
+        leaf["position"],
+        checkpoint.origin,
+        checkpoint.size.saturating_sub(1)
     );
     if leaf["type"] != "entry" {
         println!("a change:\n{}", proof.opened.leaf);
@@ -207,7 +209,7 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
     );
     match &proven.private {
         Some(private) => println!("subject {}", private["subject"]),
-        None => println!("the subject was erased"),
+        None => println!("the proof does not tell the subject: it was erased, or left out"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -79,6 +79,14 @@ pub async fn verify_ledger(
         return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
+    for restarted in ledger.seal_origins().await?.iter().skip(1) {
+        let name = &restarted.name;
+        if !ledger.has_restart(name).await? {
+            return differs(format!(
+                "no `perdiem seal restart` began {name}: somebody made the log again"
+            ));
+        }
+    }
     if ledger.has_leaves_before().await? {
         return differs(
             "position 1: an entry or a change has a place before it (a transaction below 0): it was \
@@ -118,8 +126,10 @@ pub async fn verify_ledger(
              positions {next} to {size} are gone"
         ));
     }
-    if let Some(seal) = check.next_seal().await? {
-        let of = seal.size;
+    // A log that grows meanwhile has seals of what came meanwhile.
+    let later = check.next_seal().await?.map(|seal| seal.size);
+    let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
+    if let Some(of) = later.filter(|of| *of > size_now) {
         return differs(format!(
             "a checkpoint is of {of} positions, and the log has {size}"
         ));

@@ -24,7 +24,12 @@ macro_rules! entries {
             "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy, e.policy_version,
                  e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
                  d.of_grant, d.held_until, d.made_by, d.reason, a.subject, a.blind,
-                 ea.pseudonym, el.private
+                 ea.pseudonym, el.private,
+                 el.private IS NOT NULL AND (e.metadata IS NOT NULL OR d.reason IS NOT NULL
+                     OR a.subject IS NOT NULL AND NOT EXISTS (
+                         SELECT 1 FROM erasing_accounts AS ra
+                         WHERE ra.account = e.account AND ra.step = 1
+                     )) AS has_texts
              FROM entries AS e
              LEFT JOIN accounts AS a ON a.id = e.account
              LEFT JOIN policies AS p ON p.id = e.policy
@@ -131,9 +136,12 @@ fn kind_word(kind: i64) -> &'static str {
 fn private_part(
     row: &StoredRow<'_>,
     id: LeafId,
+    has_texts: bool,
     json: impl FnOnce() -> Result<String, LedgerError>,
 ) -> Result<PrivatePart, LedgerError> {
-    if let Some(digest) = row.get::<Option<Hash>>("private")? {
+    // A digest beside texts that should be gone counts for nothing: it hides what became of them.
+    let erased = row.get::<Option<Hash>>("private")?;
+    if let Some(digest) = erased.filter(|_| !has_texts) {
         return Ok(PrivatePart::Erased(digest));
     }
     let blind: Option<Uuid> = row.get("blind")?;
@@ -145,7 +153,7 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         (row.get("id")?, row.get("account")?, row.get("number")?);
     let blind: Option<Uuid> = row.get("blind")?;
     let erased: Option<Hash> = row.get("pseudonym")?;
-    let private = private_part(row, LeafId(id), || {
+    let private = private_part(row, LeafId(id), row.get("has_texts")?, || {
         let metadata: Option<String> = row.get("metadata")?;
         let (reason, subject): (Option<String>, Option<String>) =
             (row.get("reason")?, row.get("subject")?);
@@ -305,7 +313,7 @@ fn decode_override(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
             LeafFields::text,
         )
         .perhaps("until", row.get("until")?, LeafFields::instant);
-    let private = private_part(row, change.id, || {
+    let private = private_part(row, change.id, false, || {
         let (reason, subject): (Option<String>, Option<String>) =
             (row.get("reason")?, row.get("subject")?);
         let account = row.get("account")?;
@@ -331,7 +339,7 @@ fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         );
         return Ok(change.source(LeafKind::Act, None));
     }
-    let private = private_part(row, change.id, || {
+    let private = private_part(row, change.id, false, || {
         let reason: Option<String> = row.get("reason")?;
         Ok(act_private_json(&about, reason.as_deref()))
     })?;

@@ -6,7 +6,7 @@ use super::acts::{Act, add_act_in};
 use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -86,6 +86,13 @@ fn decode_row(row: &StoredRow<'_>) -> Result<TileRow, LedgerError> {
     })
 }
 
+const HAS_RESTART: Texts = Texts {
+    postgres: "SELECT EXISTS (
+        SELECT 1 FROM acts WHERE kind = 'seal-restart' AND strpos(about, $1) > 0)",
+    sqlite: "SELECT EXISTS (
+        SELECT 1 FROM acts WHERE kind = 'seal-restart' AND instr(about, $1) > 0)",
+};
+
 impl Ledger {
     /// The present origin, and how many leaves its tree has; `None` where nothing was ever sealed.
     pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
@@ -96,6 +103,13 @@ impl Ledger {
     pub async fn seal_origins(&self) -> Result<Vec<SealOrigin>, LedgerError> {
         let mut held = self.reads().await?;
         held.lend().all(query(ORIGINS), decode_origin).await
+    }
+
+    /// Whether an act tells of the restart that began an origin.
+    pub async fn has_restart(&self, origin: &str) -> Result<bool, LedgerError> {
+        let named = format!("\"origin\":\"{origin}\"");
+        let mut held = self.reads().await?;
+        held.lend().one(query(HAS_RESTART).bind(named)).await
     }
 
     /// Begins the first origin. False when another instance did so.
