@@ -94,6 +94,7 @@ pub struct Metrics {
     seal_push_failures: Gauge,
     wrong_keys: Counter,
     unknown_reads: Counter,
+    unreadable_policies: Gauge,
     /// How long batches of claims took, in all, in microseconds.
     busy_micros: Arc<AtomicU64>,
 }
@@ -126,6 +127,7 @@ impl Default for Metrics {
             seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
+            unreadable_policies: Gauge::default(),
             busy_micros: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
@@ -251,6 +253,11 @@ impl Metrics {
             "ledger_alarms",
             "Places where the newest reconciliation found the ledger at odds with itself",
             self.ledger_alarms.clone(),
+        );
+        registry.register(
+            "unreadable_policies",
+            "Policies whose claims this instance cannot decide, since it cannot read their terms",
+            self.unreadable_policies.clone(),
         );
         registry.register_with_unit(
             "record_lag",
@@ -409,6 +416,10 @@ impl Engine {
         metrics.ledger_answers.set(answers.into());
         let age = zones::rules().age(self.now()).unwrap_or_default();
         metrics.zone_rules_age.set(age.num_seconds());
+        let unreadable = self.policies.terms.unreadable(self.now());
+        metrics
+            .unreadable_policies
+            .set(unreadable.cast_signed() as i64);
         let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
         metrics.ledger_alarms.set(alarms.cast_signed());
         let lag = self.record.lag_at(Instant::now());
