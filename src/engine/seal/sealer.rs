@@ -13,7 +13,7 @@ use super::status::SealStatus;
 use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
-use crate::domain::seal::note::SealKey;
+use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
 
@@ -185,9 +185,10 @@ impl Sealer {
                 "{seen_size} positions were sealed, and {name} is gone"
             ));
         };
+        let begun = |origin: &SealOrigin| LogName::parse(&origin.name).map(|log| log.begun);
         let is_behind = match origin == seen {
             true => size < seen_size,
-            false => origin.begun_at <= seen.begun_at,
+            false => begun(origin) <= begun(seen),
         };
         is_behind.then(|| {
             format!(

@@ -96,7 +96,15 @@ const HAS_RESTART: Texts = Texts {
 impl Ledger {
     /// The present origin, and how many leaves its tree has; `None` where nothing was ever sealed.
     pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
-        sealed_size(&mut self.own().await?.lend()).await
+        let mut held = self.own().await?;
+        let mut session = held.lend();
+        let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
+            return Ok(None);
+        };
+        let last = query(LAST_ROW).bind(origin.number);
+        let last = session.first(last, decode_row).await?;
+        let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
+        Ok(Some((origin, size)))
     }
 
     /// All origins, the first one first.
@@ -231,16 +239,6 @@ fn unless_conflict(added: Result<(), LedgerError>) -> Result<bool, LedgerError> 
         Err(LedgerError::Conflict) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-async fn sealed_size(session: &mut Session<'_>) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
-    let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
-        return Ok(None);
-    };
-    let last = query(LAST_ROW).bind(origin.number);
-    let last = session.first(last, decode_row).await?;
-    let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
-    Ok(Some((origin, size)))
 }
 
 async fn add_seal_in(
