@@ -12,6 +12,8 @@ use crate::engine::record::leaves_of;
 use crate::engine::{Act, ActKind, Seal, SealOrigin};
 use crate::ledger::{Ledger, LedgerError};
 
+/// No log has more positions without a checkpoint.
+pub const SIGNED_WITHIN: u64 = 65_536;
 /// After how many leaves others get the thread.
 const YIELD_EVERY: usize = 64;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::folder::{PushedNote, read_last_of_days, read_newest};
+use super::growing::SIGNED_WITHIN;
 use super::pushing::SealTarget;
 use super::reader::tree_of;
-use super::sealer::SIGNED_WITHIN;
 use crate::domain::seal::note::{Checkpoint, LogName, SealKey};
 use crate::domain::seal::tree::GrowingTree;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};

@@ -24,8 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Checkpoints are at least so long apart, unless so many positions have none.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
 const SIGN_ALWAYS: u64 = 16_384;
-/// No log has more positions without a checkpoint.
-pub const SIGNED_WITHIN: u64 = 65_536;
 
 /// Adds the leaves of what has positions to the log. Each instance runs one, and goes on by compare
 /// and set; one that sees another at work leaves it to it.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::sealer::SIGNED_WITHIN;
+use super::growing::SIGNED_WITHIN;
 use crate::domain::record::Mark;
 use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::note::{Checkpoint, LogName, VerifierKey};
