@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -94,6 +94,8 @@ pub struct Metrics {
     seal_push_failures: Gauge,
     wrong_keys: Counter,
     unknown_reads: Counter,
+    /// How long batches of claims took, in all, in microseconds.
+    busy_micros: Arc<AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -124,6 +126,7 @@ impl Default for Metrics {
             seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
+            busy_micros: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -306,7 +309,14 @@ impl Metrics {
         result
     }
 
+    /// How long batches of claims took since the instance began, in all. Some run at the same time.
+    pub fn busy(&self) -> Duration {
+        Duration::from_micros(self.busy_micros.load(Ordering::Relaxed))
+    }
+
     fn note(&self, stage: Stage, items: usize, time: Duration) {
+        let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
         let stage = stage.label();
         let seconds = self.stage_seconds.get_or_create(&stage);
         seconds.observe(time.as_secs_f64());
