@@ -2,6 +2,7 @@
 //! secret can also name a file that it stands in.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,6 +212,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// What everybody may do with a file, in its mode.
+const OTHERS: u32 = 0o007;
+
 /// Reads a secret from a file. The newline that editors write at its end is none of it.
 ///
 /// # Errors
@@ -225,12 +229,18 @@ pub fn read_secret(path: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the key that signs seals.
+/// Reads the key that signs seals. Its group may read the file, as where an orchestrator mounts it.
 ///
 /// # Errors
-/// Why there is no key in the file.
+/// Why there is no key in the file, or why it is no secret.
 pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
     let key = SealKey::parse(&read_secret(path)?);
+    let metadata = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    if metadata.is_file() && metadata.permissions().mode() & OTHERS != 0 {
+        return Err(format!(
+            "every user of this machine may read or write it, and it is secret: chmod o= {path}"
+        ));
+    }
     key.map(Arc::new).map_err(|error| error.to_string())
 }
 

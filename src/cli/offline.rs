@@ -67,7 +67,14 @@ pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
 pub fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
     let key = match fs::read_to_string(given) {
         Ok(text) => VerifierKey::parse(&text),
-        Err(_) => VerifierKey::parse(given),
+        Err(error) => match VerifierKey::parse(given) {
+            // It has no plus: it is no key that was mistyped.
+            Err(_) if !given.contains('+') => {
+                return Err(error)
+                    .with_context(|| format!("--key {given}: the file cannot be read"));
+            }
+            parsed => parsed,
+        },
     };
     key.with_context(|| format!("--key {given}"))
 }

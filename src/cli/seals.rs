@@ -142,7 +142,9 @@ async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let restarted = restart_seals(&ledger, &args.seal_key_file, &args.reason, now).await;
     ledger.close().await;
     let Some(origin) = restarted? else {
-        bail!("nothing of this ledger was ever sealed: there is nothing to restart");
+        bail!(
+            "the record of this ledger has no positions yet: start an instance, and run this again"
+        );
     };
     println!("the next log of seals is {}", origin.name);
     Ok(ExitCode::SUCCESS)

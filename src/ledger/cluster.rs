@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::service_role::Ownership;
 
-/// The newest stored number, the next one that the server gives, and whether the column's default adds
+/// The newest stored number that is not far above the newest mark (what is, was added by hand), the next one that the server gives, and whether the column's default adds
 /// the offset that the ledger has.
 struct Numbers {
     newest: i64,
@@ -16,10 +16,18 @@ struct Numbers {
 impl Numbers {
     async fn read(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
         let numbers: (i64, i64, bool) = sqlx::query_as(
-            "SELECT GREATEST(
-                 (SELECT MAX(xact) FROM entries), (SELECT MAX(xact) FROM policy_versions),
-                 (SELECT MAX(xact) FROM key_versions), (SELECT MAX(xact) FROM override_versions),
-                 (SELECT MAX(xact) FROM acts), 0
+            "WITH likely AS (
+                 SELECT COALESCE(
+                     (SELECT xact + 2147483648 FROM record_marks ORDER BY after DESC LIMIT 1),
+                     9223372036854775807
+                 ) AS xact
+             )
+             SELECT GREATEST(
+                 (SELECT MAX(xact) FROM entries WHERE xact <= (SELECT xact FROM likely)),
+                 (SELECT MAX(xact) FROM policy_versions WHERE xact <= (SELECT xact FROM likely)),
+                 (SELECT MAX(xact) FROM key_versions WHERE xact <= (SELECT xact FROM likely)),
+                 (SELECT MAX(xact) FROM override_versions WHERE xact <= (SELECT xact FROM likely)),
+                 (SELECT MAX(xact) FROM acts WHERE xact <= (SELECT xact FROM likely)), 0
              ) AS newest,
              pg_current_xact_id()::text::bigint + xact_offset AS next,
              CASE WHEN added LIKE '%+%'

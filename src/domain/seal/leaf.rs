@@ -221,6 +221,8 @@ pub struct LeafSource {
     pub pseudonym: Option<Hash>,
     pub private: Option<PrivatePart>,
     pub fields: LeafFields,
+    /// How its rows contradict each other in what no leaf tells.
+    pub contradiction: Option<&'static str>,
 }
 
 impl LeafSource {
@@ -327,6 +329,7 @@ mod tests {
             pseudonym: None,
             private: Some(PrivatePart::Erased([0xab; 32])),
             fields,
+            contradiction: None,
         };
         let private = "ab".repeat(32);
         assert_eq!(

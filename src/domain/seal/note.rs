@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::leaf::{Hash, hex};
 
@@ -174,7 +175,7 @@ impl SealKey {
     }
 
     /// The origin of a ledger's log; `begun` tells those of restarts.
-    pub fn origin(&self, ledger: uuid::Uuid, begun: Option<i64>) -> String {
+    pub fn origin(&self, ledger: Uuid, begun: Option<i64>) -> String {
         match begun {
             None => format!("{}/{ledger}", self.name),
             Some(begun) => format!("{}/{ledger}/{begun}", self.name),
@@ -199,6 +200,27 @@ impl SealKey {
 impl fmt::Debug for SealKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "SealKey({})", self.name)
+    }
+}
+
+/// Which ledger's log an origin names, and which of its logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogName {
+    pub ledger: Uuid,
+    /// When a restart began it, in seconds since 1970; 0 for the first log.
+    pub begun: i64,
+}
+
+impl LogName {
+    /// Reads an origin, as [`SealKey::origin`] writes it; `None` for one of another program.
+    pub fn parse(origin: &str) -> Option<Self> {
+        let (before, last) = origin.rsplit_once('/')?;
+        if let Ok(ledger) = Uuid::try_parse(last) {
+            return Some(Self { ledger, begun: 0 });
+        }
+        let begun = last.parse().ok().filter(|begun| *begun > 0)?;
+        let ledger = Uuid::try_parse(before.rsplit_once('/')?.1).ok()?;
+        Some(Self { ledger, begun })
     }
 }
 
@@ -318,6 +340,27 @@ mod tests {
         }
         for name in ["", "a b", "a+b", "a\nb"] {
             assert_eq!(SealKey::new(name, [0; 32]).err(), Some(NoteError::KeyName));
+        }
+    }
+
+    #[test]
+    fn an_origin_names_its_ledger_and_its_log() {
+        let ledger = Uuid::from_u128(7);
+        for name in ["perdiem", "example.com/quotas"] {
+            for begun in [None, Some(1_763_715_600)] {
+                let origin = key(name).origin(ledger, begun);
+                let begun = begun.unwrap_or(0);
+                assert_eq!(LogName::parse(&origin), Some(LogName { ledger, begun }));
+            }
+        }
+        for origin in [
+            "",
+            "perdiem",
+            "go.sum database tree",
+            "perdiem/7",
+            "perdiem/x/-1",
+        ] {
+            assert_eq!(LogName::parse(origin), None, "{origin}");
         }
     }
 

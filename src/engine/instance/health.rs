@@ -86,6 +86,12 @@ pub enum Trouble {
          begins the next log; claims are decided meanwhile"
     )]
     Seals(String),
+    /// An entry or a change with a place that no transaction has had.
+    #[error(
+        "{0} has a place in the record that no transaction has had: it was added by hand; copy the \
+         database as it is, and run `perdiem verify`; claims are decided meanwhile"
+    )]
+    Forged(String),
     /// The last reconciliation found the ledger at odds with itself.
     #[error(
         "the ledger is at odds with itself in {count} places: entries were changed or lost \
@@ -379,7 +385,7 @@ impl Engine {
                 count,
             });
         }
-        troubles.extend(self.seals.trouble());
+        troubles.extend(self.seals.troubles());
         Health {
             is_ready,
             troubles,

@@ -43,10 +43,11 @@ pub fn leaves_of(
             });
         }
         if position != mark.position {
-            let (after, last) = (mark.after, mark.position);
+            let (first, last, wanted) = (mark.after + 1, mark.position, mark.position - mark.after);
+            let found = position - mark.after;
             return Err(LedgerError::Corrupt(format!(
-                "the positions above {after} and up to {last}: entries or changes are gone, or were \
-                 added"
+                "position {first} (up to {last}): {wanted} entries and changes got positions there, \
+                 and the ledger has {found} of them: some are gone, or were added"
             )));
         }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use chrono::Utc;
 use uuid::Uuid;
 
 use super::reader::{leaves_between, path, prove};
@@ -15,7 +14,7 @@ use crate::domain::seal::tile::{TILE_WIDTH, TileLevel, TileName};
 use crate::domain::seal::tree::consistency;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, InvalidCursor};
-use crate::ledger::{Act, ActKind, Ledger, LedgerError, Seal, SealOrigin};
+use crate::ledger::{Ledger, LedgerError, Seal};
 
 /// Why there is no seal or proof.
 #[derive(Debug, thiserror::Error)]
@@ -224,30 +223,4 @@ async fn read_tile(
         bytes.extend(line.as_bytes());
     }
     Ok(Some(bytes))
-}
-
-/// Begins the next origin of a ledger's log; an act records it. `None` where nothing was ever sealed.
-///
-/// # Errors
-/// [`LedgerError`].
-pub async fn restart_seals(
-    ledger: &Ledger,
-    key: &SealKey,
-    reason: &str,
-    now: chrono::DateTime<Utc>,
-) -> Result<Option<SealOrigin>, LedgerError> {
-    let act = Act {
-        revision: 0,
-        kind: ActKind::SealRestart,
-        about: String::new(),
-        at: now,
-        by: "perdiem seal restart".to_owned(),
-        reason: Some(reason.to_owned()),
-    };
-    let id = ledger.identity().id;
-    let name = |_: &SealOrigin| key.origin(id, Some(now.timestamp()));
-    let about = |last: &SealOrigin, next: &str, sealed: u64| {
-        serde_json::json!({ "origin": next, "before": last.name, "sealed": sealed }).to_string()
-    };
-    ledger.restart_seals(act, name, about).await
 }

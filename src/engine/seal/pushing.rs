@@ -1,10 +1,10 @@
 //! Pushes checkpoints out of the building: into a folder, or to a program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
+use std::{fmt, io};
 
 use chrono::{DateTime, Utc};
 use tokio::io::AsyncWriteExt;
@@ -12,7 +12,9 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
+use super::folder::write_note;
 use super::status::SealStatus;
 use crate::clock::Clock;
 
@@ -23,13 +25,12 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
 /// How long to wait after a failure, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// The newest checkpoint in a folder.
-const NEWEST: &str = "checkpoint";
 
 /// Where checkpoints are pushed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SealTarget {
-    /// A folder: `checkpoint` is the newest one, and each day's last one stays under its date.
+    /// A folder, which exists: `checkpoint` is the newest one; the last one of each log and of each day
+    /// stays under its name.
     Folder(PathBuf),
     /// A program and its arguments. It gets the checkpoint on its standard input.
     Program(String, Vec<String>),
@@ -51,39 +52,36 @@ impl SealTarget {
         parsed.ok_or_else(|| "write file:FOLDER or command:PROGRAM ARGUMENTS".to_owned())
     }
 
-    /// The newest checkpoint that was pushed, where it can be read back.
-    pub async fn newest(&self) -> Option<String> {
-        let Self::Folder(folder) = self else {
-            return None;
-        };
-        let path = folder.join(NEWEST);
-        let read = spawn_blocking(move || fs::read_to_string(path));
-        read.await.ok()?.ok()
-    }
-
-    async fn push(&self, note: String, now: DateTime<Utc>) -> io::Result<()> {
+    /// `part` is in the names of files that are not whole yet. A program may take as long as `patience`.
+    async fn push(
+        &self,
+        note: String,
+        part: String,
+        patience: Duration,
+        now: DateTime<Utc>,
+    ) -> io::Result<()> {
         match self {
             Self::Folder(folder) => {
                 let folder = folder.clone();
-                spawn_blocking(move || write_files(&folder, &note, now)).await?
+                spawn_blocking(move || write_note(&folder, &note, &part, now)).await?
             }
             Self::Program(program, arguments) => {
                 let run = run_program(program, arguments, &note);
-                timeout(COMMAND_TIME, run).await?
+                let late = |_| io::Error::other(format!("it runs for more than {patience:?}"));
+                timeout(patience, run).await.map_err(late)?
             }
         }
     }
 }
 
-fn write_files(folder: &Path, note: &str, now: DateTime<Utc>) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    for name in [format!("{}.note", now.date_naive()), NEWEST.to_owned()] {
-        // Nobody reads half a checkpoint.
-        let part = folder.join(format!("{name}.part"));
-        fs::write(&part, note)?;
-        fs::rename(part, folder.join(name))?;
+/// Without the arguments of a program: a password may be among them.
+impl fmt::Display for SealTarget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(formatter, "file:{}", folder.display()),
+            Self::Program(program, _) => write!(formatter, "command:{program}"),
+        }
     }
-    Ok(())
 }
 
 async fn run_program(program: &str, arguments: &[String], note: &str) -> io::Result<()> {
@@ -95,7 +93,8 @@ async fn run_program(program: &str, arguments: &[String], note: &str) -> io::Res
         .kill_on_drop(true)
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        input.write_all(note.as_bytes()).await?;
+        // A program need not read it: how it ends tells whether it is content.
+        let _ = input.write_all(note.as_bytes()).await;
     }
     let status = child.wait().await?;
     match status.success() {
@@ -111,6 +110,7 @@ pub struct SealPusher {
     pub clock: Clock,
     pub status: Arc<SealStatus>,
     newest: Arc<watch::Sender<Option<String>>>,
+    part: Uuid,
 }
 
 impl SealPusher {
@@ -120,7 +120,13 @@ impl SealPusher {
             clock,
             status,
             newest: Arc::default(),
+            part: Uuid::new_v4(),
         }
+    }
+
+    /// Leaves the next push to another instance.
+    pub fn forget(&self) {
+        self.newest.send_replace(None);
     }
 
     /// Makes a checkpoint the next one to be pushed.
@@ -138,11 +144,14 @@ impl SealPusher {
             let Some(note) = newest.borrow_and_update().clone() else {
                 continue;
             };
-            match self.target.push(note, self.clock.now()).await {
+            let part = self.part.simple().to_string();
+            let pushed = self.target.push(note, part, COMMAND_TIME, self.clock.now());
+            match pushed.await {
                 Ok(()) => retry = RETRY_FIRST,
                 Err(error) => {
                     self.status.note_push_failure();
-                    tracing::warn!(%error, "a seal cannot be pushed out: it is tried again");
+                    let target = &self.target;
+                    tracing::warn!(%error, "a seal cannot be pushed to {target}: it is tried again");
                     sleep(retry).await;
                     retry = (retry * 2).min(RETRY_MOST);
                     newest.mark_changed();
@@ -154,6 +163,10 @@ impl SealPusher {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]
@@ -165,5 +178,32 @@ mod tests {
         for text in ["", "file:", "command: ", "s3://bucket", "folder"] {
             assert!(SealTarget::parse(text).is_err(), "{text}");
         }
+    }
+    /// A script with its target.
+    fn script(folder: &TempDir, text: &str) -> SealTarget {
+        let path = folder.path().join("push");
+        fs::write(&path, text).unwrap();
+        SealTarget::Program("sh".to_owned(), vec![path.display().to_string()])
+    }
+
+    async fn pushed(target: &SealTarget, patience: Duration) -> Result<(), String> {
+        let (note, part) = ("x".repeat(1 << 20), "test".to_owned());
+        let pushed = target.push(note, part, patience, DateTime::UNIX_EPOCH);
+        pushed.await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn how_a_program_ends_tells_whether_it_pushed() {
+        let (folder, long) = (TempDir::new().unwrap(), Duration::from_secs(60));
+        // It has more than a pipe takes, and is not read.
+        assert_eq!(pushed(&script(&folder, "exit 0"), long).await, Ok(()));
+        let fails = pushed(&script(&folder, "cat > /dev/null; exit 3"), long).await;
+        assert!(fails.is_err_and(|error| error.contains("exit status: 3")));
+        let hangs = script(&folder, "exec sleep 1000");
+        let late = pushed(&hangs, Duration::from_millis(50)).await;
+        assert!(late.is_err_and(|error| error.contains("it runs for more than 50ms")));
+        assert_eq!(hangs.to_string(), "command:sh");
+        let gone = SealTarget::Program("/no/such/program".to_owned(), Vec::new());
+        assert!(pushed(&gone, long).await.is_err());
     }
 }

@@ -3,37 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::yield_now;
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
+use super::growing::{first_seal, grow};
+use super::learning::{KnownLog, Learner, SealStop};
 use super::pushing::SealPusher;
-use super::reader::tree_of;
 use super::status::SealStatus;
 use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
-use crate::domain::seal::note::{Checkpoint, SealKey};
-use crate::domain::seal::tree::{GrowingTree, leaf_hash};
+use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
-use crate::engine::record::leaves_of;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
 
 /// How many marks are worked on at a time. Small, since the threads are those of claims.
 const MARKS_MOST: u32 = 4;
-/// After how many leaves others get the thread.
-const YIELD_EVERY: usize = 64;
 /// How long an instance that saw another one at work waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Checkpoints are at least so long apart.
+/// Checkpoints are at least so long apart, unless so many positions have none.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
-
-/// What the sealer knows of the log.
-struct KnownLog {
-    origin: SealOrigin,
-    tree: GrowingTree,
-    /// The size of the newest checkpoint.
-    signed: u64,
-}
+const SIGN_ALWAYS: u64 = 16_384;
 
 /// Adds the leaves of what has positions to the log. Each instance runs one, and goes on by compare
 /// and set; one that sees another at work leaves it to it.
@@ -43,7 +33,10 @@ pub struct Sealer {
     key: Arc<SealKey>,
     status: Arc<SealStatus>,
     pusher: Option<SealPusher>,
+    learner: Learner,
     known: Option<KnownLog>,
+    /// The newest log that this instance saw, and its size.
+    seen: Option<(SealOrigin, u64)>,
     another_at: Option<Instant>,
     signed_at: Option<Instant>,
 }
@@ -57,11 +50,18 @@ impl RecordFollower for Sealer {
     }
 
     async fn step(&mut self) -> Result<bool, LedgerError> {
-        let stepped = self.seal_next().await;
-        if stepped.is_err() {
-            // What was added to the tree may not be in the log.
-            self.known = None;
-        }
+        let stop = match self.seal_next().await {
+            Ok(is_more) => return Ok(is_more),
+            Err(stop) => stop,
+        };
+        // What was added to the tree may not be in the log.
+        self.known = None;
+        let (why, stepped) = match stop {
+            SealStop::Why(why) => (Some(why), Ok(false)),
+            SealStop::Ledger(LedgerError::Corrupt(what)) => (Some(what), Ok(false)),
+            SealStop::Ledger(error) => (None, Err(error)),
+        };
+        self.status.note_stop(why, self.clock.now());
         stepped
     }
 }
@@ -74,71 +74,86 @@ impl Sealer {
         status: Arc<SealStatus>,
         pusher: Option<SealPusher>,
     ) -> Self {
+        let learner = Learner {
+            ledger: ledger.clone(),
+            key: key.clone(),
+            target: pusher.as_ref().map(|pusher| pusher.target.clone()),
+        };
         Self {
             ledger,
             clock,
             key,
             status,
             pusher,
+            learner,
             known: None,
+            seen: None,
             another_at: None,
             signed_at: None,
         }
     }
 
     /// Seals the next marks. Returns whether there may be more.
-    async fn seal_next(&mut self) -> Result<bool, LedgerError> {
-        // 1. How far is the log? The first sealer begins it.
+    async fn seal_next(&mut self) -> Result<bool, SealStop> {
         let now = self.clock.now();
-        let Some((origin, size)) = self.ledger.sealed_size().await? else {
-            let origin = SealOrigin {
-                number: 1,
-                name: self.key.origin(self.ledger.identity().id, None),
-                begun_at: to_micros(now),
-            };
-            self.ledger.add_first_origin(&origin).await?;
-            return Ok(true);
-        };
-        // 2. Is it the log that this instance knows, or that left the building?
-        if let Some(why) = self.refusal(&origin, size).await? {
-            self.status.note_trouble(why, now);
-            return Ok(false);
+        let forged = self.ledger.forged_place().await?;
+        self.status.note_forged(forged);
+        // 1. How far is the log? The first sealer begins it.
+        let found = self.ledger.sealed_size().await?;
+        if let Some(why) = self.is_behind(found.as_ref()) {
+            return Err(SealStop::Why(why));
         }
-        // 3. What has a position, and is not sealed?
+        let Some((origin, size)) = found else {
+            return self.begin(now).await;
+        };
+        self.seen = Some((origin.clone(), size));
+        // 2. What has a position, and is not sealed?
         let marks = self.ledger.marks_to_follow(size, MARKS_MOST + 1).await?;
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == size => (*first, others),
             _ if size > 0 => {
                 let why = format!("{size} positions are sealed, and the record ends before them");
-                self.status.note_trouble(why, now);
-                return Ok(false);
+                return Err(SealStop::Why(why));
             }
             _ => (Mark::FIRST, &marks[..]),
         };
         let marks = &marks[..marks.len().min(MARKS_MOST as usize)];
-        self.status.note(marks.first().map(|mark| mark.recorded_at));
-        if self.another_at.is_some_and(|at| at.elapsed() < PATIENCE) {
+        if size == 0 && marks.is_empty() {
+            self.status.note(None);
             return Ok(false);
         }
-        // 4. Its leaves.
-        let mut known = match self.known.take() {
-            Some(known) => known,
-            None => self.learn(origin, size).await?,
-        };
-        if let Some(last) = marks.last() {
-            let leaves = self.ledger.leaves_to_seal(before.place, last.place).await?;
-            let leaves = leaves_of(before, marks, leaves)?;
-            for leaves in leaves.chunks(YIELD_EVERY) {
-                for leaf in leaves {
-                    known.tree.push(leaf_hash(leaf.line().as_bytes()));
-                }
-                yield_now().await;
+        let unsealed_since = marks.first().map(|mark| mark.recorded_at);
+        // 3. Is it as this instance knows it? Another one may be at work.
+        let known = self.known.take();
+        let known = known.filter(|known| {
+            let is_same = known.origin == origin;
+            if is_same && known.tree.size() != size {
+                self.another_at = Some(Instant::now());
             }
+            is_same && known.tree.size() == size
+        });
+        if self.another_at.is_some_and(|at| at.elapsed() < PATIENCE) {
+            if let Some(pusher) = &self.pusher {
+                pusher.forget();
+            }
+            self.status.note(unsealed_since);
+            return Ok(false);
         }
+        let known = match known {
+            Some(known) => Some(known),
+            None => self.learner.learn(origin).await?,
+        };
+        let Some(mut known) = known else {
+            return Ok(false);
+        };
+        self.status.note(unsealed_since);
+        // 4. Its leaves.
+        grow(&self.ledger, &mut known.tree, before, marks).await?;
         // 5. Into the log, with a checkpoint if it is time.
         let rows = known.tree.take_rows();
         let seal = self.sign(&known);
         if rows.is_empty() && seal.is_none() {
+            self.push_stored(&mut known, now);
             self.known = Some(known);
             return Ok(false);
         }
@@ -149,6 +164,7 @@ impl Sealer {
         }
         if let Some(seal) = seal {
             known.signed = seal.size;
+            known.stored = None;
             self.signed_at = Some(Instant::now());
             if let Some(pusher) = &self.pusher {
                 pusher.push(seal.note);
@@ -162,103 +178,63 @@ impl Sealer {
         Ok(true)
     }
 
-    /// Why nothing may be added to the log, if so.
-    async fn refusal(
-        &mut self,
-        origin: &SealOrigin,
-        size: u64,
-    ) -> Result<Option<String>, LedgerError> {
-        if !self.key.is_for(&origin.name) {
-            let name = &origin.name;
-            return Ok(Some(format!(
-                "the log of seals is {name}, and the key in PERDIEM_SEAL_KEY_FILE has another name"
-            )));
-        }
-        if let Some(known) = &self.known {
-            let known_size = known.tree.size();
-            match known.origin.number == origin.number {
-                true if known_size == size => return Ok(None),
-                true if known_size > size => {
-                    return Ok(Some(format!(
-                        "{known_size} positions were sealed, and the log has {size} of them"
-                    )));
-                }
-                true => self.another_at = Some(Instant::now()),
-                false => {}
-            }
-            self.known = None;
-        }
-        match &self.pusher {
-            Some(pusher) => match pusher.target.newest().await {
-                Some(note) => self.differs(&note, origin, size).await,
-                None => Ok(None),
-            },
-            None => Ok(None),
-        }
-    }
-
-    /// How the log differs from a checkpoint that left the building.
-    async fn differs(
-        &self,
-        note: &str,
-        origin: &SealOrigin,
-        size: u64,
-    ) -> Result<Option<String>, LedgerError> {
-        let pushed = match Checkpoint::parse(note) {
-            Ok(pushed) => pushed,
-            Err(error) => {
-                return Ok(Some(format!("the checkpoint in PERDIEM_SEAL_TO: {error}")));
-            }
+    /// How the log is behind what this instance saw of it.
+    fn is_behind(&self, found: Option<&(SealOrigin, u64)>) -> Option<String> {
+        let (seen, seen_size) = self.seen.as_ref()?;
+        let name = &seen.name;
+        let Some((origin, size)) = found else {
+            return Some(format!(
+                "{seen_size} positions were sealed, and {name} is gone"
+            ));
         };
-        let first = self.key.origin(self.ledger.identity().id, None);
-        // The end of an origin tells when it began; the first one has none.
-        let begun = |name: &str| match name.strip_prefix(&first)? {
-            "" => Some(0),
-            end => end.strip_prefix('/')?.parse::<i64>().ok(),
+        let begun = |origin: &SealOrigin| LogName::parse(&origin.name).map(|log| log.begun);
+        let is_behind = match origin == seen {
+            true => size < seen_size,
+            false => begun(origin) <= begun(seen),
         };
-        let (name, pushed_size) = (&pushed.origin, pushed.size);
-        let Some(pushed_begun) = begun(name) else {
-            return Ok(Some(format!(
-                "PERDIEM_SEAL_TO has the seals of another ledger ({name}): name another folder"
-            )));
-        };
-        let present = begun(&origin.name);
-        if present > Some(pushed_begun) {
-            return Ok(None);
-        }
-        if present < Some(pushed_begun) || pushed_size > size {
-            return Ok(Some(format!(
-                "{name} was sealed with {pushed_size} positions, and the ledger has {size} of {}",
+        is_behind.then(|| {
+            format!(
+                "{seen_size} positions of {name} were sealed, and the log has {size} of {}",
                 origin.name
-            )));
-        }
-        let root = tree_of(&self.ledger, origin.number, pushed_size)
-            .await?
-            .root();
-        Ok((root != pushed.root).then(|| {
-            format!("the first {pushed_size} positions are not those that {name} was sealed with")
-        }))
+            )
+        })
     }
 
-    /// Reads what the log ends with.
-    async fn learn(&self, origin: SealOrigin, size: u64) -> Result<KnownLog, LedgerError> {
-        let tree = tree_of(&self.ledger, origin.number, size).await?;
-        let last = self.ledger.last_seal().await?;
-        let last = last.filter(|seal| seal.origin.number == origin.number);
-        if let (Some(pusher), Some(seal)) = (&self.pusher, &last) {
-            pusher.push(seal.note.clone());
+    /// Begins the first log.
+    async fn begin(&mut self, now: DateTime<Utc>) -> Result<bool, SealStop> {
+        self.learner.read_back(None).await?;
+        let origin = SealOrigin {
+            number: 1,
+            name: self.key.origin(self.ledger.identity().id, None),
+            begun_at: to_micros(now),
+        };
+        self.status.note(None);
+        let Some((rows, seal)) = first_seal(&self.ledger, &self.key, origin).await? else {
+            return Ok(false);
+        };
+        let is_ours = self.ledger.begin_origin(&rows, &seal, None).await?;
+        if let Some(pusher) = self.pusher.as_ref().filter(|_| is_ours) {
+            pusher.push(seal.note);
         }
-        Ok(KnownLog {
-            origin,
-            tree,
-            signed: last.map_or(0, |seal| seal.size),
-        })
+        Ok(true)
+    }
+
+    /// Pushes the newest checkpoint that was there, once the instance that made it had the time to.
+    fn push_stored(&self, known: &mut KnownLog, now: DateTime<Utc>) {
+        let patience = TimeDelta::seconds(PATIENCE.as_secs().cast_signed());
+        let is_old = |seal: &mut Seal| now - seal.sealed_at >= patience;
+        if let Some(seal) = known.stored.take_if(is_old)
+            && let Some(pusher) = &self.pusher
+        {
+            pusher.push(seal.note);
+        }
     }
 
     /// A checkpoint of a tree, if it has one to make.
     fn sign(&self, known: &KnownLog) -> Option<Seal> {
-        let is_early = self.signed_at.is_some_and(|at| at.elapsed() < SIGN_EVERY);
         let size = known.tree.size();
+        let is_early = self.signed_at.is_some_and(|at| at.elapsed() < SIGN_EVERY)
+            && size - known.signed < SIGN_ALWAYS;
         if size == known.signed || is_early {
             return None;
         }

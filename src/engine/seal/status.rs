@@ -13,32 +13,34 @@ pub struct SealStatus {
     /// When the oldest position that is not sealed was given.
     unsealed_since: ArcSwap<Option<DateTime<Utc>>>,
     trouble: ArcSwap<Option<Trouble>>,
+    forged: ArcSwap<Option<Trouble>>,
     push_failures: AtomicU64,
 }
 
 impl SealStatus {
-    /// Notes when the oldest position that is not sealed was given.
+    /// Notes when the oldest position was given that is not sealed.
     pub fn note(&self, unsealed_since: Option<DateTime<Utc>>) {
         self.unsealed_since.store(unsealed_since.into());
         self.trouble.store(None.into());
     }
 
-    /// Notes why nothing is sealed.
-    pub fn note_trouble(&self, why: String, now: DateTime<Utc>) {
-        let trouble = Some(Trouble::Seals(why));
-        let before = self.trouble.swap(trouble.clone().into());
-        if *before != trouble
-            && let Some(trouble) = trouble
-        {
-            tracing::error!("{trouble}");
-        }
+    /// Notes that nothing is sealed, and why; without a reason the log cannot be read or written.
+    pub fn note_stop(&self, why: Option<String>, now: DateTime<Utc>) {
+        tell_new(&self.trouble, why.map(Trouble::Seals));
         if self.unsealed_since.load().is_none() {
             self.unsealed_since.store(Some(now).into());
         }
     }
 
-    pub fn trouble(&self) -> Option<Trouble> {
-        (**self.trouble.load()).clone()
+    /// Notes an entry or a change whose place no transaction has had.
+    pub fn note_forged(&self, name: Option<String>) {
+        tell_new(&self.forged, name.map(Trouble::Forged));
+    }
+
+    pub fn troubles(&self) -> impl Iterator<Item = Trouble> {
+        [&self.trouble, &self.forged]
+            .into_iter()
+            .filter_map(|trouble| (**trouble.load()).clone())
     }
 
     /// How old the oldest position is that is not sealed.
@@ -56,5 +58,15 @@ impl SealStatus {
     /// How often a seal could not be pushed out.
     pub fn push_failures(&self) -> u64 {
         self.push_failures.load(Ordering::Relaxed)
+    }
+}
+
+/// Stores a trouble, and logs one that was not there before.
+fn tell_new(place: &ArcSwap<Option<Trouble>>, trouble: Option<Trouble>) {
+    let before = place.swap(trouble.clone().into());
+    if *before != trouble
+        && let Some(trouble) = trouble
+    {
+        tracing::error!("{trouble}");
     }
 }

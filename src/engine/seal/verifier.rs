@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::growing::SIGNED_WITHIN;
 use crate::domain::record::Mark;
 use crate::domain::seal::leaf::Hash;
-use crate::domain::seal::note::{Checkpoint, VerifierKey};
+use crate::domain::seal::note::{Checkpoint, LogName, VerifierKey};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
-use crate::engine::record::PlacedLeaf;
+use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
 
 /// How many marks, and how many seals, are read at a time.
@@ -79,9 +80,16 @@ pub async fn verify_ledger(
         return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
-    for restarted in ledger.seal_origins().await?.iter().skip(1) {
-        let name = &restarted.name;
-        if !ledger.has_restart(name).await? {
+    let id = ledger.identity().id;
+    for of_log in ledger.seal_origins().await? {
+        let name = &of_log.name;
+        if LogName::parse(name).is_none_or(|log| log.ledger != id) {
+            return differs(format!(
+                "the ledger's id is {id}, and its log of seals is {name}: the id was changed, or the log \
+                 is of another ledger"
+            ));
+        }
+        if of_log.number > 1 && !ledger.has_restart(name).await? {
             return differs(format!(
                 "no `perdiem seal restart` began {name}: somebody made the log again"
             ));
@@ -137,13 +145,52 @@ pub async fn verify_ledger(
     if check.seals == 0 {
         return differs("the log has no checkpoint: all of them are gone".to_owned());
     }
-    let newest = ledger.last_mark().await?.position;
+    if size - check.checked_size > SIGNED_WITHIN {
+        let last = check.checked_size;
+        return differs(format!(
+            "the log has {size} positions, and its last checkpoint is of {last}: later ones are gone"
+        ));
+    }
+    let newest = check_unsealed(ledger, before).await?;
+    if let Some(forged) = ledger.forged_place().await? {
+        return differs(format!(
+            "{forged} has a place that no transaction has had: it was added by hand, and has no position"
+        ));
+    }
     Ok(Verified {
         origin: check.origin.name,
         sealed: size,
         seals: check.seals,
-        unsealed: newest.saturating_sub(size),
+        unsealed: newest - size,
     })
+}
+
+/// Checks that what has positions behind a mark, and is not sealed yet, is there. Returns the newest
+/// position.
+async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, VerifyFailure> {
+    loop {
+        let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
+        let marks = marks.await?;
+        let Some(last) = marks.last() else {
+            return Ok(before.position);
+        };
+        let leaves = ledger.leaves(before.place, last.place).await?;
+        match leaves_of(before, &marks, leaves) {
+            Ok(leaves) => leaves.iter().try_for_each(check_rows)?,
+            Err(LedgerError::Corrupt(what)) => return differs(what),
+            Err(error) => return Err(error.into()),
+        }
+        before = *last;
+    }
+}
+
+/// Checks what no leaf tells.
+fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
+    let (position, name) = (leaf.position, leaf.source.name());
+    match leaf.source.contradiction {
+        Some(what) => differs(format!("position {position}: {name} was changed: {what}")),
+        None => Ok(()),
+    }
 }
 
 /// Whether the seal that was given is of this log, and signed.
@@ -171,6 +218,11 @@ async fn check_given(
     if let Some(key) = &given.key {
         let checked = seal.check(key);
         checked.map_err(|error| VerifyFailure::Given(format!("the seal: {error}")))?;
+    }
+    if seal.size == 0 {
+        return Err(VerifyFailure::Given(
+            "the seal is of 0 positions, and proves nothing: take a later one".to_owned(),
+        ));
     }
     if seal.size > size {
         let (theirs, next) = (seal.size, size + 1);
@@ -223,6 +275,7 @@ impl Check<'_> {
                          or others before it were added or are gone"
                     ));
                 }
+                check_rows(&leaf)?;
                 self.push(hash).await?;
             }
             if position < mark.position {

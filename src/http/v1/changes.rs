@@ -75,9 +75,9 @@ pub struct SealRestartAct {
     /// The log from then on.
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42/1763694000")]
     origin: String,
-    /// The log until then.
-    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
-    before: String,
+    /// The log until then; null where the ledger had none.
+    #[schema(required, example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    before: Option<String>,
     /// How many positions that one had.
     #[schema(example = 1842)]
     sealed: u64,

@@ -29,7 +29,9 @@ macro_rules! entries {
                      OR a.subject IS NOT NULL AND NOT EXISTS (
                          SELECT 1 FROM erasing_accounts AS ra
                          WHERE ra.account = e.account AND ra.step = 1
-                     )) AS has_texts
+                     )) AS has_texts,
+                 COALESCE(d.id <> e.id OR d.kind <> e.kind, false) AS has_other_details,
+                 COALESCE(a.policy <> e.policy, false) AS has_other_policy
              FROM entries AS e
              LEFT JOIN accounts AS a ON a.id = e.account
              LEFT JOIN policies AS p ON p.id = e.policy
@@ -112,12 +114,8 @@ const OVERRIDES: Texts = private_changes!(
 );
 const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
 
-/// Whether something has a place before the record, where no follower finds it.
-const IS_BEFORE: &str = "SELECT EXISTS (SELECT 1 FROM entries WHERE xact < 0)
-    OR EXISTS (SELECT 1 FROM policy_versions WHERE xact < 0)
-    OR EXISTS (SELECT 1 FROM key_versions WHERE xact < 0)
-    OR EXISTS (SELECT 1 FROM override_versions WHERE xact < 0)
-    OR EXISTS (SELECT 1 FROM acts WHERE xact < 0)";
+/// The flags that entries have.
+const FLAGS: i64 = flag!(PROVISIONAL) | flag!(OVER) | flag!(WOULD_DENY) | flag!(ERASED);
 
 /// An entry's kind in a leaf.
 fn kind_word(kind: i64) -> &'static str {
@@ -167,6 +165,15 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     })?;
     let policy: Option<String> = row.get("policy")?;
     let flags: i64 = row.get("flags")?;
+    let contradiction = if row.get("has_other_details")? {
+        Some("its details have the id or the kind of another entry")
+    } else if row.get("has_other_policy")? {
+        Some("its account is of another policy")
+    } else if flags & !FLAGS != 0 {
+        Some("it has a flag that no entry has")
+    } else {
+        None
+    };
     let mut fields = LeafFields::default();
     fields
         .id("id", id)
@@ -207,6 +214,7 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
         pseudonym: Some(erased.unwrap_or_else(|| pseudonym(blind.unwrap_or_default()))),
         private: Some(private),
         fields,
+        contradiction,
     })
 }
 
@@ -244,6 +252,7 @@ impl ChangeRow {
             pseudonym: None,
             private,
             fields: self.fields,
+            contradiction: None,
         }
     }
 }
@@ -363,11 +372,6 @@ impl Ledger {
         up_to: RecordPlace,
     ) -> Result<Vec<LeafSource>, LedgerError> {
         leaves(&mut self.reads().await?.lend(), after, up_to).await
-    }
-
-    /// Whether an entry or a change has a place before the record: perdiem gives none such.
-    pub async fn has_leaves_before(&self) -> Result<bool, LedgerError> {
-        self.reads().await?.lend().one(query(IS_BEFORE)).await
     }
 
     /// As [`Ledger::leaves`], for the sealer.

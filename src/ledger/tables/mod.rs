@@ -11,6 +11,7 @@ pub mod changes;
 pub mod closed_days;
 pub mod erasures;
 pub mod explanation;
+pub mod forged;
 pub mod grants;
 pub mod history;
 pub mod instances;

@@ -96,7 +96,15 @@ const HAS_RESTART: Texts = Texts {
 impl Ledger {
     /// The present origin, and how many leaves its tree has; `None` where nothing was ever sealed.
     pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
-        sealed_size(&mut self.own().await?.lend()).await
+        let mut held = self.own().await?;
+        let mut session = held.lend();
+        let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
+            return Ok(None);
+        };
+        let last = query(LAST_ROW).bind(origin.number);
+        let last = session.first(last, decode_row).await?;
+        let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
+        Ok(Some((origin, size)))
     }
 
     /// All origins, the first one first.
@@ -112,39 +120,31 @@ impl Ledger {
         held.lend().one(query(HAS_RESTART).bind(named)).await
     }
 
-    /// Begins the first origin. False when another instance did so.
-    pub async fn add_first_origin(&self, origin: &SealOrigin) -> Result<bool, LedgerError> {
+    /// Begins an origin, with the first hashes of its tree and their checkpoint: one that has no
+    /// checkpoint was not begun so. An act records a restart. False when another one began: then
+    /// nothing is added.
+    pub async fn begin_origin(
+        &self,
+        rows: &[TileRow],
+        seal: &Seal,
+        restart: Option<&Act>,
+    ) -> Result<bool, LedgerError> {
         let added = self
             .own_edit(async |mut session| {
-                add_origin(&mut session, origin).await?;
+                if let Some(act) = restart {
+                    add_act_in(&mut session, act).await?;
+                }
+                let origin = &seal.origin;
+                let add = query(ADD_ORIGIN)
+                    .bind(origin.number)
+                    .bind(origin.name.as_str())
+                    .bind(origin.begun_at);
+                session.execute(add).await?;
+                add_seal_in(&mut session, origin, rows, Some(seal)).await?;
                 Ok(Ending::Commit(()))
             })
             .await;
         unless_conflict(added)
-    }
-
-    /// Begins the next origin, which an act records. `name` makes its name of the present one.
-    pub async fn restart_seals(
-        &self,
-        mut act: Act,
-        name: impl Fn(&SealOrigin) -> String,
-        about: impl Fn(&SealOrigin, &str, u64) -> String,
-    ) -> Result<Option<SealOrigin>, LedgerError> {
-        self.edit(async |mut session| {
-            let Some((last, size)) = sealed_size(&mut session).await? else {
-                return Ok(Ending::Rollback(None));
-            };
-            let next = SealOrigin {
-                number: last.number + 1,
-                name: name(&last),
-                begun_at: act.at,
-            };
-            act.about = about(&last, &next.name, size);
-            add_act_in(&mut session, &act).await?;
-            add_origin(&mut session, &next).await?;
-            Ok(Ending::Commit(Some(next)))
-        })
-        .await
     }
 
     /// Adds hashes to the tree of an origin, and perhaps a checkpoint of it. False when another
@@ -157,22 +157,7 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         let added = self
             .own_edit(async |mut session| {
-                for row in rows {
-                    let add = query(ADD_ROW)
-                        .bind(origin.number)
-                        .bind(i16::from(row.level))
-                        .bind(row.first)
-                        .bind(row.hashes.as_flattened());
-                    session.execute(add).await?;
-                }
-                if let Some(seal) = seal {
-                    let add = query(ADD_SEAL)
-                        .bind(origin.number)
-                        .bind(seal.size)
-                        .bind(seal.note.as_str())
-                        .bind(seal.sealed_at);
-                    session.execute(add).await?;
-                }
+                add_seal_in(&mut session, origin, rows, seal).await?;
                 Ok(Ending::Commit(()))
             })
             .await;
@@ -256,20 +241,27 @@ fn unless_conflict(added: Result<(), LedgerError>) -> Result<bool, LedgerError> 
     }
 }
 
-async fn sealed_size(session: &mut Session<'_>) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
-    let Some(origin) = session.first(query(LAST_ORIGIN), decode_origin).await? else {
-        return Ok(None);
-    };
-    let last = query(LAST_ROW).bind(origin.number);
-    let last = session.first(last, decode_row).await?;
-    let size = last.map_or(0, |row| row.first + row.hashes.len() as u64);
-    Ok(Some((origin, size)))
-}
-
-async fn add_origin(session: &mut Session<'_>, origin: &SealOrigin) -> Result<(), LedgerError> {
-    let add = query(ADD_ORIGIN)
-        .bind(origin.number)
-        .bind(origin.name.as_str())
-        .bind(origin.begun_at);
-    session.execute(add).await
+async fn add_seal_in(
+    session: &mut Session<'_>,
+    origin: &SealOrigin,
+    rows: &[TileRow],
+    seal: Option<&Seal>,
+) -> Result<(), LedgerError> {
+    for row in rows {
+        let add = query(ADD_ROW)
+            .bind(origin.number)
+            .bind(i16::from(row.level))
+            .bind(row.first)
+            .bind(row.hashes.as_flattened());
+        session.execute(add).await?;
+    }
+    if let Some(seal) = seal {
+        let add = query(ADD_SEAL)
+            .bind(origin.number)
+            .bind(seal.size)
+            .bind(seal.note.as_str())
+            .bind(seal.sealed_at);
+        session.execute(add).await?;
+    }
+    Ok(())
 }

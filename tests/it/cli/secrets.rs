@@ -1,6 +1,7 @@
 //! Secrets that stand in files, so that neither the arguments nor the environment have them.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{Process, SECRET, folder, get, run, sqlite_url};
@@ -92,5 +93,31 @@ fn a_secret_that_is_given_twice_is_told() {
             assert!(ended.stderr.contains(&word), "{word}: {ended:?}");
         }
         assert!(!ended.stderr.contains(SECRET), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_seal_key_that_others_may_read_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("seal.key");
+    let name = path.to_str().expect("UTF-8");
+    assert_eq!(run(&["seal", "new-key", name], &[]).code, 0);
+    let database = sqlite_url(&folder.path().join("perdiem.db"));
+    let settings = [
+        ("PERDIEM_SEAL_KEY_FILE", name),
+        ("DATABASE_URL", &*database),
+    ];
+    let restart = ["seal", "restart", "--reason", "a test"];
+    // The group may read it.
+    for (mode, code, word) in [
+        (0o644, 2, "chmod o="),
+        (0o602, 2, "chmod o="),
+        (0o640, 1, "has no positions yet"),
+        (0o600, 1, "has no positions yet"),
+    ] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+        let ended = run(&restart, &settings);
+        assert_eq!(ended.code, code, "{mode:o}: {ended:?}");
+        assert!(ended.stderr.contains(word), "{mode:o}: {ended:?}");
     }
 }

@@ -1,8 +1,11 @@
 //! Seals: the log of leaves, its proofs, and what finds that a ledger was changed.
 
+mod hostile;
+mod outside;
 pub mod proofs;
 mod restored;
 mod tampering;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +21,12 @@ use crate::support::app::{App, Ground, NOON, eventually, instant};
 
 /// The key of the tests.
 pub fn seal_key() -> SealKey {
-    SealKey::new("perdiem", [7; 32]).expect("a key")
+    seal_key_of(7)
+}
+
+/// A key with the same name.
+pub fn seal_key_of(seed: u8) -> SealKey {
+    SealKey::new("perdiem", [seed; 32]).expect("a key")
 }
 
 pub fn verifier() -> VerifierKey {
@@ -50,6 +58,33 @@ pub async fn ledger(ground: &Ground) -> Ledger {
     };
     let ledger = Ledger::open(&options, instant(NOON)).await;
     ledger.expect("the ledger opens")
+}
+
+/// Waits until `/readyz` tells something, and the instance is ready all the same.
+pub async fn told(app: &App, what: &str) {
+    eventually(what, || async {
+        let ready = app.get("/readyz").await;
+        assert_eq!(ready.status, 200, "{ready:?}");
+        ready.text.contains(what)
+    })
+    .await;
+}
+
+/// Waits until `/readyz` tells of no trouble with the seals.
+pub async fn all_is_well(app: &App) {
+    eventually("no trouble", || async {
+        let ready = app.get("/readyz").await.text;
+        !ready.contains("is not sealed") && !ready.contains("added by hand")
+    })
+    .await;
+}
+
+/// A figure of an instance.
+pub async fn figure(app: &App, name: &str) -> f64 {
+    let metrics = app.get("/metrics").await.text;
+    let mut lines = metrics.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.expect("a figure").parse().expect("a number")
 }
 
 /// Checks a ledger with the key of the tests, and perhaps a seal that was kept.

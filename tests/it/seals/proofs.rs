@@ -6,12 +6,13 @@ use std::process::Command;
 
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
-use perdiem::domain::seal::note::SealKey;
+use perdiem::domain::seal::note::{Checkpoint, SealKey};
+use perdiem::domain::seal::tree::joined;
 use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{all_is_sealed, sealing, verifier};
+use super::{all_is_sealed, seal_key, sealing, verified, verifier};
 use crate::http::v1::statistics::are_sums_of_the_entries;
 use crate::http::{items, problem};
 use crate::record::all_is_recorded;
@@ -95,6 +96,20 @@ async fn a_grant_is_proved_to_strangers(stack: Stack) {
     assert_eq!(tile.len(), 256 * 32);
     let upper = app.get("/v1/log/tile/1/000.p/1").await;
     assert_eq!(upper.status, 200, "{upper:?}");
+    // What is full never changes.
+    for (path, cached) in [
+        ("tile/0/000", "private, max-age=31536000, immutable"),
+        ("tile/entries/000", "private, max-age=31536000, immutable"),
+        ("tile/1/000.p/1", "no-store"),
+        ("checkpoint", "no-store"),
+    ] {
+        let answer = app
+            .request(Method::GET, &format!("/v1/log/{path}"))
+            .send()
+            .await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.headers()["cache-control"], cached, "{path}");
+    }
     for (path, status) in [
         ("1/000", 404),
         ("0/x001/000", 404),
@@ -209,4 +224,29 @@ async fn an_export_is_checked_by_its_manifest() {
     fs::write(&beside, manifest.replacen("perdiem/", "perdiem/0", 1)).expect("a file");
     let (is_good, said) = verify(&arguments);
     assert!(!is_good && said.contains("not signed by the key"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_to_verify_is_checked_first() {
+    let ground = Ground::new(Stack::Sqlite);
+    let app = App::start_with(&ground, sealing).await;
+    app.benefit(3, "UTC").await;
+    let seal = all_is_sealed(&app, &ground).await;
+    drop(app);
+    for (key, says) in [
+        ("missing.pub", "the file cannot be read"),
+        ("perdiem+00000000+AAAA", "it is no key"),
+    ] {
+        let (is_good, said) = verify(&["--key", key, "--database-url", &ground.database_url]);
+        assert!(
+            !is_good && said.contains(says) && said.contains(key),
+            "{said}"
+        );
+    }
+    let empty = seal_key().sign(&seal.origin, 0, &joined(&[]));
+    let empty = Checkpoint::parse(&empty).expect("a checkpoint");
+    let error = verified(&ground, Some(empty))
+        .await
+        .expect_err("it is empty");
+    assert!(error.to_string().contains("0 positions"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! A ledger that was restored from a backup says so, and its seals begin again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use perdiem::domain::seal::note::Checkpoint;
 use perdiem::engine::{SealTarget, restart_seals};
@@ -9,34 +9,73 @@ use tempfile::TempDir;
 
 use super::{all_is_sealed, ledger, seal_key, sealing, verified, verifier};
 use crate::support::app::{App, Ground, Stack, eventually, instant};
+use crate::support::desk::on_every_store;
+use crate::support::servers::postgres;
 
 fn pushed(folder: &Path) -> Option<Checkpoint> {
     let note = fs::read_to_string(folder.join("checkpoint")).ok()?;
     Some(Checkpoint::parse(&note).expect("a checkpoint"))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_ledger_is_behind_its_seal_until_a_restart() {
+on_every_store!(a_restored_ledger_is_behind_its_seal_until_a_restart);
+
+/// A copy of a ledger that nobody has open.
+enum Backup {
+    File(PathBuf),
+    Database(Ground),
+}
+
+impl Backup {
+    async fn of(ground: &Ground, stack: Stack, folder: &Path) -> Self {
+        if stack == Stack::Postgres {
+            let copy = Ground::new(stack);
+            postgres().dump_into(&ground.database_url, &copy.database_url);
+            return Self::Database(copy);
+        }
+        ground.sql("PRAGMA wal_checkpoint(TRUNCATE)").await;
+        let backup = folder.join("perdiem.db");
+        fs::copy(file(ground), &backup).unwrap();
+        Self::File(backup)
+    }
+
+    /// The ledger as it was.
+    fn restore(self, ground: &Ground) -> Ground {
+        let backup = match self {
+            Self::Database(copy) => return copy,
+            Self::File(backup) => backup,
+        };
+        let database = file(ground);
+        for end in ["-wal", "-shm"] {
+            let _ = fs::remove_file(format!("{database}{end}"));
+        }
+        fs::copy(backup, database).unwrap();
+        ground.clone()
+    }
+}
+
+/// The file of a ledger in SQLite.
+fn file(ground: &Ground) -> &str {
+    ground.database_url.strip_prefix("sqlite:").unwrap()
+}
+
+async fn a_restored_ledger_is_behind_its_seal_until_a_restart(stack: Stack) {
     let (outside, kept) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let seals = outside.path().to_owned();
-    let ground = Ground::new(Stack::Sqlite);
-    let start = || {
-        App::start_with(&ground, |options| {
+    let ground = Ground::new(stack);
+    let start = async |ground: &Ground| {
+        App::start_with(ground, |options| {
             sealing(options);
             options.seal_to = Some(SealTarget::Folder(seals.clone()));
         })
+        .await
     };
-    let app = start().await;
+    let app = start(&ground).await;
     app.benefit(9, "UTC").await;
     app.claim("member-1", None).await;
     all_is_sealed(&app, &ground).await;
     drop(app);
-    // A backup.
-    let database = ground.database_url.strip_prefix("sqlite:").unwrap();
-    ground.sql("PRAGMA wal_checkpoint(TRUNCATE)").await;
-    let backup = kept.path().join("perdiem.db");
-    fs::copy(database, &backup).unwrap();
-    let app = start().await;
+    let backup = Backup::of(&ground, stack, kept.path()).await;
+    let app = start(&ground).await;
     app.claim("member-1", None).await;
     let seal = all_is_sealed(&app, &ground).await;
     eventually("the seal is outside", || async {
@@ -45,16 +84,13 @@ async fn a_restored_ledger_is_behind_its_seal_until_a_restart() {
     .await;
     assert_eq!(pushed(&seals).unwrap().check(&verifier()), Ok(()));
     drop(app);
-    for end in ["-wal", "-shm"] {
-        let _ = fs::remove_file(format!("{database}{end}"));
-    }
-    fs::copy(&backup, database).unwrap();
+    let ground = backup.restore(&ground);
     let error = verified(&ground, Some(seal.clone()))
         .await
         .expect_err("it is behind");
     assert!(error.to_string().contains("later ones are gone"), "{error}");
     // It is ready, and says so; claims go on; nothing is sealed.
-    let app = start().await;
+    let app = start(&ground).await;
     let troubles = async || app.get("/readyz").await;
     eventually("the trouble is told", || async {
         troubles().await.text.contains("perdiem seal restart")

@@ -12,7 +12,8 @@ use crate::support::direct::Direct;
 on_every_store!(every_change_by_hand_is_found_and_named);
 
 /// What is kept before a change by hand, and put back after it.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
+    "ledger",
     "entries",
     "entry_details",
     "accounts",
@@ -188,6 +189,26 @@ fn tamperings(ground: &Ground, leaves: &[Value]) -> Vec<Tampering> {
             reversal,
         ),
         tamper(
+            "the id of details",
+            detail(&format!("id = {zero}"), &theirs),
+            reversal,
+        ),
+        tamper("the kind of details", detail("kind = 4", &theirs), reversal),
+        tamper(
+            "a flag that nobody knows",
+            entry("flags = flags + 64", &two),
+            second,
+        ),
+        tamper(
+            "an account's policy",
+            format!(
+                "UPDATE accounts SET policy = policy + 1 WHERE id = (
+                     SELECT account FROM entries WHERE {one}
+                 )"
+            ),
+            first,
+        ),
+        tamper(
             "a subject",
             format!(
                 "UPDATE accounts SET subject = 'member-9' WHERE id = (
@@ -274,7 +295,7 @@ async fn put_back(ground: &Ground) {
 }
 
 /// Takes the triggers and foreign keys away that hinder an honest hand.
-async fn open_all(ground: &Ground, stack: Stack) {
+pub async fn open_all(ground: &Ground, stack: Stack) {
     let sql = match stack {
         Stack::Sqlite | Stack::RedisAndSqlite => {
             "SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'"
@@ -342,6 +363,16 @@ async fn every_change_by_hand_is_found_and_named(stack: Stack) {
             "all checkpoints gone",
             "DELETE FROM seals",
             "the log has no checkpoint",
+        ),
+        (
+            "the ledger's id",
+            match stack {
+                Stack::Sqlite | Stack::RedisAndSqlite => "UPDATE ledger SET id = zeroblob(16)",
+                Stack::Postgres | Stack::RedisAndPostgres => {
+                    "UPDATE ledger SET id = '00000000-0000-0000-0000-000000000000'"
+                }
+            },
+            "the ledger's id is 00000000",
         ),
         (
             "when it was recorded",

@@ -1,0 +1,98 @@
+//! How the tree of a log grows, and how a log begins.
+
+use chrono::{DateTime, Utc};
+use tokio::task::yield_now;
+
+use crate::domain::identity::to_micros;
+use crate::domain::record::Mark;
+use crate::domain::seal::note::SealKey;
+use crate::domain::seal::tile::TileRow;
+use crate::domain::seal::tree::{GrowingTree, leaf_hash};
+use crate::engine::record::leaves_of;
+use crate::engine::{Act, ActKind, Seal, SealOrigin};
+use crate::ledger::{Ledger, LedgerError};
+
+/// No log has more positions without a checkpoint.
+pub const SIGNED_WITHIN: u64 = 65_536;
+/// After how many leaves others get the thread.
+const YIELD_EVERY: usize = 64;
+
+/// Adds the leaves of some marks, which follow another one, to a tree.
+pub async fn grow(
+    ledger: &Ledger,
+    tree: &mut GrowingTree,
+    before: Mark,
+    marks: &[Mark],
+) -> Result<(), LedgerError> {
+    let Some(last) = marks.last() else {
+        return Ok(());
+    };
+    let leaves = ledger.leaves_to_seal(before.place, last.place).await?;
+    let leaves = leaves_of(before, marks, leaves)?;
+    for leaves in leaves.chunks(YIELD_EVERY) {
+        for leaf in leaves {
+            tree.push(leaf_hash(leaf.line().as_bytes()));
+        }
+        yield_now().await;
+    }
+    Ok(())
+}
+
+/// The leaves of the first mark in the tree of a new log, and their checkpoint; `None` while the record
+/// has no position.
+pub async fn first_seal(
+    ledger: &Ledger,
+    key: &SealKey,
+    origin: SealOrigin,
+) -> Result<Option<(Vec<TileRow>, Seal)>, LedgerError> {
+    let marks = ledger.marks_to_follow(1, 1).await?;
+    if marks.is_empty() {
+        return Ok(None);
+    }
+    let mut tree = GrowingTree::default();
+    grow(ledger, &mut tree, Mark::FIRST, &marks).await?;
+    let size = tree.size();
+    let seal = Seal {
+        size,
+        note: key.sign(&origin.name, size, &tree.root()),
+        sealed_at: origin.begun_at,
+        origin,
+    };
+    Ok(Some((tree.take_rows(), seal)))
+}
+
+/// Begins the next origin of a ledger's log; an act records it. `None` while the record has no position.
+///
+/// # Errors
+/// [`LedgerError`].
+pub async fn restart_seals(
+    ledger: &Ledger,
+    key: &SealKey,
+    reason: &str,
+    now: DateTime<Utc>,
+) -> Result<Option<SealOrigin>, LedgerError> {
+    let last = ledger.sealed_size().await?;
+    let origin = SealOrigin {
+        number: last.as_ref().map_or(1, |(last, _)| last.number + 1),
+        name: key.origin(ledger.identity().id, Some(now.timestamp())),
+        begun_at: to_micros(now),
+    };
+    let before = last.as_ref().map(|(last, _)| &last.name);
+    let sealed = last.as_ref().map_or(0, |(_, size)| *size);
+    let about = serde_json::json!({ "origin": origin.name, "before": before, "sealed": sealed });
+    let act = Act {
+        revision: 0,
+        kind: ActKind::SealRestart,
+        about: about.to_string(),
+        at: now,
+        by: "perdiem seal restart".to_owned(),
+        reason: Some(reason.to_owned()),
+    };
+    let Some((rows, seal)) = first_seal(ledger, key, origin).await? else {
+        return Ok(None);
+    };
+    match ledger.begin_origin(&rows, &seal, Some(&act)).await? {
+        true => Ok(Some(seal.origin)),
+        false => Err(LedgerError::Conflict),
+    }
+}

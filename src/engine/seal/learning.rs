@@ -1,0 +1,229 @@
+//! What a sealer wants to see of a log before it goes on with it: that it is whole, of this ledger and
+//! of this key, and no other than the one that left the building.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use super::folder::{PushedNote, read_last_of_days, read_newest};
+use super::growing::SIGNED_WITHIN;
+use super::pushing::SealTarget;
+use super::reader::tree_of;
+use crate::domain::seal::note::{Checkpoint, LogName, SealKey};
+use crate::domain::seal::tree::GrowingTree;
+use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
+
+/// Why nothing is sealed.
+#[derive(Debug)]
+pub enum SealStop {
+    /// For people.
+    Why(String),
+    Ledger(LedgerError),
+}
+
+impl From<LedgerError> for SealStop {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+fn stop<T>(why: String) -> Result<T, SealStop> {
+    Err(SealStop::Why(why))
+}
+
+/// What the sealer knows of the log.
+pub struct KnownLog {
+    pub origin: SealOrigin,
+    pub tree: GrowingTree,
+    /// The size of the newest checkpoint.
+    pub signed: u64,
+    /// The newest checkpoint, while this instance has not pushed it.
+    pub stored: Option<Seal>,
+}
+
+/// What logs are compared with.
+pub struct Learner {
+    pub ledger: Ledger,
+    pub key: Arc<SealKey>,
+    pub target: Option<SealTarget>,
+}
+
+impl Learner {
+    /// Learns a log. `None` where it changes at the moment.
+    pub async fn learn(&self, origin: SealOrigin) -> Result<Option<KnownLog>, SealStop> {
+        let name = &origin.name;
+        // 1. Is it the log of this ledger and this key?
+        if !self.key.is_for(name) {
+            return stop(format!(
+                "the log of seals is {name}, and the key in PERDIEM_SEAL_KEY_FILE has another name"
+            ));
+        }
+        let id = self.ledger.identity().id;
+        if LogName::parse(name).is_none_or(|log| log.ledger != id) {
+            return stop(format!(
+                "the log of seals is {name}, and the ledger's id is {id}: the id was changed, or the log \
+                 is of another ledger"
+            ));
+        }
+        // 2. Does it have all that it once had? The checkpoint is read first: the log only grows.
+        let last = self.ledger.last_seal().await?;
+        let Some((present, size)) = self.ledger.sealed_size().await? else {
+            return Ok(None);
+        };
+        if present != origin {
+            return Ok(None);
+        }
+        let gone = |what: String| stop(format!("the log of seals is gone: {name} {what}"));
+        let Some(last) = last.filter(|last| last.origin == origin) else {
+            return gone("was begun, and has no checkpoint".to_owned());
+        };
+        let signed = last.size;
+        if signed > size {
+            return gone(format!(
+                "has a checkpoint of {signed} positions, and {size} of them"
+            ));
+        }
+        if size - signed > SIGNED_WITHIN {
+            return gone(format!(
+                "has {size} positions, and its last checkpoint is of {signed}: later ones are gone"
+            ));
+        }
+        // 3. Did this key sign what it has?
+        let checkpoint = Checkpoint::parse(&last.note);
+        let checkpoint = checkpoint.and_then(|checkpoint| {
+            checkpoint.check(&self.key.verifier_of(name))?;
+            Ok(checkpoint)
+        });
+        let checkpoint = checkpoint.map_err(|error| {
+            SealStop::Why(format!(
+                "the last checkpoint of {name}: {error}; name the file of the key that signed it in \
+                 PERDIEM_SEAL_KEY_FILE, or begin a log of the new key with `perdiem seal restart`"
+            ))
+        })?;
+        let signed_root = tree_of(&self.ledger, origin.number, signed).await?.root();
+        if (checkpoint.size, checkpoint.root) != (signed, signed_root) {
+            return stop(format!(
+                "the hashes of {name} are not those of its checkpoint of {signed} positions: they were \
+                 changed"
+            ));
+        }
+        // 4. Is it the log that left the building?
+        self.read_back(Some((&origin, size))).await?;
+        let tree = tree_of(&self.ledger, origin.number, size).await?;
+        Ok(Some(KnownLog {
+            origin,
+            tree,
+            signed,
+            stored: Some(last),
+        }))
+    }
+
+    /// Whether what left the building is of the log, as far as it is; of none, where the ledger has no log.
+    pub async fn read_back(&self, log: Option<(&SealOrigin, u64)>) -> Result<(), SealStop> {
+        let Some(SealTarget::Folder(folder)) = self.target.clone() else {
+            return Ok(());
+        };
+        let of_log = log.and_then(|(origin, _)| LogName::parse(&origin.name));
+        let (newest, own) = in_folder(&folder, move |folder| read_newest(folder, of_log)).await?;
+        let is_new = own.is_none() && of_log.is_some_and(|log| log.begun > 0);
+        let mut damaged = None;
+        let mut is_compared = false;
+        for PushedNote { path, checkpoint } in newest.into_iter().chain(own) {
+            match checkpoint {
+                Ok(checkpoint) => is_compared |= self.compare(&path, &checkpoint, log).await?,
+                Err(error) => damaged = Some((path, error)),
+            }
+        }
+        let Some((path, error)) = damaged.filter(|_| !is_compared) else {
+            return Ok(());
+        };
+        // A damaged file is written again where another one tells as much, or where a restart began a log
+        // of which nothing has left.
+        if let Some(of_log) = of_log {
+            let key = self.key.verifier();
+            let is_good = move |checkpoint: &Checkpoint| checkpoint.check(&key).is_ok();
+            let read = move |folder: &Path| read_last_of_days(folder, of_log, is_good);
+            if let Some(last) = in_folder(&folder, read).await? {
+                self.compare(&path, &last, log).await?;
+                return Ok(());
+            }
+        }
+        match is_new {
+            true => Ok(()),
+            false => stop(format!(
+                "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint of \
+                 this log: put a copy of its newest checkpoint in the place of that file, or begin another \
+                 log with `perdiem seal restart`",
+                path.display()
+            )),
+        }
+    }
+
+    /// Compares a checkpoint that left the building with the log. False for one of an older log.
+    async fn compare(
+        &self,
+        path: &Path,
+        pushed: &Checkpoint,
+        log: Option<(&SealOrigin, u64)>,
+    ) -> Result<bool, SealStop> {
+        let (file, name, pushed_size) = (path.display(), &pushed.origin, pushed.size);
+        let id = self.ledger.identity().id;
+        let pushed_log = LogName::parse(name).filter(|log| log.ledger == id);
+        let Some(pushed_log) = pushed_log else {
+            return stop(format!(
+                "PERDIEM_SEAL_TO has the seals of another ledger ({name} in {file}): name another folder"
+            ));
+        };
+        let present = log.and_then(|(origin, _)| LogName::parse(&origin.name));
+        if present.is_some_and(|present| present.begun > pushed_log.begun) {
+            return Ok(false);
+        }
+        if let Err(error) = pushed.check(&self.key.verifier_of(name)) {
+            return stop(format!(
+                "{file} in PERDIEM_SEAL_TO: {error}; name the file of the key that signed it in \
+                 PERDIEM_SEAL_KEY_FILE, or begin a log of the new key with `perdiem seal restart`"
+            ));
+        }
+        let Some((origin, size)) = log.filter(|_| present == Some(pushed_log)) else {
+            let present = log.map_or("no seals".to_owned(), |(origin, size)| {
+                format!("{size} of {}", origin.name)
+            });
+            return stop(format!(
+                "{name} was sealed with {pushed_size} positions, and the ledger has {present}"
+            ));
+        };
+        if pushed_size > size {
+            return stop(format!(
+                "{name} was sealed with {pushed_size} positions, and the ledger has {size} of them"
+            ));
+        }
+        let root = tree_of(&self.ledger, origin.number, pushed_size)
+            .await?
+            .root();
+        match root == pushed.root {
+            true => Ok(true),
+            false => stop(format!(
+                "the first {pushed_size} positions are not those that {name} was sealed with"
+            )),
+        }
+    }
+}
+
+/// Reads a folder of checkpoints.
+async fn in_folder<T: Send + 'static>(
+    folder: &Path,
+    read: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Result<T, SealStop> {
+    let path: PathBuf = folder.to_owned();
+    let done = spawn_blocking(move || read(&path)).await;
+    let done = done.map_err(io::Error::other).and_then(|done| done);
+    done.map_err(|error| {
+        SealStop::Why(format!(
+            "the folder {} of PERDIEM_SEAL_TO cannot be read ({error}): make it, or mount its disk, and \
+             let the service's user read and write it",
+            folder.display()
+        ))
+    })
+}
