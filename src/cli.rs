@@ -15,6 +15,7 @@ mod difference;
 mod erasure;
 mod explanation;
 mod export;
+mod export_check;
 mod history;
 mod keys;
 mod local;
