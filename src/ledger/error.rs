@@ -1,9 +1,12 @@
 //! What can go wrong with a ledger.
 
+use std::sync::Arc;
+
 use sqlx::error::{BoxDynError, DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+use crate::domain::schedule::UnreadableTerms;
 use crate::domain::totals::TotalsError;
 
 /// What can go wrong while the ledger is used.
@@ -22,6 +25,9 @@ pub enum LedgerError {
     /// A stored row that no perdiem wrote so.
     #[error("the ledger holds what cannot be read: {0}")]
     Corrupt(String),
+    /// A rule or an override that this perdiem cannot read. The other policies go on.
+    #[error("{0}")]
+    Unreadable(Arc<UnreadableTerms>),
 }
 
 /// SQLite's code for a statement that was ended: SQLITE_INTERRUPT.
@@ -43,6 +49,23 @@ impl LedgerError {
     pub fn is_out_of_time(&self) -> bool {
         matches!(self, Self::Unavailable(sqlx::Error::PoolTimedOut))
             || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
+    }
+
+    /// Whether it is about one of the things that were asked or sent together: without that one the
+    /// others go through.
+    pub fn is_about_data(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(_) | Self::Corrupt(_) | Self::Unreadable(_)
+        )
+    }
+
+    /// What cannot be read, where that is the failure.
+    pub fn unreadable_terms(&self) -> Option<Arc<UnreadableTerms>> {
+        match self {
+            Self::Unreadable(terms) => Some(terms.clone()),
+            _ => None,
+        }
     }
 
     fn has_code(&self, of_postgres: &str, of_sqlite: &[i32]) -> bool {
@@ -83,6 +106,18 @@ impl From<sqlx::Error> for LedgerError {
             | sqlx::Error::ColumnIndexOutOfBounds { .. } => Self::Corrupt(error.to_string()),
             _ => Self::Unavailable(error),
         }
+    }
+}
+
+impl From<UnreadableTerms> for LedgerError {
+    fn from(terms: UnreadableTerms) -> Self {
+        Self::Unreadable(Arc::new(terms))
+    }
+}
+
+impl From<Arc<UnreadableTerms>> for LedgerError {
+    fn from(terms: Arc<UnreadableTerms>) -> Self {
+        Self::Unreadable(terms)
     }
 }
 

@@ -245,9 +245,10 @@ impl Watcher {
         };
         let trouble = error.as_ref().map(|error| match error {
             LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
-            LedgerError::Conflict | LedgerError::Unavailable(_) | LedgerError::Refused(_) => {
-                Trouble::Ledger
-            }
+            LedgerError::Conflict
+            | LedgerError::Unavailable(_)
+            | LedgerError::Refused(_)
+            | LedgerError::Unreadable(_) => Trouble::Ledger,
         });
         self.note(trouble, error.map(|error| Chain(&error).to_string()));
     }
@@ -329,7 +330,7 @@ impl Engine {
         let Some(counting) = &self.counting else {
             return false;
         };
-        let policies = self.policies.terms.all(self.clock.now());
+        let policies = self.policies.terms.readable(self.clock.now());
         policies.iter().any(|policy| counting.decides(policy))
     }
 

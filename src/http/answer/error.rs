@@ -1,5 +1,6 @@
 //! What goes wrong with a request, and the problem that its client is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{self, HeaderValue};
@@ -15,6 +16,7 @@ use crate::domain::grant::Entry;
 use crate::domain::key::Role;
 use crate::domain::policy::{Inactive, PolicyName};
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
+use crate::domain::schedule::UnreadableTerms;
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, Outcome,
     ReconcileFailure, Undecided,
@@ -100,6 +102,8 @@ pub enum ApiError {
          try again"
     )]
     MayWait,
+    #[error("{0}")]
+    UnreadableTerms(Arc<UnreadableTerms>),
     #[error("too many exports and backtests are under way; try again")]
     Overloaded,
     #[error("too many requests with this key wait for their answers; try again")]
@@ -170,11 +174,15 @@ impl ApiError {
         }
     }
 
-    /// Whether more was asked for than the service takes on.
-    pub fn is_overload(&self) -> bool {
+    /// Whether the cause is known, and was told before: more is asked for than the service takes on,
+    /// or a rule cannot be read.
+    pub fn is_told_elsewhere(&self) -> bool {
         matches!(
             self,
-            Self::Overloaded | Self::TooManyAtOnce | Self::Undecided(Undecided::Overloaded)
+            Self::Overloaded
+                | Self::TooManyAtOnce
+                | Self::Undecided(Undecided::Overloaded)
+                | Self::UnreadableTerms(_)
         )
     }
 
@@ -217,6 +225,7 @@ impl ApiError {
             Self::Denied(_) => problem::QUOTA_EXCEEDED,
             Self::Undecided(_) => problem::UNDECIDED,
             Self::Unavailable(_)
+            | Self::UnreadableTerms(_)
             | Self::MayWait
             | Self::Overloaded
             | Self::TooManyAtOnce
@@ -323,14 +332,24 @@ impl From<ClaimFailure> for ApiError {
         match failure {
             ClaimFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
             ClaimFailure::InProgress => Self::ClaimInProgress,
-            ClaimFailure::Undecided(undecided) => Self::Undecided(undecided),
+            ClaimFailure::Undecided(undecided) => undecided.into(),
         }
     }
 }
 
 impl From<Undecided> for ApiError {
     fn from(undecided: Undecided) -> Self {
-        Self::Undecided(undecided)
+        match unreadable_terms(&undecided) {
+            Some(terms) => Self::UnreadableTerms(terms),
+            None => Self::Undecided(undecided),
+        }
+    }
+}
+
+fn unreadable_terms(undecided: &Undecided) -> Option<Arc<UnreadableTerms>> {
+    match undecided {
+        Undecided::Ledger(error) => error.unreadable_terms(),
+        _ => None,
     }
 }
 
@@ -339,10 +358,13 @@ impl From<Failure> for ApiError {
         match failure {
             Failure::MayWait => Self::MayWait,
             Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
-            failure @ (Failure::Ledger(_)
-            | Failure::Silent
-            | Failure::Unseen
-            | Failure::Interrupted) => Self::Unavailable(failure),
+            Failure::Ledger(error) => match error.unreadable_terms() {
+                Some(terms) => Self::UnreadableTerms(terms),
+                None => Self::Unavailable(Failure::Ledger(error)),
+            },
+            failure @ (Failure::Silent | Failure::Unseen | Failure::Interrupted) => {
+                Self::Unavailable(failure)
+            }
         }
     }
 }
