@@ -1,5 +1,9 @@
 //! The command line.
 
+// Before the commands, which print by it.
+#[macro_use]
+mod output;
+
 mod apply;
 mod archive;
 mod backtest;
@@ -11,6 +15,7 @@ mod difference;
 mod erasure;
 mod explanation;
 mod export;
+mod export_check;
 mod history;
 mod keys;
 mod local;
@@ -52,7 +57,8 @@ const EXIT_CODES: &str = "Exit codes:
   3   a claim is denied
   4   a reconciliation leaves something wrong
   5   `policy apply --dry-run` would change something
-  75  try again: the server does not answer, or cannot answer now";
+  75  try again: the server does not answer, or cannot answer now
+  141 the reader of standard output went away, as `| head -1` does";
 
 /// A daily-quota service with a persistent ledger.
 #[derive(Debug, Parser)]

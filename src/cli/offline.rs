@@ -53,14 +53,14 @@ impl PositionBar {
     }
 }
 
-/// Opens a ledger for a long command.
+/// Opens a ledger for a long command, which neither makes nor migrates one.
 pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
     let options = LedgerOptions {
         url: database.url().to_owned(),
         claim_timeout: QUERY_TIME,
         query_timeout: QUERY_TIME,
     };
-    Ok(Ledger::open(&options, Clock::system().now()).await?)
+    Ok(Ledger::open_existing(&options, Clock::system().now()).await?)
 }
 
 /// A public key from the command line, or from the file that it names.

@@ -10,17 +10,15 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::signal::ctrl_c;
 
 use super::ServerArgs;
 use super::archive;
 use super::client::{TryAgain, request, segment, stream, text};
+use super::export_check::{Witnesses, verify_export};
 use super::offline::{PositionBar, open, read_key, tell_of_no_key};
 use crate::clock::Clock;
 use crate::config::{DatabaseArgs, read_seal_key};
-use crate::domain::seal::leaf::hex;
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::{GivenSeal, restart_seals, verify_ledger};
@@ -87,11 +85,11 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["proof", "export"])]
     seal: Option<PathBuf>,
 
-    /// Check a .tlog-proof, and no ledger
-    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "export")]
+    /// Check a .tlog-proof, and no ledger; with --export, that the proof is of the export's change
+    #[arg(long, value_name = "FILE", requires = "key")]
     proof: Option<PathBuf>,
 
-    /// Check an export with its manifest, and no ledger
+    /// Check an export with its manifest; also against the ledger, if DATABASE_URL names one
     #[arg(long, value_name = "FILE", requires = "manifest")]
     export: Option<PathBuf>,
 
@@ -170,9 +168,16 @@ pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.archive {
         return archive::verify(folder, key.as_ref(), &args.database).await;
     }
-    match (&args.proof, &args.export, &args.manifest, &key) {
-        (Some(proof), _, _, Some(key)) => verify_proof(proof, key),
-        (_, Some(export), Some(manifest), key) => verify_export(export, manifest, key.as_ref()),
+    match (&args.export, &args.manifest, &args.proof, &key) {
+        (Some(export), Some(manifest), proof, key) => {
+            let witnesses = Witnesses {
+                proof: proof.as_deref().zip(key.as_ref()),
+                key: key.as_ref(),
+                database: &args.database,
+            };
+            verify_export(export, manifest, &witnesses).await
+        }
+        (_, _, Some(proof), Some(key)) => verify_proof(proof, key),
         _ => verify_database(&args, key).await,
     }
 }
@@ -214,64 +219,6 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
         None => println!("the proof does not tell the subject: it was erased, or left out"),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn verify_export(
-    file: &Path,
-    manifest: &Path,
-    key: Option<&VerifierKey>,
-) -> anyhow::Result<ExitCode> {
-    let document: Value = serde_json::from_str(&read(manifest)?)
-        .with_context(|| format!("{} is no manifest", manifest.display()))?;
-    let mut bytes =
-        fs::File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let mut hasher = Sha256::new();
-    std::io::copy(&mut bytes, &mut HashWriter(&mut hasher))?;
-    let found = hex(&hasher.finalize());
-    let told = text(&document["sha256"]);
-    ensure!(
-        found == told,
-        "{} has the SHA-256 {found}, and the manifest tells {told}: one of the two was changed",
-        file.display()
-    );
-    println!(
-        "{} is what its manifest tells of, SHA-256 {found}",
-        file.display()
-    );
-    let Some(note) = document["seal"].as_str() else {
-        println!("the manifest names no seal: it was made before its positions were sealed");
-        return Ok(ExitCode::SUCCESS);
-    };
-    let seal = Checkpoint::parse(note).context("the seal of the manifest")?;
-    match key {
-        Some(key) => seal.check(key).context("the seal of the manifest")?,
-        None => println!("the signature was not checked: give --key"),
-    }
-    let last = document["last_position"].as_u64().unwrap_or_default();
-    ensure!(
-        last <= seal.size,
-        "the manifest tells of position {last}, and its seal has {} positions",
-        seal.size
-    );
-    println!(
-        "its positions are among the {} of {}",
-        seal.size, seal.origin
-    );
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What is written to it is hashed.
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow::Result<ExitCode> {

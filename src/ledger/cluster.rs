@@ -5,8 +5,18 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::service_role::Ownership;
 
-/// The newest stored number that is not far above the newest mark (what is, was added by hand), the next one that the server gives, and whether the column's default adds
-/// the offset that the ledger has.
+/// The tables whose rows have a place in the record.
+const PLACED: [&str; 5] = [
+    "entries",
+    "policy_versions",
+    "key_versions",
+    "override_versions",
+    "acts",
+];
+
+/// The newest stored number, the next one that the server gives, and whether the columns' defaults add
+/// the offset that the ledger has. A number that is 2^31 above the newest mark, or more, was added by
+/// hand, and counts for nothing.
 struct Numbers {
     newest: i64,
     next: i64,
@@ -30,17 +40,20 @@ impl Numbers {
                  (SELECT MAX(xact) FROM acts WHERE xact <= (SELECT xact FROM likely)), 0
              ) AS newest,
              pg_current_xact_id()::text::bigint + xact_offset AS next,
-             CASE WHEN added LIKE '%+%'
-                 THEN added LIKE '%+ ' || xact_offset || ')%'
-                     OR added LIKE '%+ ''' || xact_offset || '''::bigint)%'
-                 ELSE xact_offset = 0
-             END AS is_default
-             FROM ledger CROSS JOIN (
-                 SELECT pg_get_expr(adbin, adrelid) AS added
-                 FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
-                 WHERE adrelid = 'entries'::regclass AND attname = 'xact'
-             ) AS column_default",
+             (
+                 SELECT bool_and(CASE WHEN added LIKE '%+%'
+                     THEN added LIKE '%+ ' || xact_offset || ')%'
+                         OR added LIKE '%+ ''' || xact_offset || '''::bigint)%'
+                     ELSE xact_offset = 0
+                 END) FROM (
+                     SELECT pg_get_expr(adbin, adrelid) AS added
+                     FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+                     WHERE attname = 'xact' AND adrelid = ANY($1::regclass[])
+                 ) AS column_defaults
+             ) AS is_default
+             FROM ledger",
         )
+        .bind(PLACED)
         .fetch_one(connection)
         .await?;
         let (newest, next, is_default) = numbers;
@@ -84,13 +97,15 @@ pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
     .bind(missing)
     .fetch_one(&mut *transaction)
     .await?;
-    let default = format!(
-        "ALTER TABLE entries ALTER COLUMN xact
-         SET DEFAULT (pg_current_xact_id()::text::bigint + {offset})"
-    );
-    sqlx::query(AssertSqlSafe(default))
-        .execute(&mut *transaction)
-        .await?;
+    for table in PLACED {
+        let default = format!(
+            "ALTER TABLE {table} ALTER COLUMN xact
+             SET DEFAULT (pg_current_xact_id()::text::bigint + {offset})"
+        );
+        sqlx::query(AssertSqlSafe(default))
+            .execute(&mut *transaction)
+            .await?;
+    }
     transaction.commit().await?;
     tracing::info!(
         offset,

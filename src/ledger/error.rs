@@ -162,6 +162,19 @@ pub enum OpenError {
          that perdiem made, in DATABASE_URL"
     )]
     Foreign(String),
+    /// Nothing is there, and the command makes none.
+    #[error("there is no ledger at {0}: see DATABASE_URL")]
+    Missing(String),
+    /// The ledger is older than this perdiem, and the command does not migrate it.
+    #[error(
+        "the ledger at {place} is at version {found}, and this perdiem wants version {known}: run \
+         perdiem migrate first"
+    )]
+    Older {
+        place: String,
+        found: usize,
+        known: usize,
+    },
     /// The database was made by a newer perdiem.
     #[error(
         "the database {place} was migrated to version {found} by a newer perdiem, and this one \

@@ -63,6 +63,11 @@ impl LedgerFile {
         }
     }
 
+    /// Whether there is no file, or an empty one.
+    pub fn is_missing(&self) -> bool {
+        !fs::metadata(&self.path).is_ok_and(|about| about.len() > 0)
+    }
+
     /// Makes the file if there is none. SQLite gives the files that it puts beside it the same
     /// mode. One that exists keeps its mode, which somebody may have chosen.
     ///

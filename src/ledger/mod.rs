@@ -79,6 +79,15 @@ pub struct LedgerOptions {
     pub query_timeout: Duration,
 }
 
+/// What an opening does with a ledger that is missing, or older than the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// It makes the ledger, or brings it up to date.
+    Make,
+    /// It refuses.
+    Find,
+}
+
 /// The accounts whose turn it is here: other instances that want them too wait until this is
 /// dropped.
 pub enum Turn {
@@ -108,12 +117,34 @@ impl Ledger {
     /// # Errors
     /// [`OpenError`], each with what to do.
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+        Self::open_as(options, Opening::Make, now).await
+    }
+
+    /// Opens a ledger that exists and is up to date, as [`Ledger::open`] does.
+    ///
+    /// # Errors
+    /// [`OpenError`], each with what to do; [`OpenError::Missing`] and [`OpenError::Older`] where
+    /// [`Ledger::open`] would make a ledger or bring it up to date.
+    pub async fn open_existing(
+        options: &LedgerOptions,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
+        Self::open_as(options, Opening::Find, now).await
+    }
+
+    async fn open_as(
+        options: &LedgerOptions,
+        opening: Opening,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
         let (scheme, _) = options.url.split_once(':').ok_or(OpenError::UnknownUrl)?;
         match scheme {
-            "postgres" | "postgresql" => {
-                Ok(Self::Postgres(postgres::Store::open(options, now).await?))
-            }
-            "sqlite" => Ok(Self::Sqlite(sqlite::Store::open(options, now).await?)),
+            "postgres" | "postgresql" => Ok(Self::Postgres(
+                postgres::Store::open(options, opening, now).await?,
+            )),
+            "sqlite" => Ok(Self::Sqlite(
+                sqlite::Store::open(options, opening, now).await?,
+            )),
             _ => Err(OpenError::UnknownUrl),
         }
     }

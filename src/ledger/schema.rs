@@ -37,6 +37,7 @@ macro_rules! migrations {
             "0012_acts",
             "0013_seals",
             "0014_erasure",
+            "0015_narrow_rights",
         )
     };
     ($store:literal, $($name:literal,)+) => {
@@ -94,6 +95,26 @@ pub fn check(
         }),
         _ => Ok(()),
     }
+}
+
+/// Says whether a database needs no migration.
+///
+/// # Errors
+/// [`OpenError::Missing`] for one that has seen none, [`OpenError::Older`].
+pub fn check_made(migrator: &Migrator, applied: &[Applied], place: &str) -> Result<(), OpenError> {
+    let (found, known) = (applied.len(), migrator.iter().count());
+    if found == 0 {
+        return Err(OpenError::Missing(place.to_owned()));
+    }
+    if found < known {
+        let place = place.to_owned();
+        return Err(OpenError::Older {
+            place,
+            found,
+            known,
+        });
+    }
+    Ok(())
 }
 
 /// Reads who the ledger is; a new one gets a random id and a random secret first.

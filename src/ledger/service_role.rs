@@ -12,9 +12,10 @@ use super::{Ledger, LedgerError};
 /// it. A migration that makes a table or a function adds a line.
 ///
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
-/// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
-/// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 41] = [
+/// all columns of `reconciliations`. The `xact` of an entry or a change is the column's default, so that
+/// nobody can give it a place in the record that is not its own. What erasures and followers insert is
+/// checked by triggers.
+const RIGHTS: [(&str, &str); 48] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -26,12 +27,26 @@ const RIGHTS: [(&str, &str); 41] = [
     // What admins change, and what is done with the record.
     ("TABLE ledger", "SELECT, UPDATE (revision)"),
     ("TABLE policies", "SELECT, INSERT"),
-    ("TABLE policy_versions", "SELECT, INSERT"),
+    (
+        "TABLE policy_versions",
+        "SELECT, INSERT (policy, version, revision, rule, archived, effective_at, changed_at,
+             changed_by, reason)",
+    ),
     ("TABLE keys", "SELECT, INSERT"),
-    ("TABLE key_versions", "SELECT, INSERT"),
-    ("TABLE overrides", "SELECT, INSERT, UPDATE (subject)"),
-    ("TABLE override_versions", "SELECT, INSERT"),
-    ("TABLE acts", "SELECT, INSERT"),
+    (
+        "TABLE key_versions",
+        "SELECT, INSERT (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
+             changed_by, reason)",
+    ),
+    ("TABLE overrides", "SELECT, INSERT"),
+    (
+        "TABLE override_versions",
+        "SELECT, INSERT (account, version, revision, limits, until, changed_at, changed_by, reason)",
+    ),
+    (
+        "TABLE acts",
+        "SELECT, INSERT (revision, kind, about, changed_at, changed_by, reason, blind)",
+    ),
     // What is made from the entries.
     ("TABLE record_marks", "SELECT, INSERT"),
     ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
@@ -58,11 +73,14 @@ const RIGHTS: [(&str, &str); 41] = [
     // Erasures. What they change of what was appended, functions of the owner's do.
     (
         "TABLE erasing_accounts",
-        "SELECT, INSERT, UPDATE (revision, step, done, override_ended, due_at), DELETE",
+        "SELECT, INSERT, UPDATE (revision, step, done, override_ended, due_at, subject), DELETE",
     ),
     ("TABLE erased_leaves", "SELECT, INSERT"),
     ("TABLE erased_accounts", "SELECT, INSERT"),
     ("FUNCTION erasure_epoch()", "EXECUTE"),
+    ("FUNCTION records_erasure()", "EXECUTE"),
+    ("FUNCTION leaf_digest(uuid, uuid, text)", "EXECUTE"),
+    ("FUNCTION json_field(text, text)", "EXECUTE"),
     ("FUNCTION erase_entries(uuid, bigint, bigint)", "EXECUTE"),
     (
         "FUNCTION erase_entry_details(uuid, bigint, bigint)",
@@ -86,6 +104,10 @@ const RIGHTS: [(&str, &str); 41] = [
     ("FUNCTION let_entries_be_erased()", ""),
     ("FUNCTION let_entry_details_be_erased()", ""),
     ("FUNCTION let_acts_be_erased()", ""),
+    ("FUNCTION let_marks_go_on()", ""),
+    ("FUNCTION let_leaves_be_kept()", ""),
+    ("FUNCTION let_accounts_be_erased()", ""),
+    ("FUNCTION let_pseudonyms_be_kept()", ""),
 ];
 
 /// One writer of rights at a time in a database: PostgreSQL refuses a second one.

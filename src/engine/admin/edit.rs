@@ -41,6 +41,9 @@ pub enum EditError {
     /// There is nothing to delete.
     #[error("no such override")]
     UnknownOverride,
+    /// The subject is being erased. Its account gets another id, at this instant or later.
+    #[error("the subject is being erased")]
+    BeingErased(DateTime<Utc>),
 }
 
 /// A policy as an admin wants it.

@@ -83,9 +83,12 @@ impl Engine {
         let engine = self.clone();
         let work = async move {
             let now = engine.clock.now();
-            let decide = |policy: Option<&Policy>, current: Option<&Override>| {
+            let decide = |policy: Option<&Policy>, current: Option<&Override>, erased_at| {
                 let policy = policy.filter(|policy| !policy.archived);
                 let policy = policy.ok_or(EditError::UnknownPolicy)?;
+                if let Some(at) = erased_at {
+                    return Err(EditError::BeingErased(at));
+                }
                 decide(policy, current.filter(|current| current.terms.is_some()))
             };
             let edited = engine

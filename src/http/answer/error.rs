@@ -67,6 +67,11 @@ pub enum ApiError {
     LastAdminKey,
     #[error("this key is revoked, and stays so: make a new one")]
     KeyRevoked,
+    #[error(
+        "this subject is being erased, and an override would name it again: try again after {at}",
+        at = written(*.0)
+    )]
+    BeingErased(DateTime<Utc>),
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
     #[error("this grant is no hold: there is nothing to confirm")]
@@ -208,6 +213,7 @@ impl ApiError {
             Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,
             Self::LastAdminKey => problem::LAST_ADMIN_KEY,
             Self::KeyRevoked => problem::KEY_REVOKED,
+            Self::BeingErased(_) => problem::BEING_ERASED,
             Self::PolicyInactive(..) => problem::POLICY_INACTIVE,
             Self::NotAHold => problem::NOT_A_HOLD,
             Self::FailedDependency => problem::FAILED_DEPENDENCY,
@@ -399,6 +405,7 @@ impl From<(PolicyName, EditError)> for ApiError {
             EditError::UnknownOverride => {
                 Self::NotFound("this subject has no override under this policy")
             }
+            EditError::BeingErased(at) => Self::BeingErased(at),
             EditError::Misfit(faults) => {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }

@@ -106,6 +106,12 @@ KEY_REVOKED = CONFLICT "key-revoked" "Key revoked" None,
     means "The key is revoked. It stays so."
     do "Make a new key."
     retry "No.";
+BEING_ERASED = CONFLICT "being-erased" "Being erased" None,
+    "an override for a subject that is being erased"
+    means "The subject is being erased, and its account is still counted on. An override would name it \
+           again. Nothing was changed."
+    do "Wait for the instant that `detail` names. If the subject claims meanwhile, the wait is longer."
+    retry "Yes, after that instant.";
 GRANT_REVERSED = CONFLICT "grant-reversed" "Grant reversed" None,
     "a confirmation of a hold that was reversed"
     means "A confirmation of a hold that was reversed. Its units were given back."

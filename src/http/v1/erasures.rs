@@ -56,10 +56,11 @@ fn about(accounts: u64) -> String {
 /// last entry the hashes of its keys go too: nothing tells any more whose entries they were. Units, sums,
 /// positions and seals stay. Backups, exported files and your own logs are not reached.
 ///
-/// An answer with 202 has begun an erasure of many entries. It goes on without you; the name can be found
-/// until the last text is gone. Send the request again later: 200 says that the texts are gone. A request
-/// for a subject whose texts are gone answers with the same erasure, until the account has its random id;
-/// then it answers 404. A reason that names the subject is refused (422), since it would stay.
+/// An answer with 202 has begun an erasure of many entries. It goes on without you. The name finds nothing
+/// from then on; metadata and reasons follow. Send the request again later: 200 says that the texts are
+/// gone. A request for a subject whose texts are gone answers with the same erasure, until the account has
+/// its random id; then it answers 404. A reason that names the subject is refused (422), since it would
+/// stay.
 ///
 /// Roles: `admin`.
 #[utoipa::path(

@@ -120,6 +120,7 @@ impl OverrideBody {
     responses(
         (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
         (status = 412, description = "`precondition-failed`: the override stands at another version."),
     ),
 )]
@@ -193,6 +194,7 @@ pub async fn list(
     params(IfMatch, ReasonQuery),
     responses(
         (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
+        (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
         (status = 412, description = "`precondition-failed`: the override stands at another version."),
     ),
 )]

@@ -18,7 +18,7 @@ use super::connections::{Connections, LIFETIME};
 use super::query::Session;
 use super::schema::{self, Applied};
 use super::service_role::{Ownership, lacks_right};
-use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
+use super::{LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
 pub use entries::{Turn, last_lines};
@@ -59,7 +59,11 @@ pub struct Store {
 }
 
 impl Store {
-    pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+    pub async fn open(
+        options: &LedgerOptions,
+        opening: Opening,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
         let base = PgConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
             .application_name("perdiem");
@@ -98,6 +102,9 @@ impl Store {
         check_encoding(&own, &place).await?;
         let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        if opening == Opening::Find {
+            schema::check_made(&MIGRATOR, &applied, &place)?;
+        }
         let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
         let known = MIGRATOR.iter().count();
         if applied.len() < known {

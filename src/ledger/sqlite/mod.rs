@@ -19,7 +19,7 @@ use super::fence::{Fence, LedgerPlace};
 use super::file::LedgerFile;
 use super::query::Session;
 use super::schema::{self, Applied};
-use super::{LedgerError, LedgerOptions, OpenError, READS_MOST, SNAPSHOTS_MOST};
+use super::{LedgerError, LedgerOptions, OpenError, Opening, READS_MOST, SNAPSHOTS_MOST};
 use crate::domain::identity::Identity;
 
 pub use entries::last_lines;
@@ -58,12 +58,22 @@ pub struct Store {
 }
 
 impl Store {
-    pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
+    pub async fn open(
+        options: &LedgerOptions,
+        opening: Opening,
+        now: DateTime<Utc>,
+    ) -> Result<Self, OpenError> {
         let file = LedgerFile::of(&options.url)?;
-        file.make()?;
+        match opening {
+            Opening::Make => file.make()?,
+            Opening::Find if file.is_missing() => {
+                return Err(OpenError::Missing(file.place().to_owned()));
+            }
+            Opening::Find => {}
+        }
         let base = SqliteConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
-            .create_if_missing(true)
+            .create_if_missing(opening == Opening::Make)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(options.claim_timeout);
@@ -74,12 +84,12 @@ impl Store {
         };
         // Others may be opening the same new file, one after the other.
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
-        let mut opening = connect(&patient)
+        let mut first = connect(&patient)
             .await
             .map_err(|error| file.unreadable(error))?;
         // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
         // open a new file at once one would fail.
-        let mut transaction = opening
+        let mut transaction = first
             .begin_with("BEGIN IMMEDIATE")
             .await
             .map_err(|error| file.unreadable(error))?;
@@ -87,6 +97,9 @@ impl Store {
             .await
             .map_err(|error| file.unreadable(error))?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
+        if opening == Opening::Find {
+            schema::check_made(&MIGRATOR, &applied, &place)?;
+        }
         if !applied.is_empty() {
             check_writable(&mut transaction)
                 .await
@@ -101,10 +114,7 @@ impl Store {
             .commit()
             .await
             .map_err(|error| failed(error.into()))?;
-        opening
-            .close()
-            .await
-            .map_err(|error| failed(error.into()))?;
+        first.close().await.map_err(|error| failed(error.into()))?;
         file.tell_of_others();
         let writing = base
             .clone()

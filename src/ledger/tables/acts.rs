@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{ChangeFilter, Revision, next_revision};
+use super::versions::{ChangeFilter, insert_change, next_revision};
 use crate::ledger::access::Ending;
-use crate::ledger::query::{Session, query};
+use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, new_blind};
 
@@ -83,9 +83,11 @@ const LISTED: &str = acts!(
      ORDER BY revision DESC LIMIT $4"
 );
 const ONE: &str = acts!("WHERE revision = $1");
-const ADD: &str = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, reason, xact,
-        blind)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const ADD: Texts = insert_change!(
+    "acts",
+    "revision, kind, about, changed_at, changed_by, reason, blind",
+    "$1, $2, $3, $4, $5, $6, $7"
+);
 
 impl Ledger {
     /// Adds an act, and returns its revision, whatever it has for one.
@@ -115,22 +117,21 @@ impl Ledger {
 pub(super) async fn add_act_in(session: &mut Session<'_>, act: &Act) -> Result<u64, LedgerError> {
     let revision = next_revision(session).await?;
     add(session, act, revision).await?;
-    Ok(revision.number.cast_unsigned())
+    Ok(revision.cast_unsigned())
 }
 
 pub(super) async fn add(
     session: &mut Session<'_>,
     act: &Act,
-    revision: Revision,
+    revision: i64,
 ) -> Result<(), LedgerError> {
     let add = query(ADD)
-        .bind(revision.number)
+        .bind(revision)
         .bind(act.kind.as_str())
         .bind(act.about.as_str())
         .bind(act.at)
         .bind(act.by.as_str())
         .bind(act.reason.as_deref())
-        .bind(revision.xact)
         .bind(new_blind());
     session.execute(add).await
 }

@@ -99,12 +99,14 @@ macro_rules! begun_before {
 }
 const BEGUN_BEFORE: Texts = any_id!(begun_before, "$1");
 
-/// An account whose override was named again begins again.
+/// The name goes from the account at once; the digests of its leaves are made with it until its texts are
+/// gone. An account that was opened with a name again begins again.
 const BEGIN: &str = "INSERT INTO erasing_accounts
-        (replacement, account, policy, revision, step, due_at)
-    VALUES ($1, $2, $3, $4, 1, $5)
+        (replacement, account, policy, revision, step, due_at, subject)
+    VALUES ($1, $2, $3, $4, 1, $5, (SELECT subject FROM accounts WHERE id = $2))
     ON CONFLICT (account) WHERE step < 3 DO UPDATE SET step = 1, done = 0,
-        revision = excluded.revision, override_ended = false, due_at = excluded.due_at";
+        revision = excluded.revision, override_ended = false, due_at = excluded.due_at,
+        subject = excluded.subject";
 
 /// The acts whose text may name a subject.
 const NAMING_ACTS: Texts = Texts {
@@ -180,6 +182,12 @@ impl PrivateEntry {
     }
 }
 
+/// Beside an account whose texts are being erased, its name is kept for digests.
+const OWNER: &str = "SELECT blind, COALESCE(subject, (
+        SELECT x.subject FROM erasing_accounts AS x WHERE x.account = id AND x.step = 1
+    )) AS subject
+    FROM accounts WHERE id = $1";
+
 /// Whose an account or an override is.
 pub(super) struct AccountOwner {
     pub subject: Option<String>,
@@ -198,7 +206,7 @@ impl AccountOwner {
         session: &mut Session<'_>,
         account: AccountId,
     ) -> Result<Option<Self>, LedgerError> {
-        let owner = query("SELECT subject, blind FROM accounts WHERE id = $1").bind(account);
+        let owner = query(OWNER).bind(account);
         session.first(owner, Self::decode).await
     }
 
@@ -233,7 +241,7 @@ impl Ledger {
                 return Ok(Ending::Rollback(act));
             }
             let act = Act {
-                revision: revision.number.cast_unsigned(),
+                revision: revision.cast_unsigned(),
                 about: (new.about)(named.len() as u64),
                 ..new.act.clone()
             };
@@ -243,9 +251,10 @@ impl Ledger {
                     .bind(Uuid::new_v4())
                     .bind(account)
                     .bind(policy)
-                    .bind(revision.number)
+                    .bind(revision)
                     .bind(new.due_at);
                 session.execute(begin).await?;
+                erase_names(&mut session, account).await?;
             }
             erase_from_acts(&mut session, new.subject).await?;
             Ok(Ending::Commit(Some(act)))
@@ -275,8 +284,7 @@ impl Ledger {
         self.reads().await?.lend().one(hidden).await
     }
 
-    /// Erases the texts of some entries of an account, and with the last ones its name. Returns whether
-    /// more are left. `margin` is how much clocks may differ.
+    /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is how much clocks may differ.
     pub async fn erase_texts(
         &self,
         erasing: &ErasingAccount,
@@ -306,11 +314,7 @@ impl Ledger {
                 note_done(&mut session, &erasing, last.number).await?;
                 return Ok(Ending::Commit(true));
             }
-            if let Some(owner) = AccountOwner::of_override(&mut session, erasing.account).await? {
-                keep_leaves_of_override(&mut session, erasing.account, &owner).await?;
-            }
-            let names = query(ERASE_NAMES).bind(erasing.account);
-            session.execute(names).await?;
+            erase_names(&mut session, erasing.account).await?;
             let denials = query("DELETE FROM first_denials WHERE account = $1");
             session.execute(denials.bind(erasing.account)).await?;
             let over = over(&mut session, erasing.account, margin).await?;
@@ -349,6 +353,14 @@ const ERASE_ACT: Texts = Texts {
     sqlite: "UPDATE acts SET about = $2 WHERE revision = $1",
 };
 
+/// Erases the name of an account and the texts of its override.
+async fn erase_names(session: &mut Session<'_>, account: AccountId) -> Result<(), LedgerError> {
+    if let Some(owner) = AccountOwner::of_override(session, account).await? {
+        keep_leaves_of_override(session, account, &owner).await?;
+    }
+    session.execute(query(ERASE_NAMES).bind(account)).await
+}
+
 /// Takes the erasure of an account on; `None` where somebody else has done the step.
 pub(super) async fn take(
     session: &mut Session<'_>,
@@ -379,7 +391,8 @@ pub(super) async fn go_on(
 ) -> Result<(), LedgerError> {
     let number = ErasureStep::ALL.iter().position(|it| *it == step);
     let go_on = query(
-        "UPDATE erasing_accounts SET step = $2, done = 0, due_at = $3 WHERE replacement = $1",
+        "UPDATE erasing_accounts SET step = $2, done = 0, due_at = $3, subject = NULL
+         WHERE replacement = $1",
     );
     let go_on = go_on
         .bind(erasing.replacement)

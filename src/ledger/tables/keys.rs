@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, Revision, history, next_revision, nothing,
+    Accepted, Change, ChangeFilter, Changed, history, insert_change, next_revision, nothing,
 };
 use crate::domain::key::{Key, KeyNumber, KeyRule};
 use crate::ledger::access::Ending;
@@ -197,7 +197,7 @@ async fn insert_key(
     session: &mut Session<'_>,
     key: &Key,
     secret_hash: &SecretHash,
-    revision: Revision,
+    revision: i64,
 ) -> Result<(), LedgerError> {
     let insert = query(
         "INSERT INTO keys (id, number, secret_hash, created_at)
@@ -213,17 +213,17 @@ async fn insert_key(
 async fn insert_version(
     session: &mut Session<'_>,
     key: &Key,
-    revision: Revision,
+    revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(
-        "INSERT INTO key_versions
-             (key, version, revision, name, role, policies, ends_at, revoked, changed_at,
-              changed_by, reason, xact)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-    )
+    let insert = query(insert_change!(
+        "key_versions",
+        "key, version, revision, name, role, policies, ends_at, revoked, changed_at, changed_by,
+             reason",
+        "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"
+    ))
     .bind(key.id)
     .bind(key.version)
-    .bind(revision.number)
+    .bind(revision)
     .bind(key.rule.name.as_str())
     .bind(key.rule.role.as_str())
     .bind(key.rule.policies.as_deref().map(encode_names))
@@ -231,7 +231,6 @@ async fn insert_version(
     .bind(key.rule.revoked)
     .bind(key.changed_at)
     .bind(key.changed_by.as_str())
-    .bind(key.reason.as_deref())
-    .bind(revision.xact);
+    .bind(key.reason.as_deref());
     session.execute(insert).await
 }

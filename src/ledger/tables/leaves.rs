@@ -23,7 +23,11 @@ macro_rules! entries {
         concat!(
             "SELECT e.xact, e.account, e.number, e.at, e.units, p.name AS policy, e.policy_version,
                  e.claimed_by, e.kind, e.flags, e.id, e.key, e.lapses_at, e.totals, e.metadata,
-                 d.of_grant, d.held_until, d.made_by, d.reason, a.subject, a.blind,
+                 d.of_grant, d.held_until, d.made_by, d.reason, a.blind,
+                 COALESCE(a.subject, (
+                     SELECT na.subject FROM erasing_accounts AS na
+                     WHERE na.account = e.account AND na.step = 1
+                 )) AS subject,
                  ea.pseudonym, el.private,
                  el.private IS NOT NULL AND (e.metadata IS NOT NULL OR d.reason IS NOT NULL
                      OR a.subject IS NOT NULL AND NOT EXISTS (

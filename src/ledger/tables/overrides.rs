@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::policies::last_policy;
 use super::versions::{
-    Accepted, Change, ChangeFilter, Changed, Edited, Revision, history, nothing,
+    Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change, nothing,
 };
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
@@ -14,8 +14,11 @@ use crate::domain::record::RecordPlace;
 use crate::domain::schedule::UnreadableTerms;
 use crate::ledger::encoding::{decode_limits, encode_limits, narrowed};
 use crate::ledger::query::{Session, Texts, any_id, query};
-use crate::ledger::row::StoredRow;
+use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError, new_blind};
+
+/// When the erasure of an account goes on that keeps its id until then.
+const ERASED_AT: &str = "SELECT due_at FROM erasing_accounts WHERE account = $1 AND step < 3";
 
 fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
     let until = row.get("until")?;
@@ -173,15 +176,20 @@ impl Ledger {
     }
 
     /// Changes a subject's override as `decide` says, which gets the policy's last version and
-    /// the override's, when no other change can come between. The outer error is the ledger's,
-    /// the inner one is `decide`'s, and on both nothing is changed.
+    /// the override's, when no other change can come between; and, of a subject that is being erased,
+    /// when its erasure goes on. The outer error is the ledger's, the inner one is `decide`'s, and on both
+    /// nothing is changed.
     pub async fn edit_override<E: Send>(
         &self,
         policy: &PolicyName,
         subject: &Subject,
         changed_by: &str,
         changed_at: DateTime<Utc>,
-        decide: impl Fn(Option<&Policy>, Option<&Override>) -> Result<Change<Option<OverrideTerms>>, E>
+        decide: impl Fn(
+            Option<&Policy>,
+            Option<&Override>,
+            Option<DateTime<Utc>>,
+        ) -> Result<Change<Option<OverrideTerms>>, E>
         + Send
         + Sync,
     ) -> Result<Result<Edited<Override>, E>, LedgerError> {
@@ -190,10 +198,11 @@ impl Ledger {
             false,
             async |session: &mut Session<'_>| {
                 let policy = last_policy(session, policy).await?;
-                Ok((last_override(session, account).await?, policy))
+                let erased_at = session.first(query(ERASED_AT).bind(account), only).await?;
+                Ok((last_override(session, account).await?, (policy, erased_at)))
             },
-            |before, policy| decide(policy.as_ref(), before),
-            async |session: &mut Session<'_>, before, policy, accepted| {
+            |before, (policy, erased_at)| decide(policy.as_ref(), before, *erased_at),
+            async |session: &mut Session<'_>, before, (policy, _), accepted| {
                 let Accepted {
                     revision,
                     terms,
@@ -204,7 +213,7 @@ impl Ledger {
                     policy: policy.ok_or_else(nothing)?.id,
                     subject: Some(subject.clone()),
                     version: before.map_or(1, |before| before.version + 1),
-                    revision: narrowed(revision.number)?,
+                    revision: narrowed(revision)?,
                     terms,
                     changed_at,
                     changed_by: changed_by.to_owned(),
@@ -228,12 +237,11 @@ pub(super) async fn last_override(
 pub(super) async fn insert_version(
     session: &mut Session<'_>,
     version: &Override,
-    revision: Revision,
+    revision: i64,
 ) -> Result<(), LedgerError> {
-    // A subject that was erased and comes again is known again.
     let subject = query(
         "INSERT INTO overrides (account, policy, subject, blind) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (account) DO UPDATE SET subject = excluded.subject",
+         ON CONFLICT (account) DO NOTHING",
     )
     .bind(version.account)
     .bind(version.policy)
@@ -241,20 +249,18 @@ pub(super) async fn insert_version(
     .bind(new_blind());
     session.execute(subject).await?;
     let terms = version.terms.as_ref();
-    let insert = query(
-        "INSERT INTO override_versions
-             (account, version, revision, limits, until, changed_at, changed_by, reason,
-              xact)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-    )
+    let insert = query(insert_change!(
+        "override_versions",
+        "account, version, revision, limits, until, changed_at, changed_by, reason",
+        "$1, $2, $3, $4, $5, $6, $7, $8"
+    ))
     .bind(version.account)
     .bind(version.version)
-    .bind(revision.number)
+    .bind(revision)
     .bind(terms.map(|terms| encode_limits(&terms.limits)))
     .bind(terms.and_then(|terms| terms.until))
     .bind(version.changed_at)
     .bind(version.changed_by.as_str())
-    .bind(version.reason.as_deref())
-    .bind(revision.xact);
+    .bind(version.reason.as_deref());
     session.execute(insert).await
 }

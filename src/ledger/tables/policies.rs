@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, Revision, history};
+use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, history, insert_change};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
@@ -276,23 +276,21 @@ async fn insert_policy(
 async fn insert_version(
     session: &mut Session<'_>,
     policy: &Policy,
-    revision: Revision,
+    revision: i64,
 ) -> Result<(), LedgerError> {
-    let insert = query(
-        "INSERT INTO policy_versions
-             (policy, version, revision, rule, archived, effective_at, changed_at, changed_by,
-              reason, xact)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    )
+    let insert = query(insert_change!(
+        "policy_versions",
+        "policy, version, revision, rule, archived, effective_at, changed_at, changed_by, reason",
+        "$1, $2, $3, $4, $5, $6, $7, $8, $9"
+    ))
     .bind(policy.id)
     .bind(policy.version)
-    .bind(revision.number)
+    .bind(revision)
     .bind(encode_rule(&policy.rule))
     .bind(policy.archived)
     .bind(policy.effective_at)
     .bind(policy.changed_at)
     .bind(policy.changed_by.as_str())
-    .bind(policy.reason.as_deref())
-    .bind(revision.xact);
+    .bind(policy.reason.as_deref());
     session.execute(insert).await
 }

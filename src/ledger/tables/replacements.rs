@@ -137,7 +137,7 @@ impl Ledger {
             };
             let ended = Override {
                 version: last.version + 1,
-                revision: narrowed(revision.number)?,
+                revision: narrowed(revision)?,
                 terms: None,
                 changed_at: now,
                 changed_by: ENDED_BY.to_owned(),

@@ -27,17 +27,9 @@ pub struct Edited<V> {
     pub after: V,
 }
 
-/// Where a change is in the order of changes, and in the record.
-#[derive(Clone, Copy)]
-pub struct Revision {
-    pub number: i64,
-    /// See [`RecordPlace`](crate::domain::record::RecordPlace).
-    pub xact: i64,
-}
-
 /// What a new version says, and its place in the order of changes.
 pub struct Accepted<T> {
-    pub revision: Revision,
+    pub revision: i64,
     pub terms: T,
     pub reason: Option<String>,
 }
@@ -190,23 +182,38 @@ impl Ledger {
 
 /// Takes the next revision. The row's lock lets changes through one by one, so that revisions
 /// become visible in their order, and what is read afterwards stays so until the commit.
-pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<Revision, LedgerError> {
-    let decode = |row: &StoredRow<'_>| {
-        Ok(Revision {
-            number: row.get("revision")?,
-            xact: row.get("xact")?,
-        })
-    };
-    let next = session.first(query(NEXT_REVISION), decode).await?;
-    Ok(next.ok_or(sqlx::Error::RowNotFound)?)
+pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<i64, LedgerError> {
+    let next = query("UPDATE ledger SET revision = revision + 1 RETURNING revision");
+    session.one(next).await
 }
 
-const NEXT_REVISION: Texts = Texts {
-    postgres: "UPDATE ledger SET revision = revision + 1
-        RETURNING revision, pg_current_xact_id()::text::bigint + xact_offset AS xact",
-    sqlite: "UPDATE ledger SET revision = revision + 1
-        RETURNING revision, (SELECT COALESCE(MAX(xact), 0) FROM entries) AS xact",
-};
+/// An insert of a change. Its place in the record is PostgreSQL's to tell, by the column's default: see
+/// [`RecordPlace`](crate::domain::record::RecordPlace).
+macro_rules! insert_change {
+    ($table:literal, $columns:literal, $values:literal) => {
+        $crate::ledger::query::Texts {
+            postgres: concat!(
+                "INSERT INTO ",
+                $table,
+                " (",
+                $columns,
+                ") VALUES (",
+                $values,
+                ")"
+            ),
+            sqlite: concat!(
+                "INSERT INTO ",
+                $table,
+                " (",
+                $columns,
+                ", xact) VALUES (",
+                $values,
+                ", (SELECT COALESCE(MAX(xact), 0) FROM entries))"
+            ),
+        }
+    };
+}
+pub(super) use insert_change;
 
 /// That `decide` changes what does not exist.
 pub(super) fn nothing() -> LedgerError {

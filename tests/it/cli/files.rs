@@ -4,7 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use super::{Process, fault, folder, migrate, sqlite_url};
+use sqlx::{Connection, SqliteConnection};
+
+use super::{Process, fault, folder, migrate, run, sqlite_url};
 
 const FILES: [&str; 3] = ["perdiem.db", "perdiem.db-wal", "perdiem.db-shm"];
 
@@ -45,6 +47,61 @@ fn the_mode_of_a_file_that_exists_is_left_and_told() {
         }
         let ended = server.end();
         assert_eq!(ended.stderr.contains("chmod 600"), is_told, "{ended:?}");
+    }
+}
+
+/// What works without a server neither makes nor migrates a ledger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_reads_makes_no_ledger() {
+    let folder = folder();
+    let path = folder.path().join("perdiem.db");
+    let key = folder.path().join("seal.key");
+    let key = key.to_str().expect("a path");
+    run(&["seal", "new-key", key], &[]);
+    let url = sqlite_url(&path);
+    let archive = folder.path().join("archive");
+    let archive = archive.to_str().expect("a path");
+    let commands: [&[&str]; 3] = [
+        &["verify"],
+        &["archive", archive, "--before", "2026-01-01"],
+        &[
+            "seal",
+            "restart",
+            "--reason",
+            "a test",
+            "--seal-key-file",
+            key,
+        ],
+    ];
+    for command in commands {
+        let line = fault(command, &[("DATABASE_URL", &url)]);
+        assert!(line.contains("there is no ledger at "), "{line}");
+        assert!(line.contains("perdiem.db"), "{line}");
+        assert!(!path.exists(), "{command:?}");
+    }
+    // An older one stays as it is.
+    migrate(&url);
+    let mut old = SqliteConnection::connect(&url).await.expect("a connection");
+    let forget =
+        "DELETE FROM _sqlx_migrations WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
+    sqlx::query(forget)
+        .execute(&mut old)
+        .await
+        .expect("it is done");
+    let count = "SELECT COUNT(*) FROM _sqlx_migrations";
+    let before: i64 = sqlx::query_scalar(count)
+        .fetch_one(&mut old)
+        .await
+        .expect("a count");
+    for command in commands {
+        let line = fault(command, &[("DATABASE_URL", &url)]);
+        assert!(line.contains(&format!("is at version {before}")), "{line}");
+        assert!(line.contains("run perdiem migrate first"), "{line}");
+        let after: i64 = sqlx::query_scalar(count)
+            .fetch_one(&mut old)
+            .await
+            .expect("a count");
+        assert_eq!(after, before, "{command:?}");
     }
 }
 

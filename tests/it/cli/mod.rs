@@ -8,6 +8,7 @@ mod entries;
 mod erasure;
 mod export;
 mod files;
+mod pipes;
 mod secrets;
 mod serving;
 mod sessions;

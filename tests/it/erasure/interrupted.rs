@@ -132,6 +132,12 @@ async fn an_erasure_goes_on_where_an_instance_ended(stack: Stack) {
     nothing_differs(&ground, &clock, &days).await;
     assert_eq!(erasing(&ground, 1).await, 1);
     let app = start(&ground, &clock).await;
+    // The name finds nothing already, and stands nowhere in the views.
+    let all = all_items(&app, "/v1/entries?limit=1000").await;
+    let named = all.iter().filter(|entry| entry["subject"] == SUBJECT);
+    assert_eq!((all.len(), named.count()), (ENTRIES + 1, 0));
+    let listed = all_items(&app, &format!("/v1/grants?subject={SUBJECT}")).await;
+    assert!(listed.is_empty(), "{listed:?}");
     clock.advance(TimeDelta::seconds(30));
     eventually("the texts are gone", || async {
         erasing(&ground, 1).await == 0

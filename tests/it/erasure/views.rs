@@ -103,6 +103,17 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
     problem(&other, 422, "idempotency-key-reused");
     assert_eq!(erasing(&ground, 2).await, 1);
 
+    // An override would name it again.
+    let named = json!({ "limits": [{ "max": 9, "per": "day" }], "reason": "vip" });
+    let refused = app.put_override("member-42", named.clone()).await;
+    problem(&refused, 409, "being-erased");
+    let detail = refused.json()["detail"].to_string();
+    assert!(
+        detail.contains("try again after 2026-11-21T16:"),
+        "{detail}"
+    );
+    problem(&app.delete_override("member-42").await, 409, "being-erased");
+
     // After midnight it is gone, and who comes under the name is new.
     clock.advance(TimeDelta::hours(14));
     all_are_past(&ground, 3, &clock).await;
@@ -126,6 +137,8 @@ async fn an_erased_name_finds_nothing_and_counts_on_today(stack: Stack) {
         all_items(&app, "/v1/entries?policy=benefit").await[..after.len()],
         after
     );
+
+    assert_eq!(app.put_override("member-42", named).await.status, 201);
 
     // After 48 hours its keys are free.
     clock.advance(TimeDelta::hours(48));

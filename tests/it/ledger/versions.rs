@@ -81,7 +81,7 @@ async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override 
     });
     let edited = desk
         .ledger
-        .edit_override(policy, &subject, "a test", instant(NOON), |_, _| {
+        .edit_override(policy, &subject, "a test", instant(NOON), |_, _, _| {
             let (terms, reason) = (terms.clone(), Some("vip".to_owned()));
             Ok::<_, ()>(Change::Version { terms, reason })
         })

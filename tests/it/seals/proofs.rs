@@ -214,6 +214,51 @@ async fn an_export_is_checked_by_its_manifest() {
         is_good && said.contains("its positions are among"),
         "{said}"
     );
+    // Beside the recorded export: in the ledger, and in a proof of its change.
+    let revision = app.get(&link).await.json()["revision"].clone();
+    let path = format!("/v1/changes/{revision}/proof");
+    eventually("the export is sealed", || async {
+        app.get(&path).await.status == 200
+    })
+    .await;
+    let proof = folder.path().join("e.tlog-proof");
+    fs::write(&proof, app.get(&path).await.text).expect("a file");
+    let proof = proof.to_str().expect("a path");
+    let by_proof = [&arguments[..], &["--proof", proof]].concat();
+    let url = ground.database_url.as_str();
+    let by_ledger = [&arguments[..], &["--database-url", url]].concat();
+    let (is_good, said) = verify(&by_proof);
+    assert!(is_good && said.contains("is of this export"), "{said}");
+    let (is_good, said) = verify(&by_ledger);
+    assert!(
+        is_good && said.contains("has recorded this export"),
+        "{said}"
+    );
+    for (from, to, is_in_file) in [
+        ("\"grant\":1", "\"grant\":2", true),
+        ("\"units_taken\":1", "\"units_taken\":2", true),
+        ("\"first_position\":", "\"first_position\":1", true),
+        ("\"format\":\"csv\"", "\"format\":\"csw\"", false),
+        ("\"revision\":", "\"revision\":1", false),
+        ("\"as_of\":", "\"as_of\":1", false),
+        ("\"filters\":{}", "\"filters\":{\"on\":\"2026\"}", false),
+        ("\"exported_by\":\"P", "\"exported_by\":\"Q", false),
+        ("\"exported_at\":\"2", "\"exported_at\":\"3", false),
+    ] {
+        assert!(manifest.contains(from), "{from}: {manifest}");
+        fs::write(&beside, manifest.replacen(from, to, 1)).expect("a file");
+        for with in [&arguments[..], &by_proof, &by_ledger] {
+            let (is_good, said) = verify(with);
+            let is_found = is_in_file || with.len() > arguments.len();
+            assert_eq!(
+                is_good,
+                !is_found && !from.contains("as_of"),
+                "{from}: {said}"
+            );
+        }
+    }
+    fs::write(&beside, &manifest).expect("a file");
+
     fs::write(&file, export.text.replacen("grant", "trant", 1)).expect("a file");
     let (is_good, said) = verify(&arguments);
     assert!(

@@ -1,0 +1,299 @@
+//! `perdiem verify --export`: a file, its manifest, and what the log has of the export.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::client::text;
+use super::offline::open;
+use super::rows::{Row, RowCutter};
+use crate::config::DatabaseArgs;
+use crate::domain::seal::leaf::hex;
+use crate::domain::seal::note::{Checkpoint, VerifierKey};
+use crate::domain::seal::proof::LogProof;
+use crate::engine::ActKind;
+
+/// What a file holds.
+#[derive(Debug, Default)]
+struct Contents {
+    sha256: String,
+    rows: BTreeMap<String, u64>,
+    units_taken: u128,
+    units_given_back: u128,
+    first_position: Option<u64>,
+    last_position: Option<u64>,
+}
+
+impl Contents {
+    fn read(file: &Path, is_csv: bool) -> anyhow::Result<Self> {
+        let mut reader = File::open(file)?;
+        let (mut contents, mut hasher) = (Self::default(), Sha256::new());
+        let (mut cutter, mut names) = (RowCutter::new(is_csv), Vec::new());
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            let count = reader.read(&mut bytes)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&bytes[..count]);
+            cutter.cut(&bytes[..count], |row, bytes| {
+                match row {
+                    Row::Header => names = csv_cells(bytes),
+                    Row::Entry(position) => contents.add(position, &fields(bytes, &names)),
+                    Row::Manifest => {}
+                }
+                Ok(())
+            })?;
+        }
+        contents.sha256 = hex(&hasher.finalize());
+        Ok(contents)
+    }
+
+    fn add(&mut self, position: u64, fields: &Value) {
+        *self
+            .rows
+            .entry(text(&fields["kind"]).to_owned())
+            .or_default() += 1;
+        let units = fields["units"].as_i64();
+        let units = units.or_else(|| text(&fields["units"]).parse().ok());
+        let units = units.unwrap_or_default();
+        match units {
+            0.. => self.units_taken += u128::from(units.unsigned_abs()),
+            ..0 => self.units_given_back += u128::from(units.unsigned_abs()),
+        }
+        self.first_position = self.first_position.or(Some(position));
+        self.last_position = Some(position);
+    }
+
+    /// What a manifest tells of the file, by its fields' names.
+    fn told(&self) -> [(&'static str, Value); 5] {
+        // A number above 64 bits is in no file.
+        let number = |units: u128| json!(u64::try_from(units).unwrap_or(u64::MAX));
+        [
+            ("rows", json!(self.rows)),
+            ("units_taken", number(self.units_taken)),
+            ("units_given_back", number(self.units_given_back)),
+            ("first_position", json!(self.first_position)),
+            ("last_position", json!(self.last_position)),
+        ]
+    }
+}
+
+/// A row's fields: of NDJSON, or of CSV with columns of these names.
+fn fields(row: &[u8], names: &[String]) -> Value {
+    if names.is_empty() {
+        return serde_json::from_slice(row).unwrap_or_default();
+    }
+    let cells = csv_cells(row).into_iter().map(Value::from);
+    Value::Object(names.iter().cloned().zip(cells).collect())
+}
+
+/// The cells of a row of CSV (RFC 4180).
+fn csv_cells(row: &[u8]) -> Vec<String> {
+    let (mut cells, mut is_quoted) = (vec![Vec::new()], false);
+    let mut bytes = row.trim_ascii_end().iter().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' if is_quoted && bytes.next_if(|next| **next == b'"').is_some() => {
+                cells
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|cell| cell.push(b'"'));
+            }
+            b'"' => is_quoted = !is_quoted,
+            b',' if !is_quoted => cells.push(Vec::new()),
+            byte => cells
+                .last_mut()
+                .into_iter()
+                .for_each(|cell| cell.push(*byte)),
+        }
+    }
+    let cells = cells.into_iter();
+    let cells = cells.map(|cell| String::from_utf8_lossy(&cell).into_owned());
+    cells.collect()
+}
+
+/// What is at hand beside the file and its manifest.
+pub struct Witnesses<'a> {
+    /// A .tlog-proof of the export's change, with the key that checks it.
+    pub proof: Option<(&'a Path, &'a VerifierKey)>,
+    pub key: Option<&'a VerifierKey>,
+    pub database: &'a DatabaseArgs,
+}
+
+/// The change that recorded an export.
+struct RecordedExport {
+    revision: u64,
+    kind: String,
+    at: DateTime<Utc>,
+    by: String,
+    about: Value,
+}
+
+impl RecordedExport {
+    /// As a proof shows it.
+    fn proven(file: &Path, key: &VerifierKey) -> anyhow::Result<Self> {
+        let named = || file.display().to_string();
+        let proof = fs::read_to_string(file).with_context(named)?;
+        let proof = LogProof::parse(&proof).with_context(named)?;
+        let proven = proof.check(key).with_context(named)?;
+        let leaf = &proven.leaf;
+        let Some(private) = &proven.private else {
+            bail!("{}: the proof does not tell what was exported", named());
+        };
+        Ok(Self {
+            revision: leaf["revision"].as_u64().unwrap_or_default(),
+            kind: text(&leaf["kind"]).to_owned(),
+            at: text(&leaf["changed_at"]).parse().unwrap_or_default(),
+            by: text(&leaf["changed_by"]).to_owned(),
+            about: serde_json::from_str(text(&private["about"])).unwrap_or_default(),
+        })
+    }
+
+    /// As a ledger has it.
+    async fn stored(database: &DatabaseArgs, revision: u64) -> anyhow::Result<Option<Self>> {
+        let ledger = open(database).await?;
+        let act = ledger.act(revision).await;
+        ledger.close().await;
+        Ok(act?.map(|act| Self {
+            revision: act.revision,
+            kind: act.kind.as_str().to_owned(),
+            at: act.at,
+            by: act.by,
+            about: serde_json::from_str(&act.about).unwrap_or_default(),
+        }))
+    }
+
+    /// Whether a manifest is of this export.
+    fn check(&self, manifest: &Value) -> anyhow::Result<()> {
+        let revision = self.revision;
+        ensure!(
+            self.kind == ActKind::Export.as_str(),
+            "the change {revision} is no export"
+        );
+        let mut filters = manifest["filters"].clone();
+        // The filters that named somebody who was erased since are not known any more.
+        for name in self.about["erased"].as_array().into_iter().flatten() {
+            if let Some(filters) = filters.as_object_mut() {
+                filters.remove(text(name));
+            }
+        }
+        let at: Option<DateTime<Utc>> = text(&manifest["exported_at"]).parse().ok();
+        for (name, found, told) in [
+            ("revision", &manifest["revision"], &json!(revision)),
+            ("format", &manifest["format"], &self.about["format"]),
+            ("as_of", &manifest["as_of"], &self.about["as_of"]),
+            ("filters", &filters, &self.about["filters"]),
+            ("exported_by", &manifest["exported_by"], &json!(self.by)),
+            ("exported_at", &json!(at), &json!(self.at)),
+        ] {
+            ensure!(
+                found == told,
+                "the manifest has {found} for {name}, and the export that was recorded {told}: the \
+                 manifest was changed"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Checks a file by its manifest, and the manifest by what is at hand.
+pub async fn verify_export(
+    file: &Path,
+    manifest: &Path,
+    witnesses: &Witnesses<'_>,
+) -> anyhow::Result<ExitCode> {
+    // 1. The file is what the manifest tells of.
+    let document = fs::read_to_string(manifest);
+    let document = document.with_context(|| format!("{} cannot be read", manifest.display()))?;
+    let document: Value = serde_json::from_str(&document)
+        .with_context(|| format!("{} is no manifest", manifest.display()))?;
+    let contents = Contents::read(file, document["format"] == "csv");
+    let contents = contents.with_context(|| format!("{} cannot be read", file.display()))?;
+    let (found, told) = (&contents.sha256, text(&document["sha256"]));
+    ensure!(
+        found == told,
+        "{} has the SHA-256 {found}, and the manifest tells {told}: one of the two was changed",
+        file.display()
+    );
+    for (name, found) in contents.told() {
+        let told = &document[name];
+        ensure!(
+            found == *told,
+            "{} has {found} for {name}, and the manifest tells {told}: the manifest was changed",
+            file.display()
+        );
+    }
+    println!(
+        "{} is what its manifest tells of, SHA-256 {found}",
+        file.display()
+    );
+    // 2. The manifest is of an export that was recorded.
+    let revision = document["revision"].as_u64().unwrap_or_default();
+    let mut is_compared = false;
+    if let Some((proof, key)) = witnesses.proof {
+        RecordedExport::proven(proof, key)?.check(&document)?;
+        println!("the proof is of this export: change {revision}");
+        is_compared = true;
+    }
+    if witnesses.database.named().is_some() {
+        let Some(stored) = RecordedExport::stored(witnesses.database, revision).await? else {
+            bail!(
+                "the ledger has no export {revision}: the manifest was changed, or is of another"
+            );
+        };
+        stored.check(&document)?;
+        println!("the ledger has recorded this export: change {revision}");
+        is_compared = true;
+    }
+    if !is_compared {
+        println!(
+            "it was not compared with the recorded export, change {revision}: give --proof, or name \
+             the ledger in DATABASE_URL"
+        );
+    }
+    // 3. Its positions are sealed.
+    check_seal(&document, witnesses.key)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_seal(manifest: &Value, key: Option<&VerifierKey>) -> anyhow::Result<()> {
+    let Some(note) = manifest["seal"].as_str() else {
+        println!("the manifest names no seal: it was made before its positions were sealed");
+        return Ok(());
+    };
+    let seal = Checkpoint::parse(note).context("the seal of the manifest")?;
+    match key {
+        Some(key) => seal.check(key).context("the seal of the manifest")?,
+        None => println!("the signature was not checked: give --key"),
+    }
+    let last = manifest["as_of"].as_u64().unwrap_or_default();
+    ensure!(
+        last <= seal.size,
+        "the manifest tells of position {last}, and its seal has {} positions",
+        seal.size
+    );
+    println!(
+        "its positions are among the {} of {}",
+        seal.size, seal.origin
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_come_out_of_their_quotes() {
+        let cells = csv_cells(b"\"12\",\"a \"\"b\"\",\r\nc\",,d\r\n");
+        assert_eq!(cells, ["12", "a \"b\",\r\nc", "", "d"]);
+    }
+}
