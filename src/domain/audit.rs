@@ -87,6 +87,15 @@ impl AccountAudit {
         flaws
     }
 
+    /// Begins with an entry that a recorded cut names: those before it were archived and dropped. Its
+    /// totals are taken as they are.
+    pub fn begin_after_cut(&mut self, number: u64) {
+        if self.number == 0 {
+            self.number = number.saturating_sub(1);
+            self.before = Before::Unreadable;
+        }
+    }
+
     /// Goes past an entry that cannot be read.
     pub fn pass_over(&mut self, number: u64) -> Vec<Flaw> {
         self.before = Before::Unreadable;

@@ -22,6 +22,9 @@ pub enum LedgerError {
     /// A stored row that no perdiem wrote so.
     #[error("the ledger holds what cannot be read: {0}")]
     Corrupt(String),
+    /// What was asked for needs entries that were archived and dropped.
+    #[error("{0}")]
+    Archived(String),
 }
 
 /// SQLite's code for a statement that was ended: SQLITE_INTERRUPT.
@@ -43,6 +46,14 @@ impl LedgerError {
     pub fn is_out_of_time(&self) -> bool {
         matches!(self, Self::Unavailable(sqlx::Error::PoolTimedOut))
             || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
+    }
+
+    /// Whether it is of what was asked for or sent, and another question may be answered.
+    pub fn is_of_the_data(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Corrupt(_) | Self::Archived(_) => true,
+            Self::Conflict | Self::Unavailable(_) => false,
+        }
     }
 
     fn has_code(&self, of_postgres: &str, of_sqlite: &[i32]) -> bool {

@@ -37,6 +37,7 @@ macro_rules! migrations {
             "0012_acts",
             "0013_seals",
             "0014_erasure",
+            "0016_archive",
         )
     };
     ($store:literal, $($name:literal,)+) => {

@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError};
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
 /// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
 /// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 41] = [
+const RIGHTS: [(&str, &str); 47] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -45,6 +45,9 @@ const RIGHTS: [(&str, &str); 41] = [
     ("TABLE seal_origins", "SELECT, INSERT"),
     ("TABLE seal_hashes", "SELECT, INSERT"),
     ("TABLE seals", "SELECT, INSERT"),
+    // Only the owner drops what is archived.
+    ("TABLE dropped_entries", "SELECT"),
+    ("TABLE cuts", "SELECT"),
     // What is kept for a while.
     (
         "TABLE denied_claims",
@@ -86,6 +89,10 @@ const RIGHTS: [(&str, &str); 41] = [
     ("FUNCTION let_entries_be_erased()", ""),
     ("FUNCTION let_entry_details_be_erased()", ""),
     ("FUNCTION let_acts_be_erased()", ""),
+    ("FUNCTION let_places_be_dropped()", ""),
+    ("FUNCTION let_entries_be_dropped()", ""),
+    ("FUNCTION let_entry_details_be_dropped()", ""),
+    ("FUNCTION keep_figures()", ""),
 ];
 
 /// One writer of rights at a time in a database: PostgreSQL refuses a second one.

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{PolicyId, PolicyName, Rule};
+use crate::domain::record::RecordPlace;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -70,8 +71,13 @@ impl Replay {
         ledger: &Ledger,
         is_left: impl Fn() -> bool,
     ) -> Result<Option<Backtested>, LedgerError> {
-        let mut snapshot = ledger.snapshot().await?;
         let (mut from, to) = self.backtest.span();
+        if let Some(cut) = ledger.last_cut(RecordPlace::LAST).await?
+            && from.at() < cut.text.before
+        {
+            return Err(cut.refusal());
+        }
+        let mut snapshot = ledger.snapshot().await?;
         loop {
             let page = snapshot.replayed(self.policy, from, to, PAGE).await?;
             for entry in &page {

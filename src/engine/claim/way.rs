@@ -225,7 +225,7 @@ pub fn appended(
                     group.send_unknown();
                     continue;
                 }
-                LedgerError::Refused(_) | LedgerError::Corrupt(_) => {
+                LedgerError::Refused(_) | LedgerError::Corrupt(_) | LedgerError::Archived(_) => {
                     group.refuse(error, steps);
                     continue;
                 }

@@ -245,9 +245,10 @@ impl Watcher {
         };
         let trouble = error.as_ref().map(|error| match error {
             LedgerError::Corrupt(_) => Trouble::Unreadable(error.to_string()),
-            LedgerError::Conflict | LedgerError::Unavailable(_) | LedgerError::Refused(_) => {
-                Trouble::Ledger
-            }
+            LedgerError::Conflict
+            | LedgerError::Unavailable(_)
+            | LedgerError::Refused(_)
+            | LedgerError::Archived(_) => Trouble::Ledger,
         });
         self.note(trouble, error.map(|error| Chain(&error).to_string()));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::day_span::{DaySpan, InstantSpan, check_metadata};
@@ -15,7 +15,11 @@ use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::EntryFilter;
+use crate::ledger::{EntryFilter, LedgerError};
+
+/// No entry gets its position so long before the instant in which it counts: the clocks of instances
+/// do not differ so much.
+pub(super) const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
 
 /// As of when a list is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +123,8 @@ impl Engine {
             None => (query.after.unwrap_or(0), query.as_of),
         };
         let span = self.span(query, after, as_of).await?;
-        let (filter, _) = self.entry_filter(query, &span).await?;
+        let (filter, counted) = self.entry_filter(query, &span).await?;
+        self.check_cut(&filter, counted).await?;
         let mut reader = RecordReader::new(self.ledger.clone(), filter);
         let mut entries = reader.next(limit + 1).await?;
         let as_of = span.up_to.position;
@@ -186,6 +191,32 @@ impl Engine {
             up_to,
             newest: newest.position,
         })
+    }
+
+    /// Refuses a list that might lack entries that were dropped.
+    pub(super) async fn check_cut(
+        &self,
+        filter: &EntryFilter,
+        counted: Option<InstantSpan>,
+    ) -> Result<(), LedgerError> {
+        let Some(cut) = self.ledger.last_cut(RecordPlace::LAST).await? else {
+            return Ok(());
+        };
+        let counts_later = |span: InstantSpan| {
+            let from = span.from.checked_sub_signed(CLOCKS_DIFFER);
+            from.is_some_and(|from| from >= cut.text.before)
+        };
+        if filter.after >= cut.place || counted.is_some_and(counts_later) {
+            return Ok(());
+        }
+        let mut is_cut = filter.accounts.is_none();
+        for account in filter.accounts.iter().flatten() {
+            is_cut |= self.ledger.cut_at(*account).await?.is_some();
+        }
+        match is_cut {
+            true => Err(cut.refusal()),
+            false => Ok(()),
+        }
     }
 
     /// Which entries of a part of the record a query means, and the instants in which they count.

@@ -12,6 +12,7 @@ use super::status::SealStatus;
 use crate::clock::Clock;
 use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
+use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::note::{Checkpoint, SealKey};
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::following::RecordFollower;
@@ -126,7 +127,11 @@ impl Sealer {
             let leaves = leaves_of(before, marks, leaves)?;
             for leaves in leaves.chunks(YIELD_EVERY) {
                 for leaf in leaves {
-                    known.tree.push(leaf_hash(leaf.line().as_bytes()));
+                    let hash = match leaf.line() {
+                        Some(line) => leaf_hash(line.as_bytes()),
+                        None => self.hash_before(&known.origin, leaf.position).await?,
+                    };
+                    known.tree.push(hash);
                 }
                 yield_now().await;
             }
@@ -156,6 +161,19 @@ impl Sealer {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// The hash of a leaf whose entry was dropped: seals were restarted since, and the log before has
+    /// it.
+    async fn hash_before(&self, origin: &SealOrigin, position: u64) -> Result<Hash, LedgerError> {
+        let before = origin.number - 1;
+        let hashes = self.ledger.tile_hashes(before, 0, position - 1, position);
+        let hash = hashes.await?.first().copied();
+        hash.ok_or_else(|| {
+            LedgerError::Corrupt(format!(
+                "position {position}: its entry was dropped, and the log before has no hash of it"
+            ))
+        })
     }
 
     /// Why nothing may be added to the log, if so.

@@ -16,7 +16,7 @@ use crate::domain::key::Role;
 use crate::domain::policy::{Inactive, PolicyName};
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::engine::{
-    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, Outcome,
+    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
     ReconcileFailure, Undecided,
 };
 
@@ -52,6 +52,8 @@ pub enum ApiError {
     NotFound(&'static str),
     #[error("{0}")]
     NotSealed(String),
+    #[error("{0}")]
+    Archived(String),
     #[error("this path knows the methods {0}")]
     MethodNotAllowed(String),
     #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
@@ -195,6 +197,7 @@ impl ApiError {
             Self::UnknownPolicy(_) | Self::UnheardPolicy(_) => problem::UNKNOWN_POLICY,
             Self::NotFound(_) => problem::NOT_FOUND,
             Self::NotSealed(_) => problem::NOT_SEALED,
+            Self::Archived(_) => problem::ARCHIVED,
             Self::MethodNotAllowed(_) => problem::METHOD_NOT_ALLOWED,
             Self::ClaimInProgress => problem::CLAIM_IN_PROGRESS,
             Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,
@@ -317,14 +320,19 @@ impl From<ClaimFailure> for ApiError {
         match failure {
             ClaimFailure::UnknownPolicy(name) => Self::UnknownPolicy(name.to_string()),
             ClaimFailure::InProgress => Self::ClaimInProgress,
-            ClaimFailure::Undecided(undecided) => Self::Undecided(undecided),
+            ClaimFailure::Undecided(undecided) => undecided.into(),
         }
     }
 }
 
 impl From<Undecided> for ApiError {
     fn from(undecided: Undecided) -> Self {
-        Self::Undecided(undecided)
+        match undecided {
+            Undecided::Ledger(error) if matches!(*error, LedgerError::Archived(_)) => {
+                Self::Archived(error.to_string())
+            }
+            undecided => Self::Undecided(undecided),
+        }
     }
 }
 
@@ -332,6 +340,9 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::MayWait => Self::MayWait,
+            Failure::Ledger(error) if matches!(*error, LedgerError::Archived(_)) => {
+                Self::Archived(error.to_string())
+            }
             Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
             failure @ (Failure::Ledger(_)
             | Failure::Silent
