@@ -38,7 +38,7 @@ pub use error::{LedgerError, OpenError};
 pub use fence::{Appended, Burst, Fence, LedgerPlace};
 pub use look::{Draft, LedgerView, Look};
 pub use service_role::{RoleName, RoleNameError, ServiceRoleError};
-pub use tables::accounts::check_cut;
+pub use tables::accounts::check_window;
 pub use tables::acts::{Act, ActKind};
 pub use tables::audit::Audited;
 pub use tables::changes::{ChangeKind, PastChange};

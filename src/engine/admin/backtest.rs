@@ -9,6 +9,7 @@ use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
+use crate::engine::record::check_cut;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -72,11 +73,7 @@ impl Replay {
         is_left: impl Fn() -> bool,
     ) -> Result<Option<Backtested>, LedgerError> {
         let (mut from, to) = self.backtest.span();
-        if let Some(cut) = ledger.last_cut(RecordPlace::LAST).await?
-            && from.at() < cut.text.before
-        {
-            return Err(cut.refusal());
-        }
+        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), None).await?;
         let mut snapshot = ledger.snapshot().await?;
         loop {
             let page = snapshot.replayed(self.policy, from, to, PAGE).await?;

@@ -19,7 +19,7 @@ use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::claim::once_known;
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::{LedgerError, ListedEntry, check_cut};
+use crate::ledger::{LedgerError, ListedEntry, check_window};
 
 /// How many entries of a total are listed at most.
 const ENTRIES_MOST: u32 = 1000;
@@ -241,7 +241,7 @@ impl Engine {
         let mut read = Vec::with_capacity(totals.len());
         let cut_at = self.ledger.cut_at(account).await?;
         for total in totals {
-            check_cut(cut_at, total.window)?;
+            check_window(cut_at, total.window)?;
             let counted = match last {
                 Some(line) => {
                     let counted = self

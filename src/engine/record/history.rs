@@ -10,12 +10,13 @@ use super::positions::mark_at;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
+use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::{EntryFilter, LedgerError};
+use crate::ledger::{EntryFilter, Ledger, LedgerError};
 
 /// No entry gets its position so long before the instant in which it counts: the clocks of instances
 /// do not differ so much.
@@ -199,24 +200,8 @@ impl Engine {
         filter: &EntryFilter,
         counted: Option<InstantSpan>,
     ) -> Result<(), LedgerError> {
-        let Some(cut) = self.ledger.last_cut(RecordPlace::LAST).await? else {
-            return Ok(());
-        };
-        let counts_later = |span: InstantSpan| {
-            let from = span.from.checked_sub_signed(CLOCKS_DIFFER);
-            from.is_some_and(|from| from >= cut.text.before)
-        };
-        if filter.after >= cut.place || counted.is_some_and(counts_later) {
-            return Ok(());
-        }
-        let mut is_cut = filter.accounts.is_none();
-        for account in filter.accounts.iter().flatten() {
-            is_cut |= self.ledger.cut_at(*account).await?.is_some();
-        }
-        match is_cut {
-            true => Err(cut.refusal()),
-            false => Ok(()),
-        }
+        let from = counted.map(|span| span.from);
+        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await
     }
 
     /// Which entries of a part of the record a query means, and the instants in which they count.
@@ -255,5 +240,38 @@ impl Engine {
             metadata: metadata.cloned(),
         };
         Ok((filter, counted))
+    }
+}
+
+/// Whether all entries are there that come after a place, count from an instant on, and are of some
+/// accounts, as far as these are given.
+///
+/// # Errors
+/// [`LedgerError::Archived`] where some may have been dropped.
+pub async fn check_cut(
+    ledger: &Ledger,
+    after: RecordPlace,
+    from: Option<DateTime<Utc>>,
+    accounts: Option<&[AccountId]>,
+) -> Result<(), LedgerError> {
+    let Some(cut) = ledger.last_cut(RecordPlace::LAST).await? else {
+        return Ok(());
+    };
+    let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
+    if from.is_some_and(|from| from >= cut.text.before) {
+        return Ok(());
+    }
+    // A mark may end behind its last place.
+    let end = mark_at(ledger, cut.text.last_position).await?;
+    if end.is_some_and(|end| after >= end.place) {
+        return Ok(());
+    }
+    let mut is_cut = accounts.is_none();
+    for account in accounts.into_iter().flatten() {
+        is_cut |= ledger.cut_at(*account).await?.is_some();
+    }
+    match is_cut {
+        true => Err(cut.refusal()),
+        false => Ok(()),
     }
 }

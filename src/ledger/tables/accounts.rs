@@ -118,7 +118,7 @@ impl Ledger {
             .bind(EntryId::first_at(window.end));
         self.in_time(async |mut session| {
             let cut = session.first(query(CUT_AT).bind(account), only).await?;
-            check_cut(cut, window)?;
+            check_window(cut, window)?;
             session.one(sum).await
         })
         .await
@@ -191,7 +191,7 @@ impl Ledger {
 ///
 /// # Errors
 /// [`LedgerError::Archived`].
-pub fn check_cut(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(), LedgerError> {
+pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(), LedgerError> {
     match cut_at {
         Some(at) if window.start <= at => Err(LedgerError::Archived(format!(
             "entries of this account that count in the window from {} on were archived and dropped: \

@@ -1,6 +1,6 @@
 //! Cuts: up to where entries were archived and may be dropped, and what of them is kept.
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Days, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::acts::{Act, add_act_in};
@@ -46,10 +46,12 @@ impl Cut {
     /// Why what asks for entries that may be dropped cannot be answered.
     pub fn refusal(&self) -> LedgerError {
         let (last, before) = (self.text.last_position, self.text.before.date_naive());
+        // In any zone, and by clocks that differ.
+        let later = before + Days::new(2);
         LedgerError::Archived(format!(
             "this needs entries that were archived and dropped: those up to position {last}, recorded \
              before {before}. Look into the archive, or ask for later ones, as with after={last} or \
-             from={before}"
+             from={later}"
         ))
     }
 }
