@@ -23,6 +23,16 @@ CREATE TABLE cuts (
 -- Figures that were recorded up to this local day cannot be made again: their entries may be dropped.
 ALTER TABLE day_figures_mark ADD COLUMN kept_to text;
 
+-- Only the owner of the tables cuts.
+CREATE FUNCTION let_owners_cut() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+        RAISE EXCEPTION 'only the owner of the tables cuts' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
 -- The place of an entry is noted as dropped where a sealed cut has it. The cut is 400 days younger than
 -- what was recorded up to it.
 CREATE FUNCTION let_places_be_dropped() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -87,8 +97,9 @@ DECLARE
 BEGIN
     FOR called IN
         SELECT oid FROM pg_proc
-        WHERE pronamespace = current_schema()::regnamespace AND proname IN ('let_places_be_dropped',
-            'let_entries_be_dropped', 'let_entry_details_be_dropped', 'keep_figures')
+        WHERE pronamespace = current_schema()::regnamespace AND proname IN ('let_owners_cut',
+            'let_places_be_dropped', 'let_entries_be_dropped', 'let_entry_details_be_dropped',
+            'keep_figures')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', called, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
@@ -96,6 +107,8 @@ BEGIN
 END
 $$;
 
+CREATE TRIGGER acts_cut_by_owners BEFORE INSERT ON acts
+    FOR EACH ROW WHEN (NEW.kind = 'cut') EXECUTE FUNCTION let_owners_cut();
 CREATE TRIGGER dropped_entries_are_of_a_cut BEFORE INSERT ON dropped_entries
     FOR EACH ROW EXECUTE FUNCTION let_places_be_dropped();
 CREATE TRIGGER dropped_entries_are_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON dropped_entries

@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError};
 /// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
 /// all columns of `reconciliations`. An entry's `xact` is the column's default, so that nobody can give
 /// an entry a place in the record that is not its own.
-const RIGHTS: [(&str, &str); 47] = [
+const RIGHTS: [(&str, &str); 48] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -89,6 +89,7 @@ const RIGHTS: [(&str, &str); 47] = [
     ("FUNCTION let_entries_be_erased()", ""),
     ("FUNCTION let_entry_details_be_erased()", ""),
     ("FUNCTION let_acts_be_erased()", ""),
+    ("FUNCTION let_owners_cut()", ""),
     ("FUNCTION let_places_be_dropped()", ""),
     ("FUNCTION let_entries_be_dropped()", ""),
     ("FUNCTION let_entry_details_be_dropped()", ""),

@@ -352,6 +352,8 @@ async fn nothing_is_dropped_with_it() {
         "INSERT INTO dropped_entries SELECT xact, id, 1 FROM entries",
         "INSERT INTO cuts SELECT id, at, 1 FROM entries",
         "UPDATE day_figures_mark SET kept_to = NULL",
+        "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)
+         VALUES (99, 'cut', '{}', '2026-01-01', 'x', gen_random_uuid())",
     ] {
         trier.may_not(sql).await;
     }
@@ -371,7 +373,7 @@ async fn nothing_appended_can_be_changed_with_it() {
     ));
     let mut trier = Trier::of(&cast.service).await;
     // Only the trigger refuses it.
-    let fault = trier.fault("DELETE FROM entries").await;
+    let fault = trier.fault("DELETE FROM seals").await;
     assert_eq!(fault.as_deref(), Some("P0001"));
     let set_up = migrate(&cast.owner, &role).await.expect("it is set up");
     assert_eq!(set_up.as_deref(), Some(role.as_str()));

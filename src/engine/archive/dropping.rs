@@ -1,6 +1,5 @@
 //! Drops entries that are archived: a cut records it, and is sealed before anything goes.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Days, TimeDelta, Utc};
@@ -159,7 +158,7 @@ async fn record(
     now: DateTime<Utc>,
 ) -> Result<Cut, ArchiveFailure> {
     let about = serde_json::to_string(&text);
-    let about = about.map_err(|error| super::unusable(Path::new("cut"))(error.into()))?;
+    let about = about.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
     let act = Act {
         revision: 0,
         kind: ActKind::Cut,

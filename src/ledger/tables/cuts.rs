@@ -155,16 +155,16 @@ impl Ledger {
         let mut held = self.reads().await?;
         let cuts: Vec<(RecordPlace, String)> = held.lend().all(query(LAST_CUTS), decode).await?;
         drop(held);
-        for (own, about) in cuts.into_iter().filter(|(own, _)| *own <= up_to) {
-            let text: Result<CutText, _> = serde_json::from_str(&about);
-            let text = text.map_err(|_| LedgerError::Corrupt("the act of a cut".to_owned()))?;
-            return Ok(Some(Cut {
-                revision: own.revision,
-                place: self.mark_to(text.last_position).await?.place,
-                text,
-            }));
-        }
-        Ok(None)
+        let Some((own, about)) = cuts.into_iter().find(|(own, _)| *own <= up_to) else {
+            return Ok(None);
+        };
+        let text: Result<CutText, _> = serde_json::from_str(&about);
+        let text = text.map_err(|_| LedgerError::Corrupt("the act of a cut".to_owned()))?;
+        Ok(Some(Cut {
+            revision: own.revision,
+            place: self.mark_to(text.last_position).await?.place,
+            text,
+        }))
     }
 
     /// Whether an entry was archived and dropped.

@@ -48,7 +48,8 @@ async fn is_sealed(archivist: &Archivist) {
             + (SELECT revision FROM ledger) AS text)";
         let all = Direct::to(&archivist.ground).await.texts(count).await;
         let latest = archivist.app.get("/v1/seals/latest").await;
-        latest.status == 200 && latest.json()["size"].to_string() == all[0]
+        let all: u64 = all[0].parse().expect("a number");
+        latest.status == 200 && latest.json()["size"] == all
     })
     .await;
 }
