@@ -81,7 +81,7 @@ END
 $$;
 
 -- Figures whose entries may be dropped stay.
-CREATE FUNCTION keep_figures() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION let_figures_go() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.recorded_on <= (SELECT kept_to FROM day_figures_mark) THEN
         RAISE EXCEPTION 'the entries of these figures were dropped';
@@ -99,7 +99,7 @@ BEGIN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN ('let_owners_cut',
             'let_places_be_dropped', 'let_entries_be_dropped', 'let_entry_details_be_dropped',
-            'keep_figures')
+            'let_figures_go')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', called, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
@@ -127,4 +127,4 @@ CREATE TRIGGER entry_details_can_be_dropped BEFORE DELETE ON entry_details
     FOR EACH ROW EXECUTE FUNCTION let_entry_details_be_dropped();
 
 CREATE TRIGGER day_figures_are_kept BEFORE DELETE ON day_figures
-    FOR EACH ROW EXECUTE FUNCTION keep_figures();
+    FOR EACH ROW EXECUTE FUNCTION let_figures_go();

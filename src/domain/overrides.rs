@@ -1,10 +1,13 @@
 //! Overrides: another `max` for one subject of a policy.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
 use super::claim::Subject;
 use super::identity::AccountId;
 use super::policy::{Fault, Limit, LimitDraft, Policy, PolicyId, check_limits};
+use super::schedule::UnreadableTerms;
 
 /// An override as one of its versions has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,15 @@ pub struct Override {
     pub changed_by: String,
     /// Why; a first version may leave it open.
     pub reason: Option<String>,
+}
+
+/// The last version of an override, which this instance cannot read.
+#[derive(Debug, Clone)]
+pub struct UnreadableOverride {
+    pub account: AccountId,
+    pub version: u32,
+    pub revision: u64,
+    pub terms: Arc<UnreadableTerms>,
 }
 
 /// What an override says.

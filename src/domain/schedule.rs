@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::policy::{Policy, Rule};
+use super::policy::{Policy, PolicyId, PolicyName, Rule};
 use super::window::Per;
 
 /// When a change takes effect.
@@ -86,16 +86,75 @@ impl Effective {
     }
 }
 
+/// A version's place among the others of its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionTime {
+    pub version: u32,
+    /// From when on it is in force, unless a higher one is.
+    pub effective_at: DateTime<Utc>,
+    /// When it was made.
+    pub changed_at: DateTime<Utc>,
+}
+
+impl VersionTime {
+    fn is_scheduled(&self) -> bool {
+        self.effective_at > self.changed_at
+    }
+
+    fn has_effect(&self, at: DateTime<Utc>) -> bool {
+        !self.is_scheduled() || self.effective_at <= at
+    }
+}
+
 impl Policy {
+    fn time(&self) -> VersionTime {
+        VersionTime {
+            version: self.version,
+            effective_at: self.effective_at,
+            changed_at: self.changed_at,
+        }
+    }
+
     /// Whether this version waited for its time when it was made.
     pub fn is_scheduled(&self) -> bool {
-        self.effective_at > self.changed_at
+        self.time().is_scheduled()
     }
 
     /// Whether this version has taken effect. One that takes effect at once has, also where a
     /// clock lags behind the one that it was made by.
     pub fn has_effect(&self, at: DateTime<Utc>) -> bool {
-        !self.is_scheduled() || self.effective_at <= at
+        self.time().has_effect(at)
+    }
+}
+
+/// Why this instance cannot decide a policy's claims: it cannot read what is stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this instance cannot read {what} of the policy {name} ({why}): newer instances decide its \
+     claims; start a newer perdiem here"
+)]
+pub struct UnreadableTerms {
+    pub policy: PolicyId,
+    pub name: PolicyName,
+    /// `version 3`, or `an override`.
+    pub what: String,
+    pub why: String,
+}
+
+/// A version that this instance cannot read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableVersion {
+    pub time: VersionTime,
+    pub terms: Arc<UnreadableTerms>,
+}
+
+/// A version as the ledger has it.
+pub type StoredVersion = Result<Arc<Policy>, UnreadableVersion>;
+
+fn time_of(version: &StoredVersion) -> VersionTime {
+    match version {
+        Ok(policy) => policy.time(),
+        Err(unreadable) => unreadable.time,
     }
 }
 
@@ -103,26 +162,31 @@ impl Policy {
 /// without waiting, and those scheduled after it.
 #[derive(Debug, Clone, Default)]
 pub struct Versions {
-    in_order: Vec<Arc<Policy>>,
+    in_order: Vec<StoredVersion>,
     may_be_counted: bool,
 }
 
 impl Versions {
     /// Takes a version in, in whatever order they come.
-    pub fn insert(&mut self, policy: Arc<Policy>) {
-        self.may_be_counted |= policy.rule.may_be_counted();
-        let is_known = |known: &Arc<Policy>| known.version == policy.version;
-        if self.in_order.iter().any(is_known) {
+    pub fn insert(&mut self, version: StoredVersion) {
+        // Redis may count under a rule that cannot be read here.
+        self.may_be_counted |= version
+            .as_ref()
+            .map_or(true, |policy| policy.rule.may_be_counted());
+        let number = time_of(&version).version;
+        if self.get(number).is_some() {
             return;
         }
-        self.in_order.push(policy);
-        self.in_order.sort_by_key(|policy| policy.version);
-        let all = self.in_order.clone();
-        self.in_order.retain(|policy| {
-            let supersedes = |later: &Arc<Policy>| {
-                later.version > policy.version
+        self.in_order.push(version);
+        self.in_order
+            .sort_by_key(|version| time_of(version).version);
+        let all: Vec<VersionTime> = self.in_order.iter().map(time_of).collect();
+        self.in_order.retain(|version| {
+            let time = time_of(version);
+            let supersedes = |later: &VersionTime| {
+                later.version > time.version
                     && (!later.is_scheduled()
-                        || policy.is_scheduled() && later.effective_at <= policy.effective_at)
+                        || time.is_scheduled() && later.effective_at <= time.effective_at)
             };
             !all.iter().any(supersedes)
         });
@@ -134,26 +198,26 @@ impl Versions {
     }
 
     /// The highest version, in force or not.
-    pub fn newest(&self) -> Option<&Arc<Policy>> {
+    pub fn newest(&self) -> Option<&StoredVersion> {
         self.in_order.last()
     }
 
     /// The version in force at an instant: the highest one that has taken effect. In an account
     /// whose last line was decided under version `since` it is no older than that, if one is
     /// known.
-    pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&Arc<Policy>> {
+    pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&StoredVersion> {
         let mut newest_first = self.in_order.iter().rev();
-        let has_effect = newest_first.find(|policy| policy.has_effect(at));
-        let least = self.in_order.iter().find(|policy| policy.version >= since);
+        let has_effect = newest_first.find(|version| time_of(version).has_effect(at));
+        let mut oldest_first = self.in_order.iter();
+        let least = oldest_first.find(|version| time_of(version).version >= since);
         let found = [has_effect, least].into_iter().flatten();
-        found.max_by_key(|policy| policy.version)
+        found.max_by_key(|version| time_of(version).version)
     }
 
     /// A certain version.
-    pub fn get(&self, version: u32) -> Option<&Arc<Policy>> {
-        self.in_order
-            .iter()
-            .find(|policy| policy.version == version)
+    pub fn get(&self, version: u32) -> Option<&StoredVersion> {
+        let mut versions = self.in_order.iter();
+        versions.find(|stored| time_of(stored).version == version)
     }
 }
 
@@ -225,19 +289,28 @@ mod tests {
     fn a_change_at_once_needs_no_clock_and_supersedes_what_waits() {
         let mut versions = Versions::default();
         for policy in [version(1, 100, 100), version(2, 100, 500)] {
-            versions.insert(Arc::new(policy));
+            versions.insert(Ok(Arc::new(policy)));
         }
         let in_force = |versions: &Versions, seconds, since| {
-            versions.in_force(at(seconds), since).unwrap().version
+            time_of(versions.in_force(at(seconds), since).unwrap()).version
         };
         assert_eq!(in_force(&versions, 0, 0), 1);
         assert_eq!(in_force(&versions, 499, 1), 1);
         assert_eq!(in_force(&versions, 499, 2), 2);
         assert_eq!(in_force(&versions, 500, 0), 2);
-        versions.insert(Arc::new(version(3, 300, 300)));
+        versions.insert(Ok(Arc::new(version(3, 300, 300))));
         assert_eq!(in_force(&versions, 0, 0), 3);
         assert_eq!(in_force(&versions, 500, 0), 3);
         assert!(versions.get(2).is_none());
+    }
+
+    fn unreadable() -> Arc<UnreadableTerms> {
+        Arc::new(UnreadableTerms {
+            policy: PolicyId(1),
+            name: PolicyName::new("benefit").unwrap(),
+            what: "a version".to_owned(),
+            why: "a test".to_owned(),
+        })
     }
 
     /// A history: seconds between changes, and for how many seconds each one waits.
@@ -266,8 +339,15 @@ mod tests {
                 order.iter().copied().zip(all.iter().cloned()).collect();
             shuffled.sort_by_key(|(place, _)| *place);
             let mut versions = Versions::default();
-            for (_, policy) in shuffled {
-                versions.insert(Arc::new(policy));
+            for (place, policy) in shuffled {
+                // Some cannot be read: they have their turn as others.
+                versions.insert(match place % 3 {
+                    0 => Err(UnreadableVersion {
+                        time: policy.time(),
+                        terms: unreadable(),
+                    }),
+                    _ => Ok(Arc::new(policy)),
+                });
             }
             let since = since.min(all.len() as u32);
             for seconds in (900..=now + 50).step_by(7).chain([now]) {
@@ -277,13 +357,13 @@ mod tests {
                         || policy.version <= since
                 };
                 let expected = all.iter().rev().find(has_effect).unwrap();
-                let found = versions.in_force(at(seconds), since).unwrap();
+                let found = time_of(versions.in_force(at(seconds), since).unwrap());
                 // A superseded version may be gone; no older one takes its place.
                 let holds = found.version == expected.version
                     || found.version > expected.version && expected.version == since;
                 prop_assert!(holds, "{} for {}", found.version, expected.version);
             }
-            prop_assert_eq!(versions.newest().unwrap().version, all.len() as u32);
+            prop_assert_eq!(time_of(versions.newest().unwrap()).version, all.len() as u32);
         }
     }
 }

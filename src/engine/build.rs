@@ -181,6 +181,7 @@ impl WorkerParts<'_> {
             return status;
         };
         let (ledger, clock) = (self.ledger.clone(), self.clock.clone());
+        let metrics = self.metrics.clone();
         let pusher = options.seal_to.clone().map(|target| {
             let pusher = SealPusher::new(target, clock.clone(), status.clone());
             let pushing = pusher.clone();
@@ -190,13 +191,8 @@ impl WorkerParts<'_> {
         let found = status.clone();
         let sealing = move || {
             let (ledger, clock, key) = (ledger.clone(), clock.clone(), key.clone());
-            follow(Sealer::new(
-                ledger,
-                clock,
-                key,
-                status.clone(),
-                pusher.clone(),
-            ))
+            let sealer = Sealer::new(ledger, clock, key, status.clone(), pusher.clone());
+            follow(sealer, metrics.clone())
         };
         background.push(keep_running(sealing));
         found
@@ -209,7 +205,11 @@ impl WorkerParts<'_> {
         background: &mut Vec<AbortHandle>,
     ) -> Arc<DenialWriter> {
         let (ledger, progress) = (self.ledger.clone(), progress.clone());
-        let following = move || follow(FigureFollower::new(ledger.clone(), progress.clone()));
+        let metrics = self.metrics.clone();
+        let following = move || {
+            let follower = FigureFollower::new(ledger.clone(), progress.clone());
+            follow(follower, metrics.clone())
+        };
         background.push(keep_running(following));
         let closer = DayCloser {
             ledger: self.ledger.clone(),

@@ -5,26 +5,38 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::chain::Chain;
+use crate::engine::instance::Metrics;
 use crate::ledger::LedgerError;
 
 /// How often the record is looked at.
 const EVERY: Duration = Duration::from_secs(1);
 const REST_MOST: Duration = Duration::from_secs(60);
+/// How many times as long as its work a follower rests, and how many times while claims keep the
+/// instance busy: what it takes from them is at most 1/201 of a core of the instance and of the store.
+const RESTS: u32 = 10;
+const RESTS_WHILE_BUSY: u32 = 200;
+/// Claims keep the instance busy when their batches take this share of the time, or more.
+const BUSY_SHARE: f64 = 0.5;
+/// A follower that is so far behind rests no longer than an idle one: a load that lasts for hours does
+/// not hold it up.
+const LAG_MOST: Duration = Duration::from_secs(2 * 60);
 
 /// Does something for all that has positions, in their order.
 pub trait RecordFollower {
     /// What it makes, for the log.
     const NAME: &'static str;
-    /// How many times as long as its work it rests, so that claims have the cores.
-    const RESTS: u32;
 
     /// Does the next part. Returns whether there may be more.
     fn step(&mut self) -> impl Future<Output = Result<bool, LedgerError>> + Send;
+
+    /// How far it is behind.
+    fn lag(&self) -> Duration;
 }
 
 /// Follows the record until it is aborted. While the ledger does not answer it tries again.
-pub async fn follow<F: RecordFollower>(mut follower: F) {
+pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
     let mut is_failing = false;
+    let (mut seen_at, mut seen) = (Instant::now(), metrics.busy());
     loop {
         let began = Instant::now();
         let stepped = follower.step().await;
@@ -35,12 +47,47 @@ pub async fn follow<F: RecordFollower>(mut follower: F) {
             tracing::warn!(%error, "the {name} cannot go on: it is tried again");
         }
         is_failing = stepped.is_err();
-        let rest = (began.elapsed() * F::RESTS).min(REST_MOST);
+        let worked = began.elapsed();
+        let (now, busy) = (Instant::now(), metrics.busy());
+        let share = busy.saturating_sub(seen).as_secs_f64() / (now - seen_at).as_secs_f64();
+        (seen_at, seen) = (now, busy);
+        let rest = rest_after(worked, share, follower.lag());
         sleep(match stepped {
             Ok(true) => rest,
             Ok(false) => rest.max(EVERY),
             Err(_) => EVERY,
         })
         .await;
+    }
+}
+
+/// How long a follower rests that worked for so long, while claims took a share of the time.
+fn rest_after(worked: Duration, busy_share: f64, lag: Duration) -> Duration {
+    let leaves_claims_the_cores = busy_share >= BUSY_SHARE && lag < LAG_MOST;
+    let rests = match leaves_claims_the_cores {
+        true => RESTS_WHILE_BUSY,
+        false => RESTS,
+    };
+    (worked * rests).min(REST_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_leaves_the_cores_to_claims_unless_it_is_far_behind() {
+        let rest = |share, lag_seconds| {
+            let lag = Duration::from_secs(lag_seconds);
+            rest_after(Duration::from_millis(10), share, lag).as_millis()
+        };
+        assert_eq!(rest(0.0, 0), 100);
+        assert_eq!(rest(0.9, 0), 2000);
+        assert_eq!(rest(0.9, 119), 2000);
+        assert_eq!(rest(0.9, 120), 100);
+        assert_eq!(
+            rest_after(Duration::from_secs(60), 0.0, LAG_MOST),
+            REST_MOST
+        );
     }
 }

@@ -10,6 +10,7 @@ use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
 use crate::domain::key::KeyNumber;
 use crate::domain::policy::{Policy, PolicyName};
+use crate::ledger::LedgerError;
 
 /// Whose key claimed or corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,8 @@ impl Engine {
             Some(name) => Ok(vec![self.listed_policy(name).await?]),
             None => {
                 self.learn_unknown(Instant::now()).await?;
-                Ok(self.policies.terms.all(self.clock.now()))
+                let policies = self.policies.terms.all(self.clock.now());
+                Ok(policies.map_err(|terms| Failure::from(LedgerError::from(terms)))?)
             }
         }
     }

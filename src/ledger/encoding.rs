@@ -10,9 +10,10 @@ use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisio
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft,
+    Durability, Fault, Limit, LimitDraft, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft,
     format_minute, weekday_name,
 };
+use crate::domain::window::Per;
 
 /// The numbers of the kinds of entries, for Rust and for SQL.
 macro_rules! kind {
@@ -169,7 +170,9 @@ fn refuse() -> String {
     OnLedgerOutage::Refuse.as_str().to_owned()
 }
 
+/// A field that is not here comes from a newer perdiem: it is never ignored.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RuleRecord {
     description: String,
     time_zone: String,
@@ -188,6 +191,7 @@ struct RuleRecord {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LimitRecord {
     max: u64,
     per: String,
@@ -211,17 +215,18 @@ pub fn encode_limits(limits: &[Limit]) -> String {
 /// An override's limits from the JSON that [`encode_limits`] wrote.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] for any other text.
-pub fn decode_limits(text: &str) -> Result<Vec<Limit>, LedgerError> {
-    let corrupt = || LedgerError::Corrupt(format!("an override's limits {text:?}"));
-    let records: Vec<LimitRecord> = serde_json::from_str(text).map_err(|_| corrupt())?;
-    records
-        .into_iter()
-        .map(|limit| {
-            let per = limit.per.parse().map_err(|_| corrupt())?;
-            Ok(Limit::new(limit.max, per))
-        })
-        .collect()
+/// Why another text cannot be read.
+pub fn decode_limits(text: &str) -> Result<Vec<Limit>, String> {
+    let records: Vec<LimitRecord> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let limits = records.into_iter().map(|limit| {
+        let per = limit
+            .per
+            .parse::<Per>()
+            .map_err(|error| error.to_string())?;
+        Ok(Limit::new(limit.max, per))
+    });
+    limits.collect()
 }
 
 /// A rule as JSON.
@@ -245,11 +250,10 @@ pub fn encode_rule(rule: &Rule) -> String {
 /// A rule from the JSON that [`encode_rule`] wrote.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] for any other text; also where this machine's tz database lacks
+/// Why another text cannot be read: a newer perdiem wrote it, or this machine's tz database lacks
 /// the rule's zone.
-pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
-    let record: RuleRecord = serde_json::from_str(text)
-        .map_err(|error| LedgerError::Corrupt(format!("a policy's rule: {error}")))?;
+pub fn decode_rule(text: &str) -> Result<Rule, String> {
+    let record: RuleRecord = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let limits = record.limits.into_iter().map(|limit| LimitDraft {
         max: limit.max.into(),
         per: limit.per,
@@ -267,9 +271,12 @@ pub fn decode_rule(text: &str) -> Result<Rule, LedgerError> {
         durability: Some(record.durability),
         on_ledger_outage: Some(record.on_ledger_outage),
     };
-    draft
-        .check()
-        .map_err(|faults| LedgerError::Corrupt(format!("a policy's rule: {faults:?}")))
+    draft.check().map_err(|faults| {
+        let faults = faults
+            .iter()
+            .map(|Fault { pointer, detail }| format!("{pointer}: {detail}"));
+        faults.collect::<Vec<_>>().join("; ")
+    })
 }
 
 /// A role from its name.
@@ -329,11 +336,11 @@ pub fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::window::Per;
 
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
+        assert!(decode_limits(r#"[{"max":1,"per":"day","step":"1h"}]"#).is_err());
         assert!(decode_role("root").is_err());
         assert!(decode_names("{}").is_err());
         assert!(decode_names("[\"A\"]").is_err());
@@ -369,6 +376,13 @@ mod tests {
         };
         let rule = draft.check().unwrap();
         assert_eq!(decode_rule(&encode_rule(&rule)).unwrap(), rule);
+        for newer in [
+            encode_rule(&rule).replacen('{', r#"{"carry_over":1,"#, 1),
+            encode_rule(&rule).replace(r#""per":"day""#, r#""per":"day","kind":"sliding""#),
+            encode_rule(&rule).replace(r#""per":"day""#, r#""per":"ever""#),
+        ] {
+            assert!(decode_rule(&newer).is_err(), "{newer}");
+        }
         let older =
             encode_rule(&rule).replace(r#","durability":"counted","on_ledger_outage":"count""#, "");
         let older = older.replace(r#","mode":"observe""#, "");

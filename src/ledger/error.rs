@@ -1,9 +1,12 @@
 //! What can go wrong with a ledger.
 
+use std::sync::Arc;
+
 use sqlx::error::{BoxDynError, DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+use crate::domain::schedule::UnreadableTerms;
 use crate::domain::totals::TotalsError;
 
 /// What can go wrong while the ledger is used.
@@ -25,6 +28,9 @@ pub enum LedgerError {
     /// What was asked for needs entries that were archived and dropped.
     #[error("{0}")]
     Archived(String),
+    /// A rule or an override that this perdiem cannot read. The other policies go on.
+    #[error("{0}")]
+    Unreadable(Arc<UnreadableTerms>),
 }
 
 /// SQLite's code for a statement that was ended: SQLITE_INTERRUPT.
@@ -48,11 +54,20 @@ impl LedgerError {
             || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
     }
 
-    /// Whether it is of what was asked for or sent, and another question may be answered.
-    pub fn is_of_the_data(&self) -> bool {
+    /// Whether it is about one of the things that were asked or sent together: without that one the
+    /// others go through.
+    pub fn is_about_data(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(_) | Self::Corrupt(_) | Self::Unreadable(_) | Self::Archived(_)
+        )
+    }
+
+    /// What cannot be read, where that is the failure.
+    pub fn unreadable_terms(&self) -> Option<Arc<UnreadableTerms>> {
         match self {
-            Self::Refused(_) | Self::Corrupt(_) | Self::Archived(_) => true,
-            Self::Conflict | Self::Unavailable(_) => false,
+            Self::Unreadable(terms) => Some(terms.clone()),
+            _ => None,
         }
     }
 
@@ -94,6 +109,18 @@ impl From<sqlx::Error> for LedgerError {
             | sqlx::Error::ColumnIndexOutOfBounds { .. } => Self::Corrupt(error.to_string()),
             _ => Self::Unavailable(error),
         }
+    }
+}
+
+impl From<UnreadableTerms> for LedgerError {
+    fn from(terms: UnreadableTerms) -> Self {
+        Self::Unreadable(Arc::new(terms))
+    }
+}
+
+impl From<Arc<UnreadableTerms>> for LedgerError {
+    fn from(terms: Arc<UnreadableTerms>) -> Self {
+        Self::Unreadable(terms)
     }
 }
 

@@ -10,12 +10,11 @@ use sqlx::{Column as _, Row, ValueRef};
 use uuid::Uuid;
 
 use super::LedgerError;
-use super::encoding::{decode_hash, decode_limits, decode_name, decode_names, decode_role};
-use super::encoding::{decode_rule, narrowed};
+use super::encoding::{decode_hash, decode_name, decode_names, decode_role, narrowed};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::{KeyNumber, Role};
-use crate::domain::policy::{Limit, PolicyId, PolicyName, Rule};
+use crate::domain::policy::{PolicyId, PolicyName};
 
 #[derive(Clone, Copy)]
 pub enum StoredRow<'r> {
@@ -120,8 +119,6 @@ made_of! {
     Subject, text: String => Self::new(&text).map_err(corrupt);
     Units, units: i64 => Self::new(units.into()).map_err(corrupt);
     Role, name: String => decode_role(&name);
-    Rule, json: String => decode_rule(&json);
-    Vec<Limit>, json: String => decode_limits(&json);
     Arc<[PolicyName]>, json: String => decode_names(&json);
     NaiveDate, date: String => date.parse().map_err(corrupt);
     [u8; 32], bytes: Vec<u8> => decode_hash(&bytes);

@@ -93,7 +93,7 @@ const RIGHTS: [(&str, &str); 48] = [
     ("FUNCTION let_places_be_dropped()", ""),
     ("FUNCTION let_entries_be_dropped()", ""),
     ("FUNCTION let_entry_details_be_dropped()", ""),
-    ("FUNCTION keep_figures()", ""),
+    ("FUNCTION let_figures_go()", ""),
 ];
 
 /// One writer of rights at a time in a database: PostgreSQL refuses a second one.

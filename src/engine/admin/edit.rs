@@ -171,8 +171,9 @@ impl Engine {
             if let Ok(Edited { after, .. }) = &edited
                 && !dry_run
             {
-                let versions = vec![after.in_force.clone(), after.newest.clone()];
-                engine.policies.terms.learn(versions);
+                let versions = [&after.in_force, &after.newest];
+                let versions = versions.map(|version| Ok(Arc::new(version.clone())));
+                engine.policies.terms.learn(&versions);
             }
             Ok(edited)
         };
@@ -235,7 +236,8 @@ impl Engine {
     fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
         let in_force = match newest.has_effect(now) {
             true => None,
-            false => self.policies.terms.get(&newest.name, now),
+            // Where that cannot be read, no list has the policy.
+            false => self.policies.terms.get(&newest.name, now).ok().flatten(),
         };
         Standing {
             in_force: in_force.map_or_else(|| newest.clone(), Arc::unwrap_or_clone),

@@ -65,8 +65,9 @@ impl Engine {
         let names = rule.policies.as_deref().unwrap_or_default();
         let now = self.clock.now();
         let is_known = |name: &PolicyName| {
+            // One that cannot be read here exists.
             let policy = self.policies.terms.get(name, now);
-            policy.is_some_and(|policy| !policy.archived)
+            policy.map_or(true, |policy| policy.is_some_and(|policy| !policy.archived))
         };
         let unknown = names.iter().cloned().enumerate();
         unknown.filter(|(_, name)| !is_known(name)).collect()

@@ -93,7 +93,7 @@ impl Engine {
                 .edit_override(&policy, &subject, &changed_by, now, decide)
                 .await?;
             if let Ok(edited) = &edited {
-                let learned = vec![edited.after.clone()];
+                let learned = vec![Ok(edited.after.clone())];
                 engine.policies.terms.learn_overrides(learned, None);
             }
             Ok(edited)

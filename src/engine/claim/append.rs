@@ -38,7 +38,7 @@ impl Lanes {
         let mut batches = vec![groups];
         while let Some(groups) = batches.pop() {
             match self.append_drafts(&groups, fence.as_ref()).await {
-                Err(LedgerError::Refused(_) | LedgerError::Corrupt(_)) if groups.len() > 1 => {
+                Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                 }
                 result => ended.push(EndedTransaction {

@@ -123,11 +123,11 @@ impl Lanes {
         while let Some(mut groups) = batches.pop().filter(|groups| !groups.is_empty()) {
             match self.look(&mut groups, steps).await {
                 Ok(()) => {}
-                Err(error) if error.is_of_the_data() && groups.len() > 1 => {
+                Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                     continue;
                 }
-                Err(error) if error.is_of_the_data() => {
+                Err(error) if error.is_about_data() => {
                     let error = Arc::new(error);
                     groups
                         .iter_mut()

@@ -171,7 +171,11 @@ impl Drainer {
         if queued.is_empty() {
             return Ok(HashSet::new());
         }
-        let is_known = |grant: &CountedGrant| self.policies.terms.newest(grant.policy).is_some();
+        // One that cannot be read here exists, and a newer instance records its grants.
+        let is_known = |grant: &CountedGrant| {
+            let newest = self.policies.terms.newest(grant.policy);
+            newest.map_or(true, |newest| newest.is_some())
+        };
         let is_strange = |queued: &Queued| match queued {
             Queued::Grant(queued) => !is_known(&queued.grant),
             Queued::Unreadable(..) => false,
@@ -196,7 +200,7 @@ impl Drainer {
         }
         let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
         let mut left = match self.record(&accounts).await {
-            Err(Stuck::Ledger(LedgerError::Refused(_) | LedgerError::Corrupt(_))) => {
+            Err(Stuck::Ledger(error)) if error.is_about_data() => {
                 self.record_one_by_one(&accounts).await?
             }
             result => result?,
@@ -212,7 +216,7 @@ impl Drainer {
     /// Finds the grant that the ledger refuses, and lets the others through.
     ///
     /// # Errors
-    /// Also where an account cannot be read: its grants go on to wait.
+    /// Also where an account or a rule cannot be read: their grants go on to wait.
     async fn record_one_by_one(&self, accounts: &[Vec<QueuedGrant>]) -> Result<HashSet<u8>, Stuck> {
         let mut left = HashSet::new();
         let mut unreadable = None;
@@ -223,7 +227,9 @@ impl Drainer {
                     tracing::error!(error = %Chain(&error), "the ledger refuses a queued grant");
                     self.set_aside(&Queued::Grant(queued.clone())).await?;
                 }
-                Err(Stuck::Ledger(error @ LedgerError::Corrupt(_))) => unreadable = Some(error),
+                Err(Stuck::Ledger(
+                    error @ (LedgerError::Corrupt(_) | LedgerError::Unreadable(_)),
+                )) => unreadable = Some(error),
                 result => left.extend(result?),
             }
         }
@@ -350,10 +356,10 @@ impl Drainer {
 
     async fn policy_of(&self, grant: &CountedGrant) -> Result<Arc<Policy>, LedgerError> {
         let (id, version) = (grant.policy, grant.policy_version);
-        if let Some(policy) = self.policies.terms.version(id, version) {
+        if let Some(policy) = self.policies.terms.version(id, version)? {
             return Ok(policy);
         }
-        let newest = self.policies.terms.newest(id);
+        let newest = self.policies.terms.newest(id)?;
         let newest = newest
             .ok_or_else(|| LedgerError::Corrupt(format!("a queued grant of policy {}", id.0)))?;
         let next = version.saturating_add(1);

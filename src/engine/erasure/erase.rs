@@ -50,7 +50,7 @@ impl Engine {
         };
         let engine = self.clone();
         let erasing = async move {
-            let accounts = engine.accounts_of(&subject);
+            let accounts = engine.accounts_of(&subject)?;
             let new = NewErasure {
                 subject: &subject,
                 accounts: &accounts,
@@ -74,16 +74,17 @@ impl Engine {
         Ok(self.detached(erasing).await??)
     }
 
-    fn accounts_of(&self, subject: &Subject) -> Vec<AccountId> {
+    fn accounts_of(&self, subject: &Subject) -> Result<Vec<AccountId>, LedgerError> {
         let identity = self.ledger.identity();
-        let policies = self.policies.terms.all(self.clock.now());
+        let policies = self.policies.terms.all(self.clock.now())?;
         let account = |policy: &Arc<Policy>| identity.account(&policy.name, subject);
-        policies.iter().map(account).collect()
+        Ok(policies.iter().map(account).collect())
     }
 
     /// Waits until the grants that wait in Redis are in the ledger: they name their subjects.
     async fn clear_queues(&self, deadline: Instant) -> Result<(), Failure> {
         let policies = self.policies.terms.all(self.clock.now());
+        let policies = policies.map_err(LedgerError::from)?;
         let mut ids = policies.iter().map(|policy| policy.id);
         let may_be_counted = ids.any(|id| self.policies.terms.may_be_counted(id));
         let Some(counting) = self.counting.as_ref().filter(|_| may_be_counted) else {

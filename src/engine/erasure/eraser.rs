@@ -93,7 +93,7 @@ impl Eraser {
             .end_erased_override(erasing, self.margin, now)
             .await?;
         if let Some(ended) = ended {
-            self.policies.terms.learn_overrides(vec![ended], None);
+            self.policies.terms.learn_overrides(vec![Ok(ended)], None);
             return Ok(());
         }
         if self.may_wait(erasing).await {

@@ -248,6 +248,7 @@ impl Watcher {
             LedgerError::Conflict
             | LedgerError::Unavailable(_)
             | LedgerError::Refused(_)
+            | LedgerError::Unreadable(_)
             | LedgerError::Archived(_) => Trouble::Ledger,
         });
         self.note(trouble, error.map(|error| Chain(&error).to_string()));
@@ -330,7 +331,7 @@ impl Engine {
         let Some(counting) = &self.counting else {
             return false;
         };
-        let policies = self.policies.terms.all(self.clock.now());
+        let policies = self.policies.terms.readable(self.clock.now());
         policies.iter().any(|policy| counting.decides(policy))
     }
 

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -94,6 +94,9 @@ pub struct Metrics {
     seal_push_failures: Gauge,
     wrong_keys: Counter,
     unknown_reads: Counter,
+    unreadable_policies: Gauge,
+    /// How long batches of claims took, in all, in microseconds.
+    busy_micros: Arc<AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -124,6 +127,8 @@ impl Default for Metrics {
             seal_push_failures: Gauge::default(),
             wrong_keys: Counter::default(),
             unknown_reads: Counter::default(),
+            unreadable_policies: Gauge::default(),
+            busy_micros: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -249,6 +254,11 @@ impl Metrics {
             "Places where the newest reconciliation found the ledger at odds with itself",
             self.ledger_alarms.clone(),
         );
+        registry.register(
+            "unreadable_policies",
+            "Policies whose claims this instance cannot decide, since it cannot read their terms",
+            self.unreadable_policies.clone(),
+        );
         registry.register_with_unit(
             "record_lag",
             "How long ago something may have been committed that has no position in the record yet",
@@ -306,7 +316,14 @@ impl Metrics {
         result
     }
 
+    /// How long batches of claims took since the instance began, in all. Some run at the same time.
+    pub fn busy(&self) -> Duration {
+        Duration::from_micros(self.busy_micros.load(Ordering::Relaxed))
+    }
+
     fn note(&self, stage: Stage, items: usize, time: Duration) {
+        let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
         let stage = stage.label();
         let seconds = self.stage_seconds.get_or_create(&stage);
         seconds.observe(time.as_secs_f64());
@@ -399,6 +416,10 @@ impl Engine {
         metrics.ledger_answers.set(answers.into());
         let age = zones::rules().age(self.now()).unwrap_or_default();
         metrics.zone_rules_age.set(age.num_seconds());
+        let unreadable = self.policies.terms.unreadable(self.now());
+        metrics
+            .unreadable_policies
+            .set(unreadable.cast_signed() as i64);
         let alarms = self.watch.alarms().map_or(0, |(_, count)| count);
         metrics.ledger_alarms.set(alarms.cast_signed());
         let lag = self.record.lag_at(Instant::now());

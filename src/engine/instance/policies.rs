@@ -10,13 +10,27 @@ use super::access::Access;
 use super::terms::{Terms, is_fresh};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::overrides::{Override, UnreadableOverride};
 use crate::domain::policy::Policy;
+use crate::domain::schedule::StoredVersion;
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, LedgerPlace, LedgerView};
 
 /// The least time between the beginnings of two reads for what is not known: unknown names and
 /// keys, however many come, cost the ledger 50 reads a second.
 const READS_APART: Duration = Duration::from_millis(20);
+
+/// Logs what was learned and cannot be read, once.
+fn tell_unreadable(versions: &[StoredVersion], overrides: &[Result<Override, UnreadableOverride>]) {
+    let versions = versions.iter().filter_map(|version| version.as_ref().err());
+    let overrides = overrides
+        .iter()
+        .filter_map(|learned| learned.as_ref().err());
+    let terms = versions.map(|version| &version.terms);
+    for terms in terms.chain(overrides.map(|learned| &learned.terms)) {
+        tracing::error!("{terms}");
+    }
+}
 
 /// Reads what claims are decided by.
 pub struct Policies {
@@ -72,13 +86,14 @@ impl Policies {
             return Ok(terms);
         }
         self.refresh(ledger).await?;
-        let terms = self.terms.after(policy, account, last, now);
-        terms.ok_or_else(|| {
-            let version = last.map_or(0, |line| line.policy_version);
-            let name = &policy.name;
-            let corrupt = format!("an entry under version {version} of {name}, which has none");
-            LedgerError::Corrupt(corrupt)
-        })
+        if let Some(terms) = self.terms.after(policy, account, last, now) {
+            return Ok(terms);
+        }
+        let version = last.map_or(0, |line| line.policy_version);
+        self.terms.version(policy.id, version)?;
+        let name = &policy.name;
+        let corrupt = format!("an entry under version {version} of {name}, which has none");
+        Err(LedgerError::Corrupt(corrupt))
     }
 
     /// Whether what was read is fresh.
@@ -192,9 +207,10 @@ impl Policies {
         if revision > known {
             let policies = ledger.policies_between(known, revision).await?;
             let overrides = ledger.overrides_between(known, revision).await?;
+            tell_unreadable(&policies, &overrides);
             // Together, so that no version of a policy is known before an older override.
             self.terms.learn_overrides(overrides, Some(revision));
-            self.terms.learn(policies);
+            self.terms.learn(&policies);
         }
         self.has_read(revision, as_of);
         Ok(())
@@ -208,7 +224,8 @@ impl Policies {
         self.access.read_all(ledger, revision).await?;
         let policies = ledger.policies_between(0, revision).await?;
         let overrides = ledger.overrides_between(0, revision).await?;
-        self.terms.replace(policies, overrides, revision);
+        tell_unreadable(&policies, &overrides);
+        self.terms.replace(&policies, overrides, revision);
         self.has_read(revision, as_of);
         Ok(())
     }

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::domain::account::{Sums, Unknown, Verdict, decide, instant_after};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{Override, OverrideTerms};
+use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
-use crate::domain::schedule::Versions;
+use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};
 use crate::domain::work::Work;
 
 /// How long a change may take to hold everywhere.
@@ -38,11 +38,14 @@ pub struct Terms {
 struct KnownPolicies {
     ids: HashMap<PolicyName, PolicyId>,
     versions: HashMap<PolicyId, Versions>,
+    /// The policies with an override that cannot be read.
+    stopped: HashMap<PolicyId, Arc<UnreadableTerms>>,
 }
 
 #[derive(Default)]
 struct Overrides {
     by_account: HashMap<AccountId, KnownOverride>,
+    unreadable: HashMap<AccountId, Arc<UnreadableTerms>>,
     /// The accounts whose override was deleted after `revision`. They are kept until then, so
     /// that no older version takes their place.
     deleted: Vec<AccountId>,
@@ -68,27 +71,49 @@ impl Terms {
     }
 
     /// The version of a policy that is in force at an instant.
-    pub fn get(&self, name: &PolicyName, at: DateTime<Utc>) -> Option<Arc<Policy>> {
+    ///
+    /// # Errors
+    /// What of the policy cannot be read.
+    pub fn get(
+        &self,
+        name: &PolicyName,
+        at: DateTime<Utc>,
+    ) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
-        let versions = known.versions.get(known.ids.get(name)?)?;
-        versions.in_force(at, 0).cloned()
+        match known.ids.get(name) {
+            Some(id) => known.in_force(*id, at),
+            None => Ok(None),
+        }
     }
 
     /// The newest version of the policy with an id, in force or not.
-    pub fn newest(&self, id: PolicyId) -> Option<Arc<Policy>> {
+    ///
+    /// # Errors
+    /// What of the policy cannot be read.
+    pub fn newest(&self, id: PolicyId) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
-        known.versions.get(&id)?.newest().cloned()
+        let versions = known.versions.get(&id);
+        read(versions.and_then(Versions::newest))
     }
 
     /// A certain version of a policy, if it is or may come into force.
-    pub fn version(&self, id: PolicyId, version: u32) -> Option<Arc<Policy>> {
+    ///
+    /// # Errors
+    /// What of the policy cannot be read.
+    pub fn version(
+        &self,
+        id: PolicyId,
+        version: u32,
+    ) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
-        known.versions.get(&id)?.get(version).cloned()
+        let versions = known.versions.get(&id);
+        read(versions.and_then(|versions| versions.get(version)))
     }
 
     /// What a claim in an account is decided by at `now`, after its `last` line: the version of
     /// its policy that is in force at the instant of the decision, and no older than the line's
-    /// if one is known, with the account's override.
+    /// if one is known, with the account's override. Where that version cannot be read, the version
+    /// that the claim began with: the rule refuses it after a line of a newer one.
     pub fn of(
         &self,
         policy: &Arc<Policy>,
@@ -101,6 +126,7 @@ impl Terms {
         let known = self.known.load();
         let versions = known.versions.get(&policy.id);
         let in_force = versions.and_then(|versions| versions.in_force(at, since));
+        let in_force = in_force.and_then(|version| version.as_ref().ok());
         let in_force = in_force.unwrap_or(policy);
         match self.override_of(account, at) {
             Some(terms) => Arc::new(terms.apply(in_force)),
@@ -155,10 +181,27 @@ impl Terms {
     }
 
     /// The version of every policy that is in force at an instant.
-    pub fn all(&self, at: DateTime<Utc>) -> Vec<Arc<Policy>> {
+    ///
+    /// # Errors
+    /// What of some policy cannot be read.
+    pub fn all(&self, at: DateTime<Utc>) -> Result<Vec<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
-        let in_force = |versions: &Versions| versions.in_force(at, 0).cloned();
-        known.versions.values().filter_map(in_force).collect()
+        let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
+        in_force.filter_map(Result::transpose).collect()
+    }
+
+    /// The version of every policy that is in force at an instant and can be read.
+    pub fn readable(&self, at: DateTime<Utc>) -> Vec<Arc<Policy>> {
+        let known = self.known.load();
+        let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
+        in_force.filter_map(|read| read.ok().flatten()).collect()
+    }
+
+    /// How many policies' claims this instance cannot decide at an instant.
+    pub fn unreadable(&self, at: DateTime<Utc>) -> usize {
+        let known = self.known.load();
+        let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
+        in_force.filter(Result::is_err).count()
     }
 
     /// Every change that was made before this instant is known.
@@ -172,25 +215,43 @@ impl Terms {
     }
 
     /// Takes over versions of policies.
-    pub fn learn(&self, policies: Vec<Policy>) {
-        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
-        self.known.rcu(|known| known.with(&policies));
+    pub fn learn(&self, versions: &[StoredVersion]) {
+        self.known.rcu(|known| known.with(versions));
     }
 
     /// Takes over versions of overrides: one that was made here, or all up to a revision.
-    pub fn learn_overrides(&self, learned: Vec<Override>, up_to: Option<u64>) {
-        self.write_overrides().learn(learned, up_to);
+    pub fn learn_overrides(
+        &self,
+        learned: Vec<Result<Override, UnreadableOverride>>,
+        up_to: Option<u64>,
+    ) {
+        let mut overrides = self.write_overrides();
+        overrides.learn(learned, up_to);
+        let stopped = overrides.stopped();
+        if stopped != self.known.load().stopped {
+            self.known.rcu(|known| KnownPolicies {
+                stopped: stopped.clone(),
+                ..KnownPolicies::clone(known)
+            });
+        }
     }
 
     /// Takes over all versions of policies and overrides up to a revision, in the place of all that
     /// was known.
-    pub fn replace(&self, policies: Vec<Policy>, overrides: Vec<Override>, revision: u64) {
+    pub fn replace(
+        &self,
+        versions: &[StoredVersion],
+        overrides: Vec<Result<Override, UnreadableOverride>>,
+        revision: u64,
+    ) {
         let mut known = self.write_overrides();
         *known = Overrides::default();
         known.learn(overrides, Some(revision));
-        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
-        self.known
-            .store(Arc::new(KnownPolicies::default().with(&policies)));
+        let policies = KnownPolicies {
+            stopped: known.stopped(),
+            ..KnownPolicies::default()
+        };
+        self.known.store(Arc::new(policies.with(versions)));
     }
 
     fn write_overrides(&self) -> RwLockWriteGuard<'_, Overrides> {
@@ -200,40 +261,86 @@ impl Terms {
     }
 }
 
+/// # Errors
+/// What of the version cannot be read.
+fn read(version: Option<&StoredVersion>) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
+    match version {
+        None => Ok(None),
+        Some(Ok(policy)) => Ok(Some(policy.clone())),
+        Some(Err(UnreadableVersion { terms, .. })) => Err(terms.clone()),
+    }
+}
+
 impl KnownPolicies {
-    fn with(&self, policies: &[Arc<Policy>]) -> Self {
+    fn with(&self, versions: &[StoredVersion]) -> Self {
         let mut next = self.clone();
-        for policy in policies {
-            next.ids.insert(policy.name.clone(), policy.id);
-            let versions = next.versions.entry(policy.id).or_default();
-            versions.insert(policy.clone());
+        for version in versions {
+            let (id, name) = match version {
+                Ok(policy) => (policy.id, &policy.name),
+                Err(UnreadableVersion { terms, .. }) => (terms.policy, &terms.name),
+            };
+            next.ids.insert(name.clone(), id);
+            next.versions.entry(id).or_default().insert(version.clone());
         }
         next
+    }
+
+    fn in_force(
+        &self,
+        id: PolicyId,
+        at: DateTime<Utc>,
+    ) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
+        if let Some(terms) = self.stopped.get(&id) {
+            return Err(terms.clone());
+        }
+        let versions = self.versions.get(&id);
+        read(versions.and_then(|versions| versions.in_force(at, 0)))
     }
 }
 
 impl Overrides {
-    fn learn(&mut self, learned: Vec<Override>, up_to: Option<u64>) {
+    fn learn(&mut self, learned: Vec<Result<Override, UnreadableOverride>>, up_to: Option<u64>) {
         for learned in learned {
-            let account = learned.account;
+            let (account, version, revision) = match &learned {
+                Ok(learned) => (learned.account, learned.version, learned.revision),
+                Err(learned) => (learned.account, learned.version, learned.revision),
+            };
             let known = self.by_account.get(&account);
-            let is_newer = known.is_none_or(|known| known.version < learned.version);
-            if !is_newer || learned.revision <= self.revision {
+            let is_newer = known.is_none_or(|known| known.version < version);
+            if !is_newer || revision <= self.revision {
                 continue;
             }
-            if learned.terms.is_none() {
+            let terms = match learned {
+                Ok(learned) => {
+                    self.unreadable.remove(&account);
+                    learned.terms.map(Arc::new)
+                }
+                Err(learned) => {
+                    self.unreadable.insert(account, learned.terms);
+                    None
+                }
+            };
+            if terms.is_none() {
                 self.deleted.push(account);
             }
             let known = KnownOverride {
-                version: learned.version,
-                revision: learned.revision,
-                terms: learned.terms.map(Arc::new),
+                version,
+                revision,
+                terms,
             };
             self.by_account.insert(account, known);
         }
         if let Some(up_to) = up_to {
             self.forget_deleted(up_to);
         }
+    }
+
+    /// The policies with an override that cannot be read.
+    fn stopped(&self) -> HashMap<PolicyId, Arc<UnreadableTerms>> {
+        let unreadable = self.unreadable.values();
+        unreadable
+            .map(|terms| (terms.policy, terms.clone()))
+            .collect()
     }
 
     /// All changes up to a revision are known: no older version comes any more.

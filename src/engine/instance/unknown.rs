@@ -49,12 +49,17 @@ impl Engine {
         came: Instant,
         is_enough: fn(&Policy) -> bool,
     ) -> Result<Option<Arc<Policy>>, Failure> {
-        let policy = self.policies.terms.get(name, self.clock.now());
+        let policy = self.known_here(name)?;
         if policy.as_deref().is_some_and(is_enough) {
             return Ok(policy);
         }
         self.learn_unknown(came).await?;
-        Ok(self.policies.terms.get(name, self.clock.now()))
+        self.known_here(name)
+    }
+
+    fn known_here(&self, name: &PolicyName) -> Result<Option<Arc<Policy>>, Failure> {
+        let policy = self.policies.terms.get(name, self.clock.now());
+        policy.map_err(|terms| LedgerError::from(terms).into())
     }
 
     /// Learns all that was committed before a request came, or fails at the claim's deadline.

@@ -51,7 +51,11 @@ pub struct Sealer {
 
 impl RecordFollower for Sealer {
     const NAME: &'static str = "seals";
-    const RESTS: u32 = 10;
+
+    fn lag(&self) -> Duration {
+        let lag = self.status.lag(self.clock.now());
+        lag.to_std().unwrap_or_default()
+    }
 
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stepped = self.seal_next().await;

@@ -36,8 +36,10 @@ pub struct FigureFollower {
 
 impl RecordFollower for FigureFollower {
     const NAME: &'static str = "statistics";
-    /// What it takes from claims is at most 1/31 of one core of the instance and of the store.
-    const RESTS: u32 = 30;
+
+    fn lag(&self) -> Duration {
+        self.progress.figures_lag_at(Instant::now())
+    }
 
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stepped = self.make_next().await;

@@ -1,5 +1,6 @@
 //! What goes wrong with a request, and the problem that its client is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{self, HeaderValue};
@@ -15,6 +16,7 @@ use crate::domain::grant::Entry;
 use crate::domain::key::Role;
 use crate::domain::policy::{Inactive, PolicyName};
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
+use crate::domain::schedule::UnreadableTerms;
 use crate::engine::{
     ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
     ReconcileFailure, Undecided,
@@ -97,6 +99,8 @@ pub enum ApiError {
          try again"
     )]
     MayWait,
+    #[error("{0}")]
+    UnreadableTerms(Arc<UnreadableTerms>),
     #[error("too many exports and backtests are under way; try again")]
     Overloaded,
     #[error("too many requests with this key wait for their answers; try again")]
@@ -167,11 +171,15 @@ impl ApiError {
         }
     }
 
-    /// Whether more was asked for than the service takes on.
-    pub fn is_overload(&self) -> bool {
+    /// Whether the cause is known, and was told before: more is asked for than the service takes on,
+    /// or a rule cannot be read.
+    pub fn is_told_elsewhere(&self) -> bool {
         matches!(
             self,
-            Self::Overloaded | Self::TooManyAtOnce | Self::Undecided(Undecided::Overloaded)
+            Self::Overloaded
+                | Self::TooManyAtOnce
+                | Self::Undecided(Undecided::Overloaded)
+                | Self::UnreadableTerms(_)
         )
     }
 
@@ -214,6 +222,7 @@ impl ApiError {
             Self::Denied(_) => problem::QUOTA_EXCEEDED,
             Self::Undecided(_) => problem::UNDECIDED,
             Self::Unavailable(_)
+            | Self::UnreadableTerms(_)
             | Self::MayWait
             | Self::Overloaded
             | Self::TooManyAtOnce
@@ -327,12 +336,22 @@ impl From<ClaimFailure> for ApiError {
 
 impl From<Undecided> for ApiError {
     fn from(undecided: Undecided) -> Self {
-        match undecided {
-            Undecided::Ledger(error) if matches!(*error, LedgerError::Archived(_)) => {
-                Self::Archived(error.to_string())
-            }
-            undecided => Self::Undecided(undecided),
+        if let Undecided::Ledger(error) = &undecided
+            && let LedgerError::Archived(what) = &**error
+        {
+            return Self::Archived(what.clone());
         }
+        match unreadable_terms(&undecided) {
+            Some(terms) => Self::UnreadableTerms(terms),
+            None => Self::Undecided(undecided),
+        }
+    }
+}
+
+fn unreadable_terms(undecided: &Undecided) -> Option<Arc<UnreadableTerms>> {
+    match undecided {
+        Undecided::Ledger(error) => error.unreadable_terms(),
+        _ => None,
     }
 }
 
@@ -344,10 +363,13 @@ impl From<Failure> for ApiError {
                 Self::Archived(error.to_string())
             }
             Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
-            failure @ (Failure::Ledger(_)
-            | Failure::Silent
-            | Failure::Unseen
-            | Failure::Interrupted) => Self::Unavailable(failure),
+            Failure::Ledger(error) => match error.unreadable_terms() {
+                Some(terms) => Self::UnreadableTerms(terms),
+                None => Self::Unavailable(Failure::Ledger(error)),
+            },
+            failure @ (Failure::Silent | Failure::Unseen | Failure::Interrupted) => {
+                Self::Unavailable(failure)
+            }
         }
     }
 }

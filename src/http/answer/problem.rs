@@ -203,10 +203,11 @@ UNDECIDED = SERVICE_UNAVAILABLE "undecided" "Undecided" SOON,
     do "Send the same claim again with the same `Idempotency-Key`: it is granted once at most."
     retry "Yes, after `Retry-After`. Without an `Idempotency-Key` a retry may be a second grant.";
 UNAVAILABLE = SERVICE_UNAVAILABLE "unavailable" "Unavailable" SOON,
-    "the ledger does not answer; a grant with this id may wait for it; the answer took too long; or \
-     too many requests with this key are under way"
+    "the ledger does not answer; a grant with this id may wait for it; the answer took too long; too \
+     many requests with this key are under way; or a newer perdiem wrote the policy's rule"
     means "The ledger does not answer, the answer took too long, or too many requests with this key \
-           are under way. An unknown key gets this answer while the ledger cannot be asked about it."
+           are under way. Or this instance cannot read the policy's rule, because a newer perdiem \
+           wrote it: newer instances decide its claims. An unknown key gets this answer while the ledger cannot be asked about it."
     do "Try again, with fewer requests at once, or ask for less: a policy, a shorter span. Read what \
         an edit was to change first: it may be changed. If it lasts, look at `/readyz`."
     retry "Yes, after `Retry-After`.";

@@ -69,13 +69,13 @@ async fn oversee(
     answer.map_body(|_, body| Kept::with(body, at_work).boxed())
 }
 
-/// Logs a failure of the service with its causes. Too much work is counted, not logged. Paths are
+/// Logs a failure of the service with its causes. Too much work, and rules that cannot be read, are counted, not logged. Paths are
 /// logged as patterns: they may hold subjects.
 fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
-    let is_failure = status.is_server_error() && !error.is_some_and(ApiError::is_overload);
+    let is_failure = status.is_server_error() && !error.is_some_and(ApiError::is_told_elsewhere);
     if !is_failure && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }

@@ -261,7 +261,7 @@ fn log_failures(told: &[Told]) {
     let failures = told.iter().filter_map(|told| told.as_ref().err());
     let logged = failures.filter(|error| error.status_code().is_server_error());
     let mut causes: BTreeMap<String, usize> = BTreeMap::new();
-    for error in logged.filter(|error| !error.is_overload()) {
+    for error in logged.filter(|error| !error.is_told_elsewhere()) {
         *causes.entry(Chain(error).to_string()).or_default() += 1;
     }
     for (cause, claims) in causes {

@@ -8,20 +8,37 @@ use super::versions::{
 };
 use crate::domain::claim::Subject;
 use crate::domain::identity::AccountId;
-use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{Limit, Policy, PolicyId, PolicyName};
+use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
+use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
-use crate::ledger::encoding::{encode_limits, narrowed};
+use crate::domain::schedule::UnreadableTerms;
+use crate::ledger::encoding::{decode_limits, encode_limits, narrowed};
 use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, new_blind};
 
 fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
     let until = row.get("until")?;
-    let limits: Option<Vec<Limit>> = row.get("limits")?;
+    let policy: PolicyId = row.get("policy")?;
+    let limits: Option<String> = row.get("limits")?;
+    let limits = limits.map(|limits| decode_limits(&limits)).transpose();
+    let limits = match limits {
+        Ok(limits) => limits,
+        Err(why) => {
+            let name = row.get("name")?;
+            let what = "an override".to_owned();
+            return Err(UnreadableTerms {
+                policy,
+                name,
+                what,
+                why,
+            }
+            .into());
+        }
+    };
     Ok(Override {
         account: row.get("account")?,
-        policy: row.get("policy")?,
+        policy,
         subject: row.get("subject")?,
         version: row.get("version")?,
         revision: row.get("revision")?,
@@ -30,6 +47,18 @@ fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
         changed_by: row.get("changed_by")?,
         reason: row.get("reason")?,
     })
+}
+
+fn decode_stored(row: &StoredRow<'_>) -> Result<Result<Override, UnreadableOverride>, LedgerError> {
+    match decode(row) {
+        Err(LedgerError::Unreadable(terms)) => Ok(Err(UnreadableOverride {
+            account: row.get("account")?,
+            version: row.get("version")?,
+            revision: row.get("revision")?,
+            terms,
+        })),
+        decoded => decoded.map(Ok),
+    }
 }
 
 /// A query for versions `v` of overrides `o` of policies `p`.
@@ -97,8 +126,8 @@ impl Ledger {
         &self,
         after: u64,
         up_to: u64,
-    ) -> Result<Vec<Override>, LedgerError> {
-        self.between(BETWEEN, after, up_to, decode).await
+    ) -> Result<Vec<Result<Override, UnreadableOverride>>, LedgerError> {
+        self.between(BETWEEN, after, up_to, decode_stored).await
     }
 
     pub(super) async fn override_history(

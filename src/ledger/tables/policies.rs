@@ -1,11 +1,14 @@
 //! Policies and their versions.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
 use super::versions::{Accepted, Change, ChangeFilter, Changed, Edited, Revision, history};
 use crate::domain::policy::{Policy, PolicyId, PolicyName, Rule};
 use crate::domain::record::RecordPlace;
-use crate::ledger::encoding::encode_rule;
+use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, VersionTime};
+use crate::ledger::encoding::{decode_rule, encode_rule};
 use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
@@ -30,17 +33,40 @@ pub struct Standing {
 }
 
 fn decode(row: &StoredRow<'_>) -> Result<Policy, LedgerError> {
+    let (id, name): (PolicyId, PolicyName) = (row.get("policy")?, row.get("name")?);
+    let version: u32 = row.get("version")?;
+    let rule = decode_rule(&row.get::<String>("rule")?).map_err(|why| UnreadableTerms {
+        policy: id,
+        name: name.clone(),
+        what: format!("version {version}"),
+        why,
+    })?;
     Ok(Policy {
-        id: row.get("policy")?,
-        name: row.get("name")?,
-        version: row.get("version")?,
-        rule: row.get("rule")?,
+        id,
+        name,
+        version,
+        rule,
         archived: row.get("archived")?,
         effective_at: row.get("effective_at")?,
         changed_at: row.get("changed_at")?,
         changed_by: row.get("changed_by")?,
         reason: row.get("reason")?,
     })
+}
+
+fn decode_stored(row: &StoredRow<'_>) -> Result<StoredVersion, LedgerError> {
+    match decode(row) {
+        Ok(policy) => Ok(Ok(Arc::new(policy))),
+        Err(LedgerError::Unreadable(terms)) => Ok(Err(UnreadableVersion {
+            time: VersionTime {
+                version: row.get("version")?,
+                effective_at: row.get("effective_at")?,
+                changed_at: row.get("changed_at")?,
+            },
+            terms,
+        })),
+        Err(error) => Err(error),
+    }
 }
 
 /// A query for versions `v` of policies `p`.
@@ -102,8 +128,8 @@ impl Ledger {
         &self,
         after: u64,
         up_to: u64,
-    ) -> Result<Vec<Policy>, LedgerError> {
-        self.between(BETWEEN, after, up_to, decode).await
+    ) -> Result<Vec<StoredVersion>, LedgerError> {
+        self.between(BETWEEN, after, up_to, decode_stored).await
     }
 
     pub(super) async fn policy_history(

@@ -8,6 +8,7 @@ use perdiem::domain::claim::Subject;
 use perdiem::domain::key::{Key, KeyNumber, KeyRule, Role};
 use perdiem::domain::overrides::{Override, OverrideTerms};
 use perdiem::domain::policy::{Limit, Policy, PolicyName};
+use perdiem::domain::schedule::StoredVersion;
 use perdiem::domain::window::Per;
 use perdiem::ledger::{Change, KeyVersion, Ledger};
 use tokio::task::JoinSet;
@@ -160,7 +161,8 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     let policies = [sms, mail, more];
     for (after, up_to, of) in [(0, 9, 0..3), (0, 8, 0..2), (1, 9, 1..3), (9, 9, 3..3)] {
         let found = ledger.policies_between(start + after, start + up_to).await;
-        assert_eq!(found.expect("policies"), policies[of], "{after}..{up_to}");
+        let found = readable(found.expect("policies"));
+        assert_eq!(found, policies[of], "{after}..{up_to}");
     }
     let versions = [version(&shop, 1), version(&revoked, 1)];
     for (after, up_to, of) in [(0, 9, 0..2), (0, 6, 0..1), (3, 7, 1..2), (7, 9, 2..2)] {
@@ -174,9 +176,17 @@ async fn versions_are_learned_in_the_order_of_changes(stack: Stack) {
     ];
     for (after, up_to, expected) in rows {
         let found = ledger.overrides_between(start + after, start + up_to).await;
-        let found = found.expect("overrides");
+        let found: Result<Vec<_>, _> = found.expect("overrides").into_iter().collect();
+        let found = found.expect("overrides that can be read");
         assert!(found.iter().eq(expected), "{after}..{up_to}: {found:?}");
     }
+}
+
+fn readable(versions: Vec<StoredVersion>) -> Vec<Policy> {
+    let versions = versions
+        .into_iter()
+        .map(|version| version.expect("a readable version"));
+    versions.map(Arc::unwrap_or_clone).collect()
 }
 
 /// Eight editors of two policies over two handles, and a reader that goes from revision to
@@ -197,7 +207,7 @@ async fn many_editors_at_once(stack: Stack) {
                 let newest = revision(&ledger).await;
                 assert!(newest >= known, "a revision went back");
                 let versions = ledger.policies_between(known, newest).await;
-                learned.extend(versions.expect("policies"));
+                learned.extend(readable(versions.expect("policies")));
                 known = newest;
                 if is_last {
                     return learned;

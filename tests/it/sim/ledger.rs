@@ -2,6 +2,7 @@
 //! of entries.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::domain::account::{Sums, Unknown, instant_after};
@@ -10,6 +11,7 @@ use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::policy::Policy;
+use perdiem::domain::schedule::StoredVersion;
 use perdiem::domain::window::Window;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look};
 
@@ -48,6 +50,12 @@ impl Ledger {
             next_transaction: 1,
             planted,
         }
+    }
+
+    /// The versions as an instance learns them.
+    pub fn versions(&self) -> Vec<StoredVersion> {
+        let policies = self.policies.iter().cloned();
+        policies.map(|policy| Ok(Arc::new(policy))).collect()
     }
 
     /// The ledger is replaced by an older copy of itself. Returns the entries that are lost. A copy

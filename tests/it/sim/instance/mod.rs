@@ -84,7 +84,7 @@ impl Instance {
     pub fn start(life: u64, skew: TimeDelta, scene: Scene, around: &Around) -> Self {
         let has_counters = scene.has_counters;
         let terms = Terms::new(around.time.at());
-        terms.learn(around.ledger.policies.clone());
+        terms.learn(&around.ledger.versions());
         Self {
             counters_answer: has_counters,
             connected_at: around.time,
@@ -105,7 +105,7 @@ impl Instance {
 
     /// Learns the versions of the policy.
     pub fn poll(&self, around: &Around) {
-        self.facts.terms.learn(around.ledger.policies.clone());
+        self.facts.terms.learn(&around.ledger.versions());
         self.facts.terms.know_as_of(around.time.at());
     }
 

@@ -1,5 +1,6 @@
 //! Policies: put, read, archived, revived.
 
+mod newer;
 mod schedules;
 
 use serde_json::{Value, json};
