@@ -12,7 +12,9 @@ use super::offline::{PositionBar, open, read_key, tell_of_no_key};
 use crate::clock::Clock;
 use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
-use crate::engine::{ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive};
+use crate::engine::{
+    ArchiveFailure, ArchiveOrder, archive_ledger, check_archive, compare_archive, drop_archived,
+};
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -23,6 +25,11 @@ pub struct ArchiveArgs {
     /// 2026-01-01T00:00:00+08:00
     #[arg(long, value_name = "DATE", value_parser = parse_before)]
     before: DateTime<Utc>,
+
+    /// Also drop the entries of the archive that nothing needs any more: none of the last 400 days. As
+    /// the owner of the tables, while an instance seals
+    #[arg(long)]
+    drop: bool,
 
     /// Why
     #[arg(long)]
@@ -57,12 +64,29 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     let ledger = open(&args.database).await?;
     let bar = PositionBar::new()?;
     let now = Clock::system().now();
-    let archiving = archive_ledger(&ledger, &order, now, |done, of| bar.tell(done, of));
-    let archived = unless_interrupted(archiving).await;
+    let tell = |done, of| bar.tell(done, of);
+    let work = async {
+        match args.drop {
+            true => {
+                let dropped = drop_archived(&ledger, &order, now, tell).await?;
+                Ok(dropped.map_or((None, None), |dropped| {
+                    let text = format!(
+                        "{} entries were dropped; of those up to position {}, {} stay: the last one \
+                         of each account, and open holds",
+                        dropped.entries, dropped.last, dropped.kept
+                    );
+                    (Some(dropped.archived), Some(text))
+                }))
+            }
+            false => Ok((archive_ledger(&ledger, &order, now, tell).await?, None)),
+        }
+    };
+    let archived = unless_interrupted(work).await;
     bar.end();
     ledger.close().await;
     let place = order.folder.display();
-    match archived? {
+    let (archived, dropped) = archived?;
+    match archived {
         None => println!(
             "nothing was recorded before {}: nothing to archive",
             order.before
@@ -79,6 +103,9 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
             );
             println!("check it anywhere with: perdiem verify --archive {place} --key KEY");
         }
+    }
+    if let Some(dropped) = dropped {
+        println!("{dropped}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -87,6 +87,15 @@ impl AccountAudit {
         flaws
     }
 
+    /// Begins with an entry that a recorded cut names: those before it were archived and dropped. Its
+    /// totals are taken as they are.
+    pub fn begin_after_cut(&mut self, number: u64) {
+        if self.number == 0 {
+            self.number = number.saturating_sub(1);
+            self.before = Before::Unreadable;
+        }
+    }
+
     /// Goes past an entry that cannot be read.
     pub fn pass_over(&mut self, number: u64) -> Vec<Flaw> {
         self.before = Before::Unreadable;
@@ -365,11 +374,15 @@ mod tests {
 
     /// Every flaw, with the number of its entry.
     fn audit(entries: &[Entry]) -> Vec<(u64, Flaw)> {
-        let mut audit = AccountAudit::default();
+        audit_from(AccountAudit::default(), entries, entries)
+    }
+
+    /// As what is left of `all` is checked.
+    fn audit_from(mut audit: AccountAudit, all: &[Entry], entries: &[Entry]) -> Vec<(u64, Flaw)> {
         let mut flaws = Vec::new();
         for entry in entries {
             let known = match audit.unknown(entry) {
-                Some((line, windows)) => sums(entries, line.number, &windows),
+                Some((line, windows)) => sums(all, line.number, &windows),
                 None => Sums::default(),
             };
             let found = audit.check(entry, &known);
@@ -463,6 +476,26 @@ mod tests {
             let flaws = audit(&entries);
             let expected = if change == 3 { number + 1 } else { number };
             prop_assert!(flaws.iter().any(|(number, _)| *number == expected), "{flaws:?}");
+        }
+
+        #[test]
+        fn what_is_left_behind_a_cut_has_no_flaw(steps in steps(), which: Index) {
+            let all = history(&steps);
+            let first = which.index(all.len());
+            let left = &all[first..];
+            let mut behind_cut = AccountAudit::default();
+            behind_cut.begin_after_cut(left[0].line.number);
+            prop_assert_eq!(audit_from(behind_cut, &all, left), []);
+            let missed = audit_from(AccountAudit::default(), &all, left);
+            prop_assert_eq!(matches!(missed[..], [(_, Flaw::Gap(1)), ..]), first > 0);
+            // A cut lets nothing else be gone.
+            let mut second_gone = AccountAudit::default();
+            second_gone.begin_after_cut(left[0].line.number);
+            if left.len() > 2 {
+                let holed: Vec<Entry> = [&left[..1], &left[2..]].concat();
+                let missed = audit_from(second_gone, &all, &holed);
+                prop_assert!(missed.iter().any(|(_, flaw)| matches!(flaw, Flaw::Gap(_))));
+            }
         }
 
         #[test]

@@ -45,8 +45,8 @@ pub use admin::{
     PolicyChange, Precondition,
 };
 pub use archive::{
-    ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, archive_ledger,
-    check_archive, compare_archive,
+    ArchiveFailure, ArchiveIndex, ArchiveOrder, Archived, CheckedArchive, DroppedArchive,
+    archive_ledger, check_archive, compare_archive, drop_archived,
 };
 pub use claim::{Admission, ClaimFailure, Member, Outcome, Rehearsal, Undecided, Usage};
 pub use cursor::InvalidCursor;

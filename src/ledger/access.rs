@@ -79,7 +79,9 @@ impl Ledger {
                 let run = async |connection: &mut PgConnection| {
                     match statements(Session::Postgres(connection)).await {
                         // The connection is as good as before.
-                        Err(error @ LedgerError::Corrupt(_)) => Ok(Err(error)),
+                        Err(error @ (LedgerError::Corrupt(_) | LedgerError::Archived(_))) => {
+                            Ok(Err(error))
+                        }
                         ended => ended.map(Ok),
                     }
                 };

@@ -25,6 +25,9 @@ pub enum LedgerError {
     /// A stored row that no perdiem wrote so.
     #[error("the ledger holds what cannot be read: {0}")]
     Corrupt(String),
+    /// What was asked for needs entries that were archived and dropped.
+    #[error("{0}")]
+    Archived(String),
     /// A rule or an override that this perdiem cannot read. The other policies go on.
     #[error("{0}")]
     Unreadable(Arc<UnreadableTerms>),
@@ -56,7 +59,7 @@ impl LedgerError {
     pub fn is_about_data(&self) -> bool {
         matches!(
             self,
-            Self::Refused(_) | Self::Corrupt(_) | Self::Unreadable(_)
+            Self::Refused(_) | Self::Corrupt(_) | Self::Unreadable(_) | Self::Archived(_)
         )
     }
 

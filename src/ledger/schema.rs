@@ -38,6 +38,7 @@ macro_rules! migrations {
             "0013_seals",
             "0014_erasure",
             "0015_narrow_rights",
+            "0016_archive",
         )
     };
     ($store:literal, $($name:literal,)+) => {

@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// all columns of `reconciliations`. The `xact` of an entry or a change is the column's default, so that
 /// nobody can give it a place in the record that is not its own. What erasures and followers insert is
 /// checked by triggers.
-const RIGHTS: [(&str, &str); 48] = [
+const RIGHTS: [(&str, &str); 55] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
     (
@@ -60,6 +60,9 @@ const RIGHTS: [(&str, &str); 48] = [
     ("TABLE seal_origins", "SELECT, INSERT"),
     ("TABLE seal_hashes", "SELECT, INSERT"),
     ("TABLE seals", "SELECT, INSERT"),
+    // Only the owner drops what is archived.
+    ("TABLE dropped_entries", "SELECT"),
+    ("TABLE cuts", "SELECT"),
     // What is kept for a while.
     (
         "TABLE denied_claims",
@@ -108,6 +111,11 @@ const RIGHTS: [(&str, &str); 48] = [
     ("FUNCTION let_leaves_be_kept()", ""),
     ("FUNCTION let_accounts_be_erased()", ""),
     ("FUNCTION let_pseudonyms_be_kept()", ""),
+    ("FUNCTION let_owners_cut()", ""),
+    ("FUNCTION let_places_be_dropped()", ""),
+    ("FUNCTION let_entries_be_dropped()", ""),
+    ("FUNCTION let_entry_details_be_dropped()", ""),
+    ("FUNCTION let_figures_go()", ""),
 ];
 
 /// One writer of rights at a time in a database: PostgreSQL refuses a second one.

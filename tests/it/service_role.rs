@@ -5,6 +5,7 @@ mod inserts;
 
 use chrono::TimeDelta;
 use perdiem::clock::{Clock, ManualClock};
+use perdiem::engine::{ArchiveOrder, drop_archived};
 use perdiem::ledger::{Ledger, LedgerOptions, RoleName, ServiceRoleError};
 use reqwest::Method;
 use serde_json::json;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use crate::http::v1::statistics::are_sums_of_the_entries;
 use crate::record::all_is_recorded;
+use crate::seals::ledger;
 use crate::support::app::{Answer, App, Ground, NOON, Stack, eventually, instant};
 use crate::support::books::Books;
 use crate::support::hand::Hand;
@@ -327,6 +329,44 @@ async fn a_subject_is_erased_with_it() {
     );
 }
 
+/// Only the owner drops what is archived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_dropped_with_it() {
+    let cast = Cast::migrated().await;
+    let outside = tempfile::tempdir().expect("a temporary folder");
+    let order = ArchiveOrder {
+        folder: outside.path().join("archive"),
+        before: instant("2024-01-01T00:00:00Z"),
+        reason: None,
+        key: None,
+    };
+    let refusal = async |ground: &Ground| {
+        let ledger = ledger(ground).await;
+        let dropped = drop_archived(&ledger, &order, instant(NOON), |_, _| ()).await;
+        ledger.close().await;
+        dropped.expect_err("a refusal").to_string()
+    };
+    let refused = refusal(&cast.service).await;
+    assert!(refused.contains("only the owner"), "{refused}");
+    let refused = refusal(&cast.owner).await;
+    assert!(
+        refused.contains("nothing of this ledger is sealed"),
+        "{refused}"
+    );
+    let mut trier = Trier::of(&cast.service).await;
+    for sql in [
+        "DELETE FROM entries",
+        "DELETE FROM entry_details",
+        "INSERT INTO dropped_entries SELECT xact, id, 1 FROM entries",
+        "INSERT INTO cuts SELECT id, at, 1 FROM entries",
+        "UPDATE day_figures_mark SET kept_to = NULL",
+        "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)
+         VALUES (99, 'cut', '{}', '2026-01-01', 'x', gen_random_uuid())",
+    ] {
+        trier.may_not(sql).await;
+    }
+}
+
 /// The owner may have given more before, and everybody too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_appended_can_be_changed_with_it() {
@@ -341,7 +381,7 @@ async fn nothing_appended_can_be_changed_with_it() {
     ));
     let mut trier = Trier::of(&cast.service).await;
     // Only the trigger refuses it.
-    let fault = trier.fault("DELETE FROM entries").await;
+    let fault = trier.fault("DELETE FROM seals").await;
     assert_eq!(fault.as_deref(), Some("P0001"));
     let set_up = migrate(&cast.owner, &role).await.expect("it is set up");
     assert_eq!(set_up.as_deref(), Some(role.as_str()));

@@ -255,6 +255,23 @@ impl LeafSource {
     }
 }
 
+/// What the ledger has of a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredLeaf {
+    Whole(LeafSource),
+    /// It is of an entry that was archived and dropped: its hash is in the log.
+    Dropped(RecordPlace),
+}
+
+impl StoredLeaf {
+    pub fn place(&self) -> RecordPlace {
+        match self {
+            Self::Whole(source) => source.place,
+            Self::Dropped(place) => *place,
+        }
+    }
+}
+
 /// Writes a text as JSON does: `"`, `\` and control characters are escaped, nothing else.
 fn push_text(json: &mut String, text: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';

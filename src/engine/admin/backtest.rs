@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use crate::domain::backtest::{Backtest, BacktestReport, DayRange};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::policy::{PolicyId, PolicyName, Rule};
+use crate::domain::record::RecordPlace;
+use crate::engine::record::check_cut;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -70,8 +72,9 @@ impl Replay {
         ledger: &Ledger,
         is_left: impl Fn() -> bool,
     ) -> Result<Option<Backtested>, LedgerError> {
-        let mut snapshot = ledger.snapshot().await?;
         let (mut from, to) = self.backtest.span();
+        check_cut(ledger, RecordPlace::FIRST, Some(from.at()), None).await?;
+        let mut snapshot = ledger.snapshot().await?;
         loop {
             let page = snapshot.replayed(self.policy, from, to, PAGE).await?;
             for entry in &page {

@@ -5,6 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::domain::grant::Grant;
 use crate::domain::identity::EntryId;
 use crate::engine::{Engine, Failure};
+use crate::ledger::LedgerError;
 
 impl Engine {
     /// The grant with an id. Where the ledger does not have it and it may wait in Redis, the
@@ -18,6 +19,11 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Option<Grant>, Failure> {
         let found = self.ledger.grant(id).await?;
+        if found.is_none() && self.ledger.is_dropped(id).await? {
+            let gone =
+                "this entry was archived and dropped: find it by its id in the archive's files";
+            return Err(LedgerError::Archived(gone.to_owned()).into());
+        }
         let Some(counting) = self.counting.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
         };

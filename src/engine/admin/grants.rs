@@ -13,7 +13,7 @@ use crate::domain::record::RecordPlace;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, pieces};
 use crate::engine::listed::MadeBy;
-use crate::engine::record::{DaySpan, InstantSpan, check_metadata};
+use crate::engine::record::{DaySpan, InstantSpan, check_cut, check_metadata};
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{CountedSpan, GrantFilter, GrantScope, LedgerError, ProvisionalScope};
 
@@ -106,6 +106,14 @@ impl Engine {
         let engine = self.clone();
         // The first page comes before the answer: an export that cannot begin is told so.
         let begin = async move {
+            let accounts = match &filter.scope {
+                GrantScope::Accounts(accounts) => Some(&accounts[..]),
+                // No two grants have one key: nothing is left out that is there.
+                GrantScope::Keys(_) => Some(&[][..]),
+                GrantScope::Policy(_) | GrantScope::All => None,
+            };
+            let from = Some(filter.from.at());
+            check_cut(&engine.ledger, RecordPlace::FIRST, from, accounts).await?;
             let mut snapshot = engine.ledger.snapshot().await?;
             let first = snapshot.grants(&filter, EXPORT_PAGE).await?;
             Ok::<_, LedgerError>((snapshot, filter, first))

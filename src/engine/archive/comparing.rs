@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::files::HashFile;
+use super::sealed::SealedHashes;
 use super::{ArchiveFailure, CheckedArchive, differs, refused};
 use crate::domain::seal::tree::leaf_hash;
 use crate::engine::seal::leaves_between;
@@ -11,7 +12,8 @@ use crate::ledger::Ledger;
 /// How many leaves are made at a time.
 const LEAVES_MOST: u64 = 2048;
 
-/// Makes the leaves of an archive again from the ledger's rows, and names the first one that differs.
+/// Makes the leaves of an archive again from the ledger's rows, and names the first one that differs. Of
+/// an entry that was dropped, the log has the hash.
 /// The archive's files are right: see [`check_archive`](super::check_archive). `tell` hears how far it
 /// is, and of how much.
 ///
@@ -25,12 +27,13 @@ pub async fn compare_archive(
 ) -> Result<(), ArchiveFailure> {
     let index = &archive.index;
     let origins = ledger.seal_origins().await?;
-    if !origins.iter().any(|origin| origin.name == index.origin) {
+    let Some(origin) = origins.iter().find(|origin| origin.name == index.origin) else {
         return refused(format!(
             "the archive is of another ledger: of {}, which this one never had",
             index.origin
         ));
-    }
+    };
+    let mut sealed = SealedHashes::new(ledger, origin.number);
     for span in &index.spans {
         let mut hashes = HashFile::open(folder.join(&span.hashes.name))?;
         let mut next = span.first;
@@ -39,10 +42,14 @@ pub async fn compare_archive(
             let end = (next + LEAVES_MOST).min(span.last + 1);
             for leaf in leaves_between(ledger, next, end).await? {
                 let position = leaf.position;
-                if hashes.next()? != leaf_hash(leaf.line().as_bytes()) {
+                let hash = match leaf.line() {
+                    Some(line) => leaf_hash(line.as_bytes()),
+                    None => sealed.at(position).await?,
+                };
+                if hashes.next()? != hash {
                     return differs(format!(
                         "position {position}: {} of the ledger is not what the archive has there",
-                        leaf.source.name()
+                        leaf.name()
                     ));
                 }
                 next = position + 1;

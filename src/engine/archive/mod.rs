@@ -2,8 +2,10 @@
 
 mod checking;
 mod comparing;
+mod dropping;
 mod files;
 mod index;
+mod sealed;
 mod writing;
 
 use std::io;
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use checking::{CheckedArchive, check_archive};
 pub use comparing::compare_archive;
+pub use dropping::{DroppedArchive, drop_archived};
 pub use index::ArchiveIndex;
 pub use writing::{ArchiveOrder, Archived, archive_ledger};
 

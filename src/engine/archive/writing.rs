@@ -12,16 +12,14 @@ use super::files::{ArchiveFolder, LineFile, SpanWriter};
 use super::index::{
     ArchiveIndex, ArchivedFile, ArchivedSpan, FORM, INDEX, PositionSpan, checkpoint_name,
 };
+use super::sealed::SealedHashes;
 use super::{ArchiveFailure, differs, refused, unusable};
 use crate::domain::identity::to_micros;
-use crate::domain::seal::leaf::{Hash, hex};
+use crate::domain::seal::leaf::hex;
 use crate::domain::seal::note::{VerifierKey, encode_hash};
-use crate::domain::seal::tile::TILE_WIDTH;
 use crate::domain::seal::tree::{consistency, leaf_hash};
 use crate::engine::seal::{leaves_between, path, tree_of};
-use crate::ledger::{
-    Act, ActKind, ChangeFilter, ChangeKind, Ledger, LedgerError, PastChange, Seal,
-};
+use crate::ledger::{Act, ActKind, ChangeFilter, ChangeKind, Ledger, PastChange, Seal};
 
 /// How many leaves are made at a time.
 const LEAVES_MOST: u64 = 2048;
@@ -211,39 +209,6 @@ async fn goes_on(
     }
 }
 
-/// The hashes of leaves, as the log has them.
-struct SealedHashes<'a> {
-    ledger: &'a Ledger,
-    origin: u64,
-    /// Those of one tile, and the index of the first of them.
-    tile: (u64, Vec<Hash>),
-}
-
-impl<'a> SealedHashes<'a> {
-    fn new(ledger: &'a Ledger, origin: u64) -> Self {
-        Self {
-            ledger,
-            origin,
-            tile: (0, Vec::new()),
-        }
-    }
-
-    /// The hash of a position, which is sealed.
-    async fn at(&mut self, position: u64) -> Result<Hash, LedgerError> {
-        let index = position - 1;
-        let first = index - index % TILE_WIDTH;
-        if self.tile.0 != first || self.tile.1.is_empty() {
-            let end = first + TILE_WIDTH;
-            let hashes = self.ledger.tile_hashes(self.origin, 0, first, end);
-            self.tile = (first, hashes.await?);
-        }
-        let hash = self.tile.1.get((index - first) as usize).copied();
-        hash.ok_or_else(|| {
-            LedgerError::Corrupt(format!("the hash of position {position}: it is gone"))
-        })
-    }
-}
-
 /// Writes the files of a span under temporary names. What an interrupted archive wrote of them is kept.
 async fn write_span(
     ledger: &Ledger,
@@ -259,13 +224,20 @@ async fn write_span(
         tell(writer.next - 1);
         let (first, end) = (writer.next, (writer.next + LEAVES_MOST).min(span.last + 1));
         for leaf in leaves_between(ledger, first, end).await? {
-            let (position, line) = (leaf.position, leaf.line());
+            let position = leaf.position;
+            let Some(line) = leaf.line() else {
+                return refused(format!(
+                    "position {position}: {} is in an earlier archive only: name the folder of that \
+                     archive, or a copy of it",
+                    leaf.name()
+                ));
+            };
             let hash = leaf_hash(line.as_bytes());
             if sealed.at(position).await? != hash {
                 return differs(format!(
                     "position {position}: {} is not what was sealed there: nothing is archived; look \
                      at `perdiem verify`",
-                    leaf.source.name()
+                    leaf.name()
                 ));
             }
             writer.add(&line, &hash)?;

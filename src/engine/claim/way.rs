@@ -225,7 +225,10 @@ pub fn appended(
                     group.send_unknown();
                     continue;
                 }
-                LedgerError::Refused(_) | LedgerError::Corrupt(_) | LedgerError::Unreadable(_) => {
+                LedgerError::Refused(_)
+                | LedgerError::Corrupt(_)
+                | LedgerError::Unreadable(_)
+                | LedgerError::Archived(_) => {
                     group.refuse(error, steps);
                     continue;
                 }

@@ -254,7 +254,8 @@ impl Watcher {
             LedgerError::Conflict
             | LedgerError::Unavailable(_)
             | LedgerError::Refused(_)
-            | LedgerError::Unreadable(_) => Trouble::Ledger,
+            | LedgerError::Unreadable(_)
+            | LedgerError::Archived(_) => Trouble::Ledger,
         });
         self.note(trouble, error.map(|error| Chain(&error).to_string()));
     }

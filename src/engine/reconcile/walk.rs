@@ -109,6 +109,9 @@ impl Account {
             self.is_foreign = true;
             findings.add(alarm(DifferenceKind::ForeignEntry, self.id, number, None));
         }
+        if row.is_after_cut {
+            self.audit.begin_after_cut(row.number);
+        }
         let flaws = match &row.entry {
             Ok(entry) => self.check_entry(entry, ledger).await?,
             Err(_) => {
@@ -141,10 +144,17 @@ impl Account {
         entry: &Entry,
         ledger: &Ledger,
     ) -> Result<Vec<Flaw>, LedgerError> {
-        let sums = match self.audit.unknown(entry) {
-            Some((line, windows)) => ledger.sums(self.id, Some(line), &windows).await?,
-            None => Sums::default(),
-        };
+        let mut sums = Sums::default();
+        if let Some((line, windows)) = self.audit.unknown(entry) {
+            for window in windows {
+                match ledger.sums(self.id, Some(line), &[window]).await {
+                    Ok(sum) => sums.extend(sum),
+                    // Dropped entries may count in it: its total is taken as it is.
+                    Err(LedgerError::Archived(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
         Ok(self.audit.check(entry, &sums))
     }
 }

@@ -19,7 +19,7 @@ use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::claim::once_known;
 use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::{LedgerError, ListedEntry};
+use crate::ledger::{LedgerError, ListedEntry, check_window};
 
 /// How many entries of a total are listed at most.
 const ENTRIES_MOST: u32 = 1000;
@@ -132,6 +132,10 @@ impl Engine {
         let account = self.account_in_view(&policy.name, &query.subject).await?;
         let up_to = knowledge.up_to;
         let last = self.ledger.line_then(account, query.at, up_to).await?;
+        let cut_at = self.ledger.cut_at(account).await?;
+        if last.is_none() && cut_at.is_some() {
+            return Err(lines_are_gone(cut_at).into());
+        }
         let last = last.as_ref();
         let at = query.at.unwrap_or_else(|| instant_after(last, now));
         let versions = self.ledger.known_versions(&policy.name, up_to).await?;
@@ -168,6 +172,9 @@ impl Engine {
         };
         let entry = &grant.entry;
         let last = self.ledger.line_before(entry).await?;
+        if last.is_none() && entry.line.number > 1 {
+            return Err(lines_are_gone(self.ledger.cut_at(entry.account).await?).into());
+        }
         let last = last.as_ref();
         let versions = self
             .ledger
@@ -232,7 +239,9 @@ impl Engine {
         lapsed: &[Hold],
     ) -> Result<Vec<LimitThen>, LedgerError> {
         let mut read = Vec::with_capacity(totals.len());
+        let cut_at = self.ledger.cut_at(account).await?;
         for total in totals {
+            check_window(cut_at, total.window)?;
             let counted = match last {
                 Some(line) => {
                     let counted = self
@@ -274,6 +283,18 @@ impl Engine {
         let found = positions(&self.ledger, places.iter().copied()).await?;
         let found = found.into_iter().map(|(position, _)| position);
         Ok(places.into_iter().zip(found).collect())
+    }
+}
+
+/// The line that explains was dropped; or it is gone without a cut.
+fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
+    match cut_at {
+        Some(_) => LedgerError::Archived(
+            "the lines of this account that explain it were archived and dropped: look into the \
+             archive"
+                .to_owned(),
+        ),
+        None => LedgerError::Corrupt("the line before an entry: it is gone".to_owned()),
     }
 }
 

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use chrono::TimeDelta;
-
 use super::day_span::InstantSpan;
-use super::history::HistoryQuery;
+use super::history::{CLOCKS_DIFFER, HistoryQuery};
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::identity::to_micros;
 use crate::domain::policy::Policy;
@@ -14,10 +12,6 @@ use crate::engine::exported::{EXPORT_PAGE, ExportPiece, ExportPieces, PieceSende
 use crate::engine::instance::Place;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Act, ActKind, LedgerError};
-
-/// No entry gets its position so long before the instant in which it counts: the clocks of instances
-/// do not differ so much.
-const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
 
 /// An export that has begun.
 pub struct EntryExport {
@@ -112,6 +106,7 @@ impl Engine {
             let span = engine.span(&query, after, query.as_of).await?;
             let as_of = span.up_to.position;
             let (mut filter, span) = engine.entry_filter(&query, &span).await?;
+            engine.check_cut(&filter, span).await?;
             if let Some(from) = span.and_then(|span| span.from.checked_sub_signed(CLOCKS_DIFFER)) {
                 let before = engine.ledger.mark_before(from).await?;
                 filter.after = filter.after.max(before.place);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::day_span::{DaySpan, InstantSpan, check_metadata};
@@ -10,12 +10,17 @@ use super::positions::mark_at;
 use super::reader::{RecordReader, RecordedEntry};
 use crate::domain::claim::{MetadataFilter, Subject};
 use crate::domain::grant::KindWord;
+use crate::domain::identity::AccountId;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure};
-use crate::ledger::EntryFilter;
+use crate::ledger::{EntryFilter, Ledger, LedgerError};
+
+/// No entry gets its position so long before the instant in which it counts: the clocks of instances
+/// do not differ so much.
+pub(super) const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
 
 /// As of when a list is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +124,8 @@ impl Engine {
             None => (query.after.unwrap_or(0), query.as_of),
         };
         let span = self.span(query, after, as_of).await?;
-        let (filter, _) = self.entry_filter(query, &span).await?;
+        let (filter, counted) = self.entry_filter(query, &span).await?;
+        self.check_cut(&filter, counted).await?;
         let mut reader = RecordReader::new(self.ledger.clone(), filter);
         let mut entries = reader.next(limit + 1).await?;
         let as_of = span.up_to.position;
@@ -188,6 +194,16 @@ impl Engine {
         })
     }
 
+    /// Refuses a list that might lack entries that were dropped.
+    pub(super) async fn check_cut(
+        &self,
+        filter: &EntryFilter,
+        counted: Option<InstantSpan>,
+    ) -> Result<(), LedgerError> {
+        let from = counted.map(|span| span.from);
+        check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await
+    }
+
     /// Which entries of a part of the record a query means, and the instants in which they count.
     pub(super) async fn entry_filter(
         &self,
@@ -224,5 +240,38 @@ impl Engine {
             metadata: metadata.cloned(),
         };
         Ok((filter, counted))
+    }
+}
+
+/// Whether all entries are there that come after a place, count from an instant on, and are of some
+/// accounts, as far as these are given.
+///
+/// # Errors
+/// [`LedgerError::Archived`] where some may have been dropped.
+pub async fn check_cut(
+    ledger: &Ledger,
+    after: RecordPlace,
+    from: Option<DateTime<Utc>>,
+    accounts: Option<&[AccountId]>,
+) -> Result<(), LedgerError> {
+    let Some(cut) = ledger.last_cut(RecordPlace::LAST).await? else {
+        return Ok(());
+    };
+    let from = from.and_then(|from| from.checked_sub_signed(CLOCKS_DIFFER));
+    if from.is_some_and(|from| from >= cut.text.before) {
+        return Ok(());
+    }
+    // A mark may end behind its last place.
+    let end = mark_at(ledger, cut.text.last_position).await?;
+    if end.is_some_and(|end| after >= end.place) {
+        return Ok(());
+    }
+    let mut is_cut = accounts.is_none();
+    for account in accounts.into_iter().flatten() {
+        is_cut |= ledger.cut_at(*account).await?.is_some();
+    }
+    match is_cut {
+        true => Err(cut.refusal()),
+        false => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::domain::record::Mark;
-use crate::domain::seal::leaf::LeafSource;
+use crate::domain::seal::leaf::StoredLeaf;
 use crate::ledger::LedgerError;
 
 /// A leaf with its position.
@@ -11,13 +11,24 @@ use crate::ledger::LedgerError;
 pub struct PlacedLeaf {
     pub position: u64,
     pub recorded_at: DateTime<Utc>,
-    pub source: LeafSource,
+    pub source: StoredLeaf,
 }
 
 impl PlacedLeaf {
-    /// What the log has the hash of.
-    pub fn line(&self) -> String {
-        self.source.line(self.position, self.recorded_at)
+    /// What the log has the hash of; `None` where its entry was dropped.
+    pub fn line(&self) -> Option<String> {
+        match &self.source {
+            StoredLeaf::Whole(source) => Some(source.line(self.position, self.recorded_at)),
+            StoredLeaf::Dropped(_) => None,
+        }
+    }
+
+    /// Its entry or change, for people.
+    pub fn name(&self) -> String {
+        match &self.source {
+            StoredLeaf::Whole(source) => source.name(),
+            StoredLeaf::Dropped(place) => format!("the dropped entry {}", place.id.0),
+        }
     }
 }
 
@@ -28,13 +39,13 @@ impl PlacedLeaf {
 pub fn leaves_of(
     before: Mark,
     marks: &[Mark],
-    leaves: Vec<LeafSource>,
+    leaves: Vec<StoredLeaf>,
 ) -> Result<Vec<PlacedLeaf>, LedgerError> {
     let mut leaves = leaves.into_iter().peekable();
     let mut placed = Vec::with_capacity(leaves.len());
     let mut position = before.position;
     for mark in marks {
-        while let Some(source) = leaves.next_if(|leaf| leaf.place <= mark.place) {
+        while let Some(source) = leaves.next_if(|leaf| leaf.place() <= mark.place) {
             position += 1;
             placed.push(PlacedLeaf {
                 position,

@@ -19,7 +19,7 @@ pub use explanation::{
 };
 pub use export::{EntryExport, ExportEnd};
 pub use follower::LedgerFollower;
-pub use history::{AsOf, HistoryPage, HistoryQuery};
+pub use history::{AsOf, HistoryPage, HistoryQuery, check_cut};
 pub use leaves::{PlacedLeaf, leaves_of};
 pub use positions::position_of;
 pub use progress::RecordProgress;

@@ -5,6 +5,7 @@ use tokio::task::yield_now;
 
 use crate::domain::identity::to_micros;
 use crate::domain::record::Mark;
+use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::note::SealKey;
 use crate::domain::seal::tile::TileRow;
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
@@ -17,9 +18,10 @@ pub const SIGNED_WITHIN: u64 = 65_536;
 /// After how many leaves others get the thread.
 const YIELD_EVERY: usize = 64;
 
-/// Adds the leaves of some marks, which follow another one, to a tree.
+/// Adds the leaves of some marks, which follow another one, to the tree of a log.
 pub async fn grow(
     ledger: &Ledger,
+    origin: &SealOrigin,
     tree: &mut GrowingTree,
     before: Mark,
     marks: &[Mark],
@@ -31,11 +33,30 @@ pub async fn grow(
     let leaves = leaves_of(before, marks, leaves)?;
     for leaves in leaves.chunks(YIELD_EVERY) {
         for leaf in leaves {
-            tree.push(leaf_hash(leaf.line().as_bytes()));
+            tree.push(match leaf.line() {
+                Some(line) => leaf_hash(line.as_bytes()),
+                None => hash_before(ledger, origin, leaf.position).await?,
+            });
         }
         yield_now().await;
     }
     Ok(())
+}
+
+/// The hash of a leaf whose entry was dropped: seals were restarted since, and the log before has it.
+async fn hash_before(
+    ledger: &Ledger,
+    origin: &SealOrigin,
+    position: u64,
+) -> Result<Hash, LedgerError> {
+    let before = origin.number - 1;
+    let hashes = ledger.tile_hashes(before, 0, position - 1, position);
+    let hash = hashes.await?.first().copied();
+    hash.ok_or_else(|| {
+        LedgerError::Corrupt(format!(
+            "position {position}: its entry was dropped, and the log before has no hash of it"
+        ))
+    })
 }
 
 /// The leaves of the first mark in the tree of a new log, and their checkpoint; `None` while the record
@@ -50,7 +71,7 @@ pub async fn first_seal(
         return Ok(None);
     }
     let mut tree = GrowingTree::default();
-    grow(ledger, &mut tree, Mark::FIRST, &marks).await?;
+    grow(ledger, &origin, &mut tree, Mark::FIRST, &marks).await?;
     let size = tree.size();
     let seal = Seal {
         size,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::reader::{leaves_between, path, prove};
+use super::reader::{is_dropped, leaves_between, path, prove};
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::Hash;
@@ -211,7 +211,7 @@ async fn read_tile(
     }
     let mut bytes = Vec::new();
     for leaf in leaves_between(ledger, first + 1, end + 1).await? {
-        let line = leaf.line();
+        let line = leaf.line().ok_or_else(|| is_dropped(&leaf))?;
         let length = u16::try_from(line.len());
         let length = length.map_err(|_| {
             LedgerError::Corrupt(format!(

@@ -1,7 +1,7 @@
 //! Reads the log: roots, proofs and tiles, of the hashes that are stored.
 
 use crate::domain::record::{Mark, RecordPlace};
-use crate::domain::seal::leaf::{Hash, LeafSource, PrivatePart, hex};
+use crate::domain::seal::leaf::{Hash, PrivatePart, StoredLeaf, hex};
 use crate::domain::seal::note::Checkpoint;
 use crate::domain::seal::proof::{LogProof, OpenedLeaf};
 use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtrees_of};
@@ -85,18 +85,29 @@ pub async fn leaves_between(
     Ok(found)
 }
 
-/// The leaf of a source, with what opens its private part.
-fn open(leaf: &PlacedLeaf) -> OpenedLeaf {
-    let LeafSource { private, .. } = &leaf.source;
-    let (salt, fields) = match private {
+/// That a leaf is not in the ledger any more.
+pub fn is_dropped(leaf: &PlacedLeaf) -> LedgerError {
+    LedgerError::Archived(format!(
+        "position {}: {} is in the archive only",
+        leaf.position,
+        leaf.name()
+    ))
+}
+
+/// A leaf with what opens its private part.
+fn open(leaf: &PlacedLeaf) -> Result<OpenedLeaf, LedgerError> {
+    let StoredLeaf::Whole(source) = &leaf.source else {
+        return Err(is_dropped(leaf));
+    };
+    let (salt, fields) = match &source.private {
         Some(PrivatePart::Kept { salt, fields }) => (Some(hex(salt)), Some(fields.clone())),
         Some(PrivatePart::Erased(_)) | None => (None, None),
     };
-    OpenedLeaf {
-        leaf: leaf.line(),
+    Ok(OpenedLeaf {
+        leaf: source.line(leaf.position, leaf.recorded_at),
         salt,
         private: fields,
-    }
+    })
 }
 
 /// Proves that the log has what is at a place; `None` where its position is not sealed yet.
@@ -113,7 +124,7 @@ pub async fn prove(
         return Ok(None);
     };
     let leaves = leaves_between(ledger, position, position + 1).await?;
-    let is_it = |leaf: &&PlacedLeaf| leaf.source.place == place;
+    let is_it = |leaf: &&PlacedLeaf| leaf.source.place() == place;
     let corrupt = |what: String| LedgerError::Corrupt(what);
     let leaf = leaves.iter().find(is_it);
     let leaf = leaf.ok_or_else(|| corrupt(format!("position {position} has another place")))?;
@@ -122,7 +133,7 @@ pub async fn prove(
     let index = position - 1;
     let hashes = path(ledger, seal.origin.number, inclusion(index, seal.size)).await?;
     Ok(Some(LogProof {
-        opened: open(leaf),
+        opened: open(leaf)?,
         index,
         path: hashes,
         checkpoint,

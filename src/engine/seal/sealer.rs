@@ -148,7 +148,8 @@ impl Sealer {
         };
         self.status.note(unsealed_since);
         // 4. Its leaves.
-        grow(&self.ledger, &mut known.tree, before, marks).await?;
+        let KnownLog { origin, tree, .. } = &mut known;
+        grow(&self.ledger, origin, tree, before, marks).await?;
         // 5. Into the log, with a checkpoint if it is time.
         let rows = known.tree.take_rows();
         let seal = self.sign(&known);

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::growing::SIGNED_WITHIN;
-use crate::domain::record::Mark;
-use crate::domain::seal::leaf::Hash;
+use crate::domain::record::{Mark, RecordPlace};
+use crate::domain::seal::leaf::{Hash, LeafKind, StoredLeaf};
 use crate::domain::seal::note::{Checkpoint, LogName, VerifierKey};
 use crate::domain::seal::tile::{TILE_WIDTH, TileRow};
 use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::record::{PlacedLeaf, leaves_of};
-use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
+use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin};
 
 /// How many marks, and how many seals, are read at a time.
 const MARKS_MOST: u32 = 16;
@@ -53,11 +53,18 @@ fn differs<T>(what: String) -> Result<T, VerifyFailure> {
     Err(VerifyFailure::Differs(what))
 }
 
+/// The newest sealed cut, and how many of its entries are there.
+struct CutCheck {
+    cut: Cut,
+    found: u64,
+}
+
 /// The check that is under way.
 struct Check<'a> {
     ledger: &'a Ledger,
     given: &'a GivenSeal,
     origin: SealOrigin,
+    cut: Option<CutCheck>,
     tree: GrowingTree,
     /// The stored seals that come next.
     next_seals: VecDeque<Seal>,
@@ -72,6 +79,22 @@ struct Check<'a> {
 /// # Errors
 /// [`VerifyFailure`].
 pub async fn verify_ledger(
+    ledger: &Ledger,
+    given: &GivenSeal,
+    tell: impl Fn(u64, u64),
+) -> Result<Verified, VerifyFailure> {
+    let cut = ledger.last_cut(RecordPlace::LAST).await?;
+    match verify(ledger, given, tell).await {
+        // Entries were dropped meanwhile by a cut that the check does not know.
+        Err(VerifyFailure::Differs(_)) if ledger.last_cut(RecordPlace::LAST).await? != cut => {
+            let again = "entries began to be dropped while the ledger was checked: run it again";
+            Err(VerifyFailure::Given(again.to_owned()))
+        }
+        verified => verified,
+    }
+}
+
+async fn verify(
     ledger: &Ledger,
     given: &GivenSeal,
     tell: impl Fn(u64, u64),
@@ -102,10 +125,13 @@ pub async fn verify_ledger(
                 .to_owned(),
         );
     }
+    let sealed = ledger.mark_to(size).await?.place;
+    let cut = ledger.last_cut(sealed).await?;
     let mut check = Check {
         ledger,
         given,
         origin,
+        cut: cut.map(|cut| CutCheck { cut, found: 0 }),
         tree: GrowingTree::default(),
         next_seals: VecDeque::new(),
         seals_ended: false,
@@ -134,6 +160,7 @@ pub async fn verify_ledger(
              positions {next} to {size} are gone"
         ));
     }
+    check.check_cut()?;
     // A log that grows meanwhile has seals of what came meanwhile.
     let later = check.next_seal().await?.map(|seal| seal.size);
     let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
@@ -186,8 +213,12 @@ async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, Verify
 
 /// Checks what no leaf tells.
 fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
-    let (position, name) = (leaf.position, leaf.source.name());
-    match leaf.source.contradiction {
+    let (position, name) = (leaf.position, leaf.name());
+    let contradiction = match &leaf.source {
+        StoredLeaf::Whole(source) => source.contradiction,
+        StoredLeaf::Dropped(_) => None,
+    };
+    match contradiction {
         Some(what) => differs(format!("position {position}: {name} was changed: {what}")),
         None => Ok(()),
     }
@@ -254,27 +285,29 @@ impl Check<'_> {
                     "position {next}: the marks of the record were changed"
                 ));
             }
-            while let Some(source) = leaves.next_if(|leaf| leaf.place <= mark.place) {
+            while let Some(source) = leaves.next_if(|leaf| leaf.place() <= mark.place) {
                 position += 1;
-                let (recorded_at, name) = (mark.recorded_at, source.name());
                 let leaf = PlacedLeaf {
                     position,
-                    recorded_at,
+                    recorded_at: mark.recorded_at,
                     source,
                 };
-                let hash = leaf_hash(leaf.line().as_bytes());
+                let name = leaf.name();
                 if position > mark.position {
                     return differs(format!(
                         "position {position}: {name} stands where nothing was sealed: it was added, \
                          or moved"
                     ));
                 }
-                if stored.next() != Some(hash) {
+                let sealed = stored.next();
+                self.count_in_cut(&leaf)?;
+                let hash = leaf.line().map(|line| leaf_hash(line.as_bytes()));
+                let Some(hash) = hash.or(sealed).filter(|hash| sealed == Some(*hash)) else {
                     return differs(format!(
                         "position {position}: {name} is not what was sealed there: it was changed, \
                          or others before it were added or are gone"
                     ));
-                }
+                };
                 check_rows(&leaf)?;
                 self.push(hash).await?;
             }
@@ -285,6 +318,40 @@ impl Check<'_> {
                      position {end}"
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Only a sealed cut lets the entry of a leaf be gone.
+    fn count_in_cut(&mut self, leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
+        let position = leaf.position;
+        let cut = self.cut.as_mut();
+        let cut = cut.filter(|it| position <= it.cut.text.last_position);
+        match (&leaf.source, cut) {
+            (StoredLeaf::Dropped(_), None) => differs(format!(
+                "position {position}: {} is gone, and no sealed cut has its position",
+                leaf.name()
+            )),
+            (StoredLeaf::Whole(source), Some(cut)) if source.kind == LeafKind::Entry => {
+                cut.found += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the entries are there that the cut kept.
+    fn check_cut(&self) -> Result<(), VerifyFailure> {
+        let Some(CutCheck { cut, found }) = &self.cut else {
+            return Ok(());
+        };
+        let (last, kept) = (cut.text.last_position, cut.text.kept_entries);
+        if *found < kept {
+            return differs(format!(
+                "the cut (change {}) kept {kept} entries up to position {last}, and {found} of them are \
+                 there: others were dropped",
+                cut.revision
+            ));
         }
         Ok(())
     }

@@ -134,6 +134,7 @@ impl FigureFollower {
             .map(|(policy, versions)| (*policy, LocalDays::of(versions)))
             .collect();
         self.learn_subjects(&entries, &days).await?;
+        let kept_to = self.ledger.figures_kept_to().await?;
         for entry in &entries {
             let days = &days[&entry.policy];
             let mark = marks.partition_point(|mark| mark.place < entry.place);
@@ -145,6 +146,10 @@ impl FigureFollower {
                 counted_on: days.date(entry.counted_at),
                 recorded_on: days.date(recorded_at),
             };
+            // Figures that stay when others are made again have it.
+            if kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to) {
+                continue;
+            }
             open_days.insert(OpenDay {
                 policy: day.policy,
                 counted_on: day.counted_on,

@@ -18,7 +18,7 @@ use crate::domain::policy::{Inactive, PolicyName};
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::domain::schedule::UnreadableTerms;
 use crate::engine::{
-    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, ListFailure, Outcome,
+    ClaimFailure, EditError, Failure, InvalidCursor, KeyError, LedgerError, ListFailure, Outcome,
     ReconcileFailure, Undecided,
 };
 
@@ -54,6 +54,8 @@ pub enum ApiError {
     NotFound(&'static str),
     #[error("{0}")]
     NotSealed(String),
+    #[error("{0}")]
+    Archived(String),
     #[error("this path knows the methods {0}")]
     MethodNotAllowed(String),
     #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
@@ -208,6 +210,7 @@ impl ApiError {
             Self::UnknownPolicy(_) | Self::UnheardPolicy(_) => problem::UNKNOWN_POLICY,
             Self::NotFound(_) => problem::NOT_FOUND,
             Self::NotSealed(_) => problem::NOT_SEALED,
+            Self::Archived(_) => problem::ARCHIVED,
             Self::MethodNotAllowed(_) => problem::METHOD_NOT_ALLOWED,
             Self::ClaimInProgress => problem::CLAIM_IN_PROGRESS,
             Self::ReconciliationInProgress => problem::RECONCILIATION_IN_PROGRESS,
@@ -339,6 +342,11 @@ impl From<ClaimFailure> for ApiError {
 
 impl From<Undecided> for ApiError {
     fn from(undecided: Undecided) -> Self {
+        if let Undecided::Ledger(error) = &undecided
+            && let LedgerError::Archived(what) = &**error
+        {
+            return Self::Archived(what.clone());
+        }
         match unreadable_terms(&undecided) {
             Some(terms) => Self::UnreadableTerms(terms),
             None => Self::Undecided(undecided),
@@ -357,6 +365,9 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::MayWait => Self::MayWait,
+            Failure::Ledger(error) if matches!(*error, LedgerError::Archived(_)) => {
+                Self::Archived(error.to_string())
+            }
             Failure::Ledger(error) if error.is_out_of_time() => Self::TooSlow,
             Failure::Ledger(error) => match error.unreadable_terms() {
                 Some(terms) => Self::UnreadableTerms(terms),

@@ -148,6 +148,12 @@ NOT_SEALED = CONFLICT "not-sealed" "Not sealed" SOON,
     retry "Yes, after `Retry-After`, where something is sealed at all.";
 HOLD_GONE = GONE "hold-lapsed" "Hold lapsed" None,
     "a confirmation that came too late";
+ARCHIVED = GONE "archived" "Archived" None,
+    "it needs entries that were archived and dropped"
+    means "The answer needs entries that `perdiem archive --drop` has dropped from the ledger. They are \
+           in the archive, and the log of seals has their hashes."
+    do "Look into the archive's files, or ask for later entries, as `detail` says."
+    retry "No.";
 PRECONDITION_FAILED = PRECONDITION_FAILED "precondition-failed" "Precondition failed" None,
     "the policy, override or key stands at another version"
     means "The policy, override or key is at another version than `If-Match` names, or it exists \

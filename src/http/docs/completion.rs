@@ -63,6 +63,31 @@ enum Named {
     NotFound,
 }
 
+/// What any request that may need old entries may be answered with.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "read by the derive")]
+enum NeedsEntries {
+    /// `archived`: it needs entries that were archived and dropped.
+    #[response(status = 410)]
+    Archived,
+}
+
+/// The operations that may need old entries. A confirmation has its own word.
+const NEED_ENTRIES: [&str; 12] = [
+    "adjust",
+    "backtest_policy",
+    "explain_grant",
+    "export_entries",
+    "export_grants",
+    "get_export",
+    "get_grant",
+    "get_log_tile",
+    "get_usage",
+    "list_history",
+    "prove_grant",
+    "reverse_grant",
+];
+
 /// Completes every operation.
 pub struct Completion;
 
@@ -107,6 +132,10 @@ fn add_problems(operation: &mut Operation) {
     let mut problems = WithKey::responses();
     if names_something && !makes_it {
         problems.extend(Named::responses());
+    }
+    let id = operation.operation_id.as_deref().unwrap_or_default();
+    if NEED_ENTRIES.contains(&id) {
+        problems.extend(NeedsEntries::responses());
     }
     // A confirmation may have a body, which says nothing.
     let may_have_body = operation.operation_id.as_deref() == Some("confirm_grant");

@@ -112,6 +112,25 @@ pub struct ArchiveAct {
     files: Vec<ArchivedFileAnswer>,
 }
 
+/// What an act of the kind `cut` tells: entries that were archived are dropped.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "the act has it as JSON")]
+pub struct CutAct {
+    /// What was recorded before this instant.
+    before: DateTime<Utc>,
+    /// Entries up to this position may be dropped. Of them an account keeps its last one.
+    #[schema(example = 1842)]
+    last_position: u64,
+    /// How many entries up to that position stay.
+    #[schema(example = 311)]
+    kept_entries: u64,
+    /// The log of seals that they are of.
+    #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
+    origin: String,
+    /// The root of the tree of the archive's leaves, in Base64.
+    root: String,
+}
+
 /// A version of a policy, an override or a key; or what an act did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -127,6 +146,8 @@ pub enum VersionAnswer {
     SealRestart(Box<RawValue>),
     #[schema(value_type = ArchiveAct)]
     Archive(Box<RawValue>),
+    #[schema(value_type = CutAct)]
+    Cut(Box<RawValue>),
     #[schema(value_type = ErasureAct)]
     Erasure(Box<RawValue>),
 }
@@ -254,6 +275,7 @@ impl VersionAnswer {
             ActKind::Day => Self::Day(about),
             ActKind::SealRestart => Self::SealRestart(about),
             ActKind::Archive => Self::Archive(about),
+            ActKind::Cut => Self::Cut(about),
             ActKind::Erasure => Self::Erasure(about),
         })
     }

@@ -73,7 +73,7 @@ pub async fn reverse(
         (status = 201, description = "Confirmed.", body = CorrectionAnswer),
         (status = 200, description = "Confirmed before.", body = CorrectionAnswer),
         (status = 409, description = "`not-a-hold`: there is nothing to confirm; `grant-reversed`: its units were given back."),
-        (status = 410, description = "`hold-lapsed`: it was not confirmed in time."),
+        (status = 410, description = "`hold-lapsed`: it was not confirmed in time; `archived`: the grant was archived and dropped."),
     ),
 )]
 pub async fn confirm(

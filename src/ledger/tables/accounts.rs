@@ -1,6 +1,6 @@
 //! One account's entries: their sums, their holds, their keys, and the entries themselves.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::domain::account::Sums;
 use crate::domain::correction::{Hold, Holds};
@@ -65,6 +65,11 @@ const SUM: &str = concat!(
      ) AS sums"
 );
 
+/// The instant of the last line that the account $1 has lost to a cut.
+const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
+        SELECT id FROM entries WHERE account = $1 ORDER BY number LIMIT 1
+    )";
+
 const KEYS: &str = "
     SELECT key FROM entries WHERE account = $1 AND at >= $2 AND key IS NOT NULL
     ORDER BY number DESC LIMIT $3";
@@ -80,6 +85,9 @@ const ENTRIES: &str = concat!(
 impl Ledger {
     /// The units used inside each window, as the sum of an account's entries up to its line
     /// `last`: in the order of their numbers, and never below zero on the way.
+    ///
+    /// # Errors
+    /// [`LedgerError::Archived`] where entries were dropped that may count in one of them.
     pub async fn sums(
         &self,
         account: AccountId,
@@ -108,8 +116,18 @@ impl Ledger {
             .bind(number)
             .bind(EntryId::first_at(window.start))
             .bind(EntryId::first_at(window.end));
-        self.in_time(async |mut session| session.one(sum).await)
-            .await
+        self.in_time(async |mut session| {
+            let cut = session.first(query(CUT_AT).bind(account), only).await?;
+            check_window(cut, window)?;
+            session.one(sum).await
+        })
+        .await
+    }
+
+    /// The instant of the last line that an account has lost to a cut.
+    pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
+        let cut = query(CUT_AT).bind(account);
+        self.reads().await?.lend().first(cut, only).await
     }
 
     /// The holds that an account's entries up to its line `last` leave open, as they are at an
@@ -166,5 +184,20 @@ impl Ledger {
     ) -> Result<Vec<Entry>, LedgerError> {
         let entries = query(ENTRIES).bind(account).bind(before).bind(limit);
         self.reads().await?.lend().all(entries, decode_entry).await
+    }
+}
+
+/// Whether all entries are there that count in a window.
+///
+/// # Errors
+/// [`LedgerError::Archived`].
+pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(), LedgerError> {
+    match cut_at {
+        Some(at) if window.start <= at => Err(LedgerError::Archived(format!(
+            "entries of this account that count in the window from {} on were archived and dropped: \
+             look into the archive",
+            window.start.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+        ))),
+        Some(_) | None => Ok(()),
     }
 }

@@ -17,15 +17,18 @@ pub enum ActKind {
     SealRestart,
     /// Leaves of the log were written into files.
     Archive,
+    /// Entries that were archived are dropped.
+    Cut,
     Erasure,
 }
 
 impl ActKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Export,
         Self::Day,
         Self::SealRestart,
         Self::Archive,
+        Self::Cut,
         Self::Erasure,
     ];
 
@@ -36,6 +39,7 @@ impl ActKind {
             Self::Day => "day",
             Self::SealRestart => "seal-restart",
             Self::Archive => "archive",
+            Self::Cut => "cut",
             Self::Erasure => "erasure",
         }
     }

@@ -21,6 +21,8 @@ pub struct Audited {
     pub policy: Option<PolicyName>,
     /// Its account's subject; `None` also once it was erased.
     pub subject: Option<String>,
+    /// Whether a cut says that the entries before it were dropped.
+    pub is_after_cut: bool,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
 }
@@ -32,6 +34,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
         number: row.get("number")?,
         policy: policy.and_then(|name| PolicyName::new(&name).ok()),
         subject: row.get("subject")?,
+        is_after_cut: row.get("is_after_cut")?,
         entry: decode_entry(row),
     })
 }
@@ -39,7 +42,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Audited, LedgerError> {
 const AUDITED: &str = concat!(
     "SELECT ",
     entry_columns!(),
-    ", p.name AS policy, a.subject
+    ", p.name AS policy, a.subject, c.entry IS NOT NULL AS is_after_cut
      FROM (
          SELECT * FROM entries WHERE (account, number) > ($1, $2) AND NOT EXISTS (
              SELECT 1 FROM erasing_accounts AS x WHERE x.step = 2 AND x.done > 0
@@ -50,6 +53,7 @@ const AUDITED: &str = concat!(
     with_details!(),
     "LEFT JOIN accounts AS a ON a.id = e.account AND a.policy = e.policy
      LEFT JOIN policies AS p ON p.id = a.policy
+     LEFT JOIN cuts AS c ON c.entry = e.id
      ORDER BY e.account, e.number"
 );
 

@@ -21,7 +21,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Policy,
         Self::Override,
         Self::Key,
@@ -29,6 +29,7 @@ impl ChangeKind {
         Self::Act(ActKind::Day),
         Self::Act(ActKind::SealRestart),
         Self::Act(ActKind::Archive),
+        Self::Act(ActKind::Cut),
         Self::Act(ActKind::Erasure),
     ];
 

@@ -5,10 +5,11 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::acts::ActKind;
+use super::record::dropped_places;
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 use crate::domain::seal::leaf::{
-    Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, act_private_json,
+    Hash, LeafFields, LeafId, LeafKind, LeafSource, PrivatePart, StoredLeaf, act_private_json,
     entry_private_json, override_private_json, pseudonym,
 };
 use crate::ledger::encoding::{flag, kind};
@@ -374,7 +375,7 @@ impl Ledger {
         &self,
         after: RecordPlace,
         up_to: RecordPlace,
-    ) -> Result<Vec<LeafSource>, LedgerError> {
+    ) -> Result<Vec<StoredLeaf>, LedgerError> {
         leaves(&mut self.reads().await?.lend(), after, up_to).await
     }
 
@@ -383,7 +384,7 @@ impl Ledger {
         &self,
         after: RecordPlace,
         up_to: RecordPlace,
-    ) -> Result<Vec<LeafSource>, LedgerError> {
+    ) -> Result<Vec<StoredLeaf>, LedgerError> {
         leaves(&mut self.own().await?.lend(), after, up_to).await
     }
 }
@@ -392,7 +393,7 @@ async fn leaves(
     session: &mut Session<'_>,
     after: RecordPlace,
     up_to: RecordPlace,
-) -> Result<Vec<LeafSource>, LedgerError> {
+) -> Result<Vec<StoredLeaf>, LedgerError> {
     let mut found = Vec::new();
     if after.xact == 0 {
         let last = up_to.min(RecordPlace::OLD_END);
@@ -418,6 +419,11 @@ async fn leaves(
         let changes = changes_between(texts, after, up_to);
         found.extend(session.all(changes, decode).await?);
     }
-    found.sort_by_key(|leaf| leaf.place);
-    Ok(found)
+    let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
+    let dropped = dropped_places(session, after, up_to, i32::MAX as u32).await?;
+    leaves.extend(dropped.into_iter().map(StoredLeaf::Dropped));
+    // One that is dropped meanwhile was read before.
+    leaves.sort_by_key(StoredLeaf::place);
+    leaves.dedup_by_key(|leaf| leaf.place());
+    Ok(leaves)
 }

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod backtest;
 pub mod changes;
 pub mod closed_days;
+pub mod cuts;
 pub mod erasures;
 pub mod explanation;
 pub mod forged;

@@ -116,6 +116,11 @@ const CHANGES: &str = concat!(
     " ORDER BY xact, revision LIMIT $4"
 );
 
+/// The places of dropped entries after one and up to another.
+const DROPPED: &str = "SELECT xact, id FROM dropped_entries
+    WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact <= $3 AND (xact, id) <= ($3, $4)
+    ORDER BY xact, id LIMIT $5";
+
 const PLACE_OF: Texts = Texts {
     postgres: concat!(
         "SELECT xact, id FROM entries WHERE id = $1 AND ",
@@ -269,7 +274,7 @@ impl Ledger {
     }
 
     /// The places of entries and changes after one and below a horizon, in their order, at most
-    /// `limit`.
+    /// `limit`. Entries that were dropped keep theirs.
     pub async fn places(
         &self,
         after: RecordPlace,
@@ -277,8 +282,19 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<RecordPlace>, LedgerError> {
         let mut held = self.reads().await?;
-        let runs = runs(&mut held.lend(), ENTRIES.into(), after, horizon, limit).await?;
-        Ok(runs.into_iter().map(|run| run.end).collect())
+        let mut session = held.lend();
+        let runs = runs(&mut session, ENTRIES.into(), after, horizon, limit).await?;
+        let mut places: Vec<RecordPlace> = runs.into_iter().map(|run| run.end).collect();
+        let up_to = RecordPlace {
+            xact: horizon.ended - 1,
+            ..RecordPlace::LAST
+        };
+        places.extend(dropped_places(&mut session, after, up_to, limit).await?);
+        places.sort_unstable();
+        // One that is dropped meanwhile was read before.
+        places.dedup();
+        places.truncate(limit as usize);
+        Ok(places)
     }
 
     /// The entries and changes after a place and below a horizon, for the follower: at most `limit`
@@ -326,6 +342,22 @@ fn add(mark: &Mark) -> Statement {
         .bind(mark.place.id)
         .bind(mark.place.revision)
         .bind(mark.recorded_at)
+}
+
+/// The places of dropped entries after one and up to another, in their order, at most `limit`.
+pub(super) async fn dropped_places(
+    session: &mut Session<'_>,
+    after: RecordPlace,
+    up_to: RecordPlace,
+    limit: u32,
+) -> Result<Vec<RecordPlace>, LedgerError> {
+    let dropped = query(DROPPED)
+        .bind(after.xact)
+        .bind(after.id)
+        .bind(up_to.xact)
+        .bind(up_to.id)
+        .bind(limit);
+    session.all(dropped, decode_entry_place).await
 }
 
 async fn runs(

@@ -32,7 +32,7 @@ const HOLD_APPENDS: Texts = Texts {
     sqlite: "SELECT 1",
 };
 /// An erasure locks the row of the ledger before its own.
-const HOLD_LEDGER: Texts = Texts {
+pub(super) const HOLD_LEDGER: Texts = Texts {
     postgres: "SELECT id FROM ledger FOR UPDATE",
     sqlite: "SELECT 1",
 };

@@ -279,6 +279,13 @@ impl Ledger {
         self.own().await?.lend().one(query(POSITION)).await
     }
 
+    /// The local day up to which figures stay when the others are made again: entries that were recorded
+    /// until then may be dropped.
+    pub async fn figures_kept_to(&self) -> Result<Option<NaiveDate>, LedgerError> {
+        let kept_to = query("SELECT kept_to FROM day_figures_mark");
+        self.own().await?.lend().one(kept_to).await
+    }
+
     /// What the figures need of the entries after a place and up to another, by transaction, account
     /// and number.
     pub async fn tallied_entries(

@@ -13,6 +13,10 @@ async fn an_interrupted_archive_goes_on(stack: Stack) {
     let (archivist, first) = Archivist::filled(stack).await;
     archivist.more().await;
     archivist.archived(MIDDAY).await;
+    // The same again, under a seal that has the act of the first one: nothing is sealed meanwhile.
+    all_is_sealed(&archivist.app, &archivist.ground).await;
+    fs::remove_dir_all(&archivist.folder).expect("no folder");
+    archivist.archived(MIDDAY).await;
     let whole = archivist.files();
     let leaves = format!("leaves-000000000001-{first:012}.ndjson");
     let hashes = format!("hashes-000000000001-{first:012}.bin");

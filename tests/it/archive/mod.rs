@@ -1,5 +1,7 @@
 //! Archives: leaves in files that prove themselves.
 
+mod dropping;
+mod forged;
 mod interrupted;
 mod refused;
 mod round_trip;
@@ -11,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::{
-    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, archive_ledger, check_archive,
+    ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, DroppedArchive, archive_ledger,
+    check_archive, drop_archived,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -37,7 +40,12 @@ struct Archivist {
 impl Archivist {
     /// With nothing in the ledger.
     async fn new(stack: Stack) -> Self {
-        let clock = ManualClock::at(instant(MORNING));
+        Self::at(stack, MORNING).await
+    }
+
+    /// With nothing in the ledger, at an instant.
+    async fn at(stack: Stack, now: &str) -> Self {
+        let clock = ManualClock::at(instant(now));
         let ground = Ground::new(stack);
         let app = App::start_with(&ground, |options| {
             sealing(options);
@@ -96,6 +104,21 @@ impl Archivist {
         let archived = archive_ledger(&ledger, &order, instant(EVENING), |_, _| ()).await;
         ledger.close().await;
         archived
+    }
+
+    /// Archives what was recorded before an instant, and drops its entries.
+    async fn drop_before(&self, before: &str) -> Result<DroppedArchive, ArchiveFailure> {
+        let order = ArchiveOrder {
+            folder: self.folder.clone(),
+            before: instant(before),
+            reason: Some("the year is over".to_owned()),
+            key: Some(verifier()),
+        };
+        let ledger = ledger(&self.ground).await;
+        let now = self.clock.now();
+        let dropped = drop_archived(&ledger, &order, now, |_, _| ()).await;
+        ledger.close().await;
+        dropped.map(|dropped| dropped.expect("something to archive"))
     }
 
     /// As [`Archivist::archive`], of what can be archived.

@@ -168,6 +168,7 @@ impl Ground {
             }
             false => {
                 "DROP TRIGGER entries_are_append_only ON entries;
+                 DROP TRIGGER entries_can_be_dropped ON entries;
                  DROP TRIGGER entries_can_be_erased ON entries"
             }
         };

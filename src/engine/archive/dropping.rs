@@ -1,0 +1,203 @@
+//! Drops entries that are archived: a cut records it, and is sealed before anything goes.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Days, TimeDelta, Utc};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::writing::{ArchiveOrder, Archived, archive_ledger};
+use super::{ArchiveFailure, check_archive, compare_archive, refused};
+use crate::domain::identity::{AccountId, to_micros};
+use crate::domain::record::RecordPlace;
+use crate::engine::record::position_of;
+use crate::ledger::{Act, ActKind, Cut, CutText, Ledger, LedgerError};
+
+/// What was recorded later than so long ago stays: longer than every window, and than keys live.
+const KEPT_DAYS: TimeDelta = TimeDelta::days(400);
+/// Local days of any zone begin and end so close to those of UTC, clocks included.
+const ZONES_DIFFER: TimeDelta = TimeDelta::days(4);
+/// How long the seal of a cut is waited for.
+const SEAL_TIME: Duration = Duration::from_secs(60);
+const SEAL_LOOK: Duration = Duration::from_millis(200);
+/// The longest rest between two transactions, for claims.
+const REST_MOST: Duration = Duration::from_millis(100);
+/// Who makes the act.
+const BY: &str = "perdiem";
+
+/// What was dropped.
+#[derive(Debug)]
+pub struct DroppedArchive {
+    pub archived: Archived,
+    /// How many entries are gone now that were there before.
+    pub entries: u64,
+    /// How many entries stay of those up to the last position.
+    pub kept: u64,
+    pub last: u64,
+}
+
+/// Archives what was recorded before an instant, and drops the entries of it that nothing needs any
+/// more. What was interrupted goes on when it is asked for again. `tell` hears how far the archive is.
+///
+/// # Errors
+/// [`ArchiveFailure`].
+pub async fn drop_archived(
+    ledger: &Ledger,
+    order: &ArchiveOrder,
+    now: DateTime<Utc>,
+    tell: impl Fn(u64, u64),
+) -> Result<Option<DroppedArchive>, ArchiveFailure> {
+    // 1. May it be dropped at all?
+    check_age(order.before, now)?;
+    if !ledger.may_drop().await? {
+        return refused(
+            "only the owner of the ledger's tables may drop entries: run this as the user that runs \
+             `perdiem migrate`"
+                .to_owned(),
+        );
+    }
+    // 2. It is archived; the archive is read back; the ledger has the same, and seals over it.
+    let Some(archived) = archive_ledger(ledger, order, now, &tell).await? else {
+        return Ok(None);
+    };
+    let checked = check_archive(&order.folder, order.key.as_ref(), &tell).await?;
+    compare_archive(ledger, &order.folder, &checked, &tell).await?;
+    // 3. A cut records what is to go.
+    let wanted = ledger.mark_before(order.before).await?.position;
+    let last_cut = ledger.last_cut(RecordPlace::LAST).await?;
+    let cut = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
+        Some(cut) if cut.text.last_position <= checked.index.last => cut,
+        Some(cut) => {
+            let (last, place) = (cut.text.last_position, order.folder.display());
+            return refused(format!(
+                "a cut up to position {last} was begun, and {place} has fewer: name the folder that \
+                 has them"
+            ));
+        }
+        None => {
+            let text = CutText {
+                before: order.before,
+                last_position: wanted,
+                kept_entries: kept(ledger, wanted, order.before).await?,
+                origin: checked.index.origin,
+                root: checked.index.root,
+            };
+            record(ledger, text, order, now).await?
+        }
+    };
+    // 4. Its seal: whoever checks the ledger finds a cut that is none.
+    wait_for_seal(ledger, &cut).await?;
+    // 5. The entries, a few at a time.
+    let mut entries = 0;
+    let mut next = Some(AccountId(Uuid::nil()));
+    while let Some(after) = next {
+        let begun = Instant::now();
+        let Some(dropped) = ledger.drop_entries(&cut, after).await? else {
+            return refused(ERASING.to_owned());
+        };
+        entries += dropped.entries;
+        next = dropped.next;
+        sleep(begun.elapsed().min(REST_MOST)).await;
+    }
+    Ok(Some(DroppedArchive {
+        archived,
+        entries,
+        kept: cut.text.kept_entries,
+        last: cut.text.last_position,
+    }))
+}
+
+const ERASING: &str = "the account of an erased subject gets its random id now: run the same command again in a minute";
+
+fn check_age(before: DateTime<Utc>, now: DateTime<Utc>) -> Result<(), ArchiveFailure> {
+    let latest = now - KEPT_DAYS;
+    match before <= latest {
+        true => Ok(()),
+        false => refused(format!(
+            "entries of the last {} days stay, since windows and reports may need them: the latest \
+             date for --before with --drop is {}; nothing was done",
+            KEPT_DAYS.num_days(),
+            latest.date_naive()
+        )),
+    }
+}
+
+/// How many entries up to a position stay; the position is one to cut at.
+async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, ArchiveFailure> {
+    let place = ledger.mark_to(last).await?.place;
+    // Entries that are older than the order of transactions are not in the order of their numbers.
+    if place.xact == 0 && place < RecordPlace::OLD_END {
+        let next = ledger.marks_to_follow(last + 1, 1).await?;
+        if next.first().is_some_and(|mark| mark.place.xact == 0) {
+            return refused(
+                "this --before lies among entries that were recorded when the ledger was upgraded: \
+                 name a later one"
+                    .to_owned(),
+            );
+        }
+    }
+    let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
+    if ledger.figures_position().await? < counted {
+        return refused(
+            "the statistics are not made up to there yet: let an instance make them, and run the same \
+             command again"
+                .to_owned(),
+        );
+    }
+    match ledger.kept_entries(place).await? {
+        Some(kept) => Ok(kept),
+        None => refused(ERASING.to_owned()),
+    }
+}
+
+/// Adds the act of a cut.
+async fn record(
+    ledger: &Ledger,
+    text: CutText,
+    order: &ArchiveOrder,
+    now: DateTime<Utc>,
+) -> Result<Cut, ArchiveFailure> {
+    let about = serde_json::to_string(&text);
+    let about = about.map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+    let act = Act {
+        revision: 0,
+        kind: ActKind::Cut,
+        about,
+        at: to_micros(now),
+        by: BY.to_owned(),
+        reason: order.reason.clone(),
+    };
+    let kept_to = order.before.date_naive() + Days::new(1);
+    let revision = ledger.add_cut(&act, kept_to).await?;
+    Ok(Cut {
+        revision,
+        place: ledger.mark_to(text.last_position).await?.place,
+        text,
+    })
+}
+
+async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure> {
+    let begun = Instant::now();
+    while !is_sealed(ledger, cut).await? {
+        if begun.elapsed() >= SEAL_TIME {
+            return refused(format!(
+                "the cut is recorded (change {}), and not sealed yet: nothing was dropped. Let an \
+                 instance with PERDIEM_SEAL_KEY_FILE seal it, and run the same command again",
+                cut.revision
+            ));
+        }
+        sleep(SEAL_LOOK).await;
+    }
+    Ok(())
+}
+
+async fn is_sealed(ledger: &Ledger, cut: &Cut) -> Result<bool, LedgerError> {
+    let Some(place) = ledger.place_of_change(cut.revision).await? else {
+        return Ok(false);
+    };
+    let position = position_of(ledger, place).await?;
+    let seal = ledger.last_seal().await?;
+    Ok(position
+        .zip(seal)
+        .is_some_and(|(position, seal)| position <= seal.size))
+}

@@ -1,0 +1,475 @@
+//! Entries that are archived can be dropped, and all else stays right.
+
+use std::fs;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use perdiem::clock::Clock;
+use perdiem::domain::identity::AccountId;
+use perdiem::domain::record::RecordPlace;
+use perdiem::engine::{
+    ArchiveOrder, DroppedArchive, archive_ledger, compare_archive, drop_archived, restart_seals,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::Archivist;
+use crate::http::{items, problem};
+use crate::seals::{ledger, seal_key, sealing, verified, verifier};
+use crate::support::app::{Answer, App, Stack, eventually, instant};
+use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
+use crate::support::terminal::Said;
+
+on_every_store!(
+    what_is_dropped_is_told_and_all_else_goes_on,
+    figures_and_lists_stay_right,
+    the_next_drop_goes_on,
+    an_interrupted_drop_goes_on,
+    what_may_not_be_dropped_is_refused,
+    erasures_go_on_beside_cuts,
+);
+
+/// When the oldest entries are made …
+const YEAR_ONE: &str = "2023-01-05T10:00:00Z";
+/// … those that come later …
+const YEAR_TWO: &str = "2024-06-01T10:00:00Z";
+/// … and when the first ones are dropped: those that were recorded before the last instant.
+const YEAR_THREE: &str = "2025-07-01T10:00:00Z";
+pub const NEW_YEAR: &str = "2024-01-01T00:00:00Z";
+
+/// Waits until the newest seal has all positions.
+async fn is_sealed(archivist: &Archivist) {
+    eventually("everything is sealed", || async {
+        let count =
+            "SELECT CAST((SELECT count(*) FROM entries) + (SELECT count(*) FROM dropped_entries)
+            + (SELECT revision FROM ledger) AS text)";
+        let all = Direct::to(&archivist.ground).await.texts(count).await;
+        let latest = archivist.app.get("/v1/seals/latest").await;
+        let all: u64 = all[0].parse().expect("a number");
+        latest.status == 200 && latest.json()["size"] == all
+    })
+    .await;
+}
+
+async fn figures_are_made(archivist: &Archivist) {
+    eventually("the figures are made", || async {
+        let sql = "SELECT CAST((SELECT max(position) FROM record_marks)
+            - (SELECT position FROM day_figures_mark) AS text)";
+        Direct::to(&archivist.ground).await.texts(sql).await == ["0"]
+    })
+    .await;
+}
+
+/// How many rows a table has.
+pub async fn rows(archivist: &Archivist, table: &str) -> u64 {
+    let sql = format!("SELECT CAST(count(*) AS text) FROM {table}");
+    let count = Direct::to(&archivist.ground).await.texts(&sql).await;
+    count[0].parse().expect("a number")
+}
+
+/// A ledger with entries of three years, and the ids of member 1's grants.
+pub async fn with_years(stack: Stack) -> (Archivist, Vec<String>) {
+    let archivist = Archivist::at(stack, YEAR_ONE).await;
+    let app = &archivist.app;
+    let rule = json!({
+        "time_zone": "UTC",
+        "limits": [{ "max": 9, "per": "day" }, { "max": 100, "per": "year" }],
+    });
+    app.put_policy("benefit", rule).await.is(201);
+    let mut grants = vec![app.claim("member-1", Some("old-key")).await.grant_id()];
+    for _ in 0..2 {
+        let body = json!({ "subject": "member-1", "metadata": { "order": "B" } });
+        grants.push(app.claim_body(body, None).await.grant_id());
+    }
+    app.claim("member-2", None).await.is(201);
+    let reversed = app.claim("member-3", None).await.grant_id();
+    app.reverse(&reversed, "a mistake").await.is(201);
+    let adjustment = json!({ "units": 2, "reason": "by hand" });
+    app.adjust("member-3", adjustment, None).await.is(201);
+    app.claim("member-4", None).await.is(201);
+    let hold = json!({ "subject": "member-4", "hold_seconds": 600 });
+    app.claim_body(hold, None).await.is(201);
+    app.claim("member-4", None).await.is(201);
+    is_sealed(&archivist).await;
+    archivist.clock.set(instant(YEAR_TWO));
+    grants.push(archivist.app.claim("member-1", None).await.grant_id());
+    is_sealed(&archivist).await;
+    archivist.clock.set(instant(YEAR_THREE));
+    figures_are_made(&archivist).await;
+    (archivist, grants)
+}
+
+/// The last position that was recorded in the first year.
+async fn last_of_year_one(archivist: &Archivist) -> u64 {
+    let ledger = ledger(&archivist.ground).await;
+    let mark = ledger.mark_before(instant(NEW_YEAR)).await.expect("a mark");
+    ledger.close().await;
+    mark.position
+}
+
+async fn reconciled(app: &App) -> Value {
+    let request = app.request(Method::POST, "/v1/reconciliations");
+    let report = Answer::of(request.json(&json!({ "apply": false }))).await;
+    report.is(201)
+}
+
+async fn is_archived(answer: Answer) {
+    problem(&answer, 410, "archived");
+}
+
+async fn what_is_dropped_is_told_and_all_else_goes_on(stack: Stack) {
+    let (archivist, grants) = with_years(stack).await;
+    let app = &archivist.app;
+    let last = last_of_year_one(&archivist).await;
+    let dropped = archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    // Of member 1 the last of three stays, of member 3 the last of three, of member 4 the hold that was
+    // open and what came after it.
+    assert_eq!((dropped.entries, dropped.kept, dropped.last), (5, 5, last));
+    assert_eq!(rows(&archivist, "dropped_entries").await, 5);
+    assert_eq!(rows(&archivist, "cuts").await, 3);
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+    let report = reconciled(app).await;
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    // The archive is right alone, and beside the ledger.
+    let checked = archivist.check().await.expect("right");
+    let beside = ledger(&archivist.ground).await;
+    let compared = compare_archive(&beside, &archivist.folder, &checked, |_, _| ()).await;
+    compared.expect("the same");
+    beside.close().await;
+    // What was dropped is told so, by its id and by all that needs it.
+    let gone = &grants[0];
+    for path in ["", "/explanation", "/proof"] {
+        is_archived(app.get(&format!("/v1/grants/{gone}{path}")).await).await;
+    }
+    is_archived(app.reverse(gone, "too late").await).await;
+    is_archived(app.confirm(gone).await).await;
+    is_archived(
+        app.get(&format!("/v1/grants/{}/explanation", grants[2]))
+            .await,
+    )
+    .await;
+    let at = "/v1/policies/benefit/subjects/member-1?at=2023-01-05T10:00:00Z";
+    is_archived(app.get(at).await).await;
+    let late = json!({ "units": 1, "reason": "by hand", "at": "2023-01-05T10:00:00Z" });
+    is_archived(app.adjust("member-1", late.clone(), None).await).await;
+    app.adjust("member-2", late, None).await.is(201);
+    // What was kept is there.
+    for id in &grants[2..] {
+        app.get(&format!("/v1/grants/{id}")).await.is(200);
+        app.get(&format!("/v1/grants/{id}/proof")).await;
+    }
+    app.get(&format!("/v1/grants/{}/explanation", grants[3]))
+        .await
+        .is(200);
+    app.reverse(&grants[2], "late, and right").await.is(201);
+    // Claims go on, under another calendar too; a key of the archive means nothing any more.
+    let zone = json!({
+        "time_zone": "Asia/Shanghai",
+        "limits": [{ "max": 2, "per": "day" }, { "max": 100, "per": "year" }],
+        "reason": "a move",
+    });
+    app.put_policy("benefit", zone).await;
+    let again = app.claim("member-1", Some("old-key")).await;
+    assert_ne!(&again.grant_id(), gone);
+    app.claim("member-1", None).await.is(201);
+    app.claim("member-1", None).await.is(429);
+    app.claim("member-4", None).await.is(201);
+    let report = reconciled(app).await;
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+    // The act of the cut is among the changes.
+    let changes = items(&app.get("/v1/changes?kind=cut").await);
+    let [cut] = &changes[..] else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(cut["after"]["last_position"], last);
+    assert_eq!(cut["after"]["kept_entries"], 5);
+}
+
+async fn figures_and_lists_stay_right(stack: Stack) {
+    let (archivist, _) = with_years(stack).await;
+    let app = &archivist.app;
+    let last = last_of_year_one(&archivist).await;
+    let stats = "/v1/stats?policy=benefit&from=2023-01-01&to=2024-12-31";
+    let before = app.get(stats).await.json()["items"].clone();
+    assert_ne!(before, json!([]));
+    archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    assert_eq!(app.get(stats).await.json()["items"], before);
+    // Figures whose entries are gone cannot be deleted; the others can be made again.
+    let mut direct = Direct::to(&archivist.ground).await;
+    let all = "DELETE FROM day_figures";
+    direct.try_execute(all, all).await.expect_err("they stay");
+    let later =
+        "DELETE FROM day_figures WHERE recorded_on > (SELECT kept_to FROM day_figures_mark)";
+    assert!(direct.execute(later, later).await > 0);
+    let again = "UPDATE day_figures_mark SET position = 0";
+    direct.execute(again, again).await;
+    figures_are_made(&archivist).await;
+    eventually("the figures are those from before", || async {
+        app.get(stats).await.json()["items"] == before
+    })
+    .await;
+    // Lists that might lack something say so; positions stay.
+    for list in [
+        "/v1/entries".to_owned(),
+        "/v1/entries?subject=member-1&policy=benefit".to_owned(),
+        format!("/v1/entries?after={}", last - 1),
+        format!("/v1/entries?as_of={}", last - 1),
+        "/v1/entries?policy=benefit&on=2023-01-05".to_owned(),
+        "/v1/entries/export?format=ndjson".to_owned(),
+        "/v1/grants/export?format=ndjson".to_owned(),
+    ] {
+        let answer = app.get(&list).await;
+        assert_eq!(answer.status, 410, "{list}: {answer:?}");
+        assert!(answer.text.contains(&format!("after={last}")), "{answer:?}");
+    }
+    for list in [
+        "/v1/entries?subject=member-2&policy=benefit".to_owned(),
+        format!("/v1/entries?after={last}"),
+        "/v1/entries?policy=benefit&from=2024-01-03".to_owned(),
+        "/v1/grants?policy=benefit&from=2024-01-03".to_owned(),
+    ] {
+        let listed = items(&app.get(&list).await);
+        assert_eq!(listed.len(), 1, "{list}: {listed:?}");
+    }
+    let feed = items(&app.get(&format!("/v1/entries?after={last}")).await);
+    assert!(feed[0]["position"].as_u64() > Some(last));
+    let draft = json!({ "time_zone": "UTC", "limits": [{ "max": 1, "per": "day" }] });
+    let body = json!({ "policy": draft, "from": "2023-01-01", "to": "2023-02-01" });
+    is_archived(app.ask("POST /v1/policies/benefit/backtest", body).await).await;
+}
+
+async fn the_next_drop_goes_on(stack: Stack) {
+    let (archivist, grants) = with_years(stack).await;
+    archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    // The same again has nothing to do.
+    let again = archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("nothing to do");
+    assert_eq!((again.entries, again.archived.added), (0, 0));
+    archivist.clock.set(instant("2025-09-01T10:00:00Z"));
+    archivist.app.claim("member-1", None).await.is(201);
+    is_sealed(&archivist).await;
+    figures_are_made(&archivist).await;
+    let dropped = archivist.drop_before("2024-07-01T00:00:00Z").await;
+    // Member 1's third grant: the fourth is the last one of that time. Member 4's hold is open still.
+    assert_eq!(dropped.expect("it is dropped").entries, 1);
+    is_archived(
+        archivist
+            .app
+            .get(&format!("/v1/grants/{}", grants[2]))
+            .await,
+    )
+    .await;
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+    archivist.check().await.expect("right");
+    assert_eq!(rows(&archivist, "cuts").await, 3);
+    let report = reconciled(&archivist.app).await;
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    // Another folder would lack what was dropped.
+    let mut other = archivist;
+    let first = other.folder.clone();
+    other.folder = first.with_file_name("other");
+    let refusal = other.refusal(NEW_YEAR).await;
+    assert!(refusal.contains("in an earlier archive only"), "{refusal}");
+    // With seals that begin again, the hashes of what was dropped are kept.
+    other.folder = first;
+    let (restarting, key) = (ledger(&other.ground).await, seal_key());
+    let restarted = restart_seals(&restarting, &key, "a test", other.clock.now()).await;
+    restarted.expect("a restart").expect("a log before");
+    restarting.close().await;
+    is_sealed(&other).await;
+    verified(&other.ground, None).await.expect("right");
+}
+
+async fn an_interrupted_drop_goes_on(stack: Stack) {
+    let (mut archivist, _) = with_years(stack).await;
+    for member in 0..60 {
+        // Nobody of the first year: their lines stay.
+        archivist.app.claim(&format!("late-{member}"), None).await;
+    }
+    is_sealed(&archivist).await;
+    figures_are_made(&archivist).await;
+    // Nobody seals the cut: nothing is dropped.
+    let elsewhere = App::on(Stack::Sqlite).await;
+    drop(std::mem::replace(&mut archivist.app, elsewhere));
+    let waiting = timeout(Duration::from_secs(5), archivist.drop_before(NEW_YEAR)).await;
+    assert!(waiting.is_err(), "{waiting:?}");
+    assert_eq!(rows(&archivist, "dropped_entries").await, 0);
+    // By hand neither.
+    let revision = "(SELECT revision FROM acts WHERE kind = 'cut')";
+    let note = format!(
+        "INSERT INTO dropped_entries (xact, id, revision) SELECT xact, id, {revision} FROM entries"
+    );
+    let mut direct = Direct::to(&archivist.ground).await;
+    direct
+        .try_execute(&note, &note)
+        .await
+        .expect_err("unsealed");
+    let clock = archivist.clock.clone();
+    archivist.app = App::start_with(&archivist.ground, |options| {
+        sealing(options);
+        options.clock = Clock::Manual(clock);
+    })
+    .await;
+    is_sealed(&archivist).await;
+    // Some transactions, and then the process is killed.
+    let killed = ledger(&archivist.ground).await;
+    let cut = killed.last_cut(RecordPlace::LAST).await.expect("a read");
+    let cut = cut.expect("a cut");
+    let step = killed.drop_entries(&cut, AccountId(Uuid::nil())).await;
+    let step = step.expect("a step").expect("nobody is erased");
+    killed.close().await;
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+    // Two at once, of two folders.
+    let copy = archivist.folder.with_file_name("copy");
+    fs::create_dir(&copy).expect("a folder");
+    for (name, bytes) in archivist.files() {
+        fs::write(copy.join(name), bytes).expect("a file");
+    }
+    let order = |folder| ArchiveOrder {
+        folder,
+        before: instant(NEW_YEAR),
+        reason: None,
+        key: Some(verifier()),
+    };
+    let (one, two) = (
+        ledger(&archivist.ground).await,
+        ledger(&archivist.ground).await,
+    );
+    let (first, second) = (order(archivist.folder.clone()), order(copy));
+    let now = archivist.clock.now();
+    let (first, second) = tokio::join!(
+        drop_archived(&one, &first, now, |_, _| ()),
+        drop_archived(&two, &second, now, |_, _| ()),
+    );
+    one.close().await;
+    two.close().await;
+    let entries = |dropped: Option<DroppedArchive>| dropped.expect("some").entries;
+    let both = entries(first.expect("well")) + entries(second.expect("well"));
+    assert_eq!(step.entries + both, 5);
+    assert_eq!(rows(&archivist, "acts WHERE kind = 'cut'").await, 1);
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+}
+
+async fn what_may_not_be_dropped_is_refused(stack: Stack) {
+    let (archivist, _) = with_years(stack).await;
+    let refusal = async |before: &str| {
+        let refusal = archivist.drop_before(before).await;
+        refusal.expect_err("a refusal").to_string()
+    };
+    let young = refusal("2024-06-01T00:00:00Z").await;
+    assert!(young.contains("the latest date"), "{young}");
+    assert!(young.contains("2024-05-27"), "{young}");
+    assert!(!archivist.folder.exists());
+    // By the command line, whose clock is the real one.
+    let (folder, url) = (
+        archivist.folder.to_str().expect("a path"),
+        &archivist.ground.database_url,
+    );
+    let tomorrow = [
+        "archive",
+        folder,
+        "--before",
+        "2999-01-01",
+        "--drop",
+        "--database-url",
+        url,
+    ];
+    let fault = Said::by(&archivist.app, &tomorrow).await.fault();
+    assert!(fault.contains("the latest date"), "{fault}");
+    // A folder that is damaged.
+    let order = ArchiveOrder {
+        folder: archivist.folder.clone(),
+        before: instant(NEW_YEAR),
+        reason: None,
+        key: None,
+    };
+    let archiving = ledger(&archivist.ground).await;
+    let archived = archive_ledger(&archiving, &order, archivist.clock.now(), |_, _| ());
+    archived.await.expect("an archive");
+    archiving.close().await;
+    let files = archivist.files();
+    let leaves = files.keys().find(|name| name.starts_with("leaves-"));
+    let leaves = leaves.expect("leaves").clone();
+    let mut damaged = files[&leaves].clone();
+    damaged[100] ^= 1;
+    fs::write(archivist.folder.join(&leaves), &damaged).expect("a file");
+    let damage = refusal(NEW_YEAR).await;
+    assert!(damage.contains("is not what was sealed"), "{damage}");
+    fs::write(archivist.folder.join(&leaves), &files[&leaves]).expect("a file");
+    // An entry that was changed in the ledger meanwhile is not dropped.
+    for table in ["dropped_entries", "cuts", "acts WHERE kind = 'cut'"] {
+        assert_eq!(rows(&archivist, table).await, 0, "{table}");
+    }
+    // Nothing goes by hand.
+    let mut direct = Direct::to(&archivist.ground).await;
+    for sql in ["DELETE FROM entries", "DELETE FROM entry_details"] {
+        direct.try_execute(sql, sql).await.expect_err(sql);
+    }
+    archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    for sql in [
+        "DELETE FROM entries",
+        "DELETE FROM entry_details",
+        "DELETE FROM dropped_entries",
+    ] {
+        direct.try_execute(sql, sql).await.expect_err(sql);
+    }
+}
+
+async fn erasures_go_on_beside_cuts(stack: Stack) {
+    let (archivist, _) = with_years(stack).await;
+    let app = &archivist.app;
+    let erase = async |subject: &str| {
+        let path = format!("/v1/subjects/{subject}/erasure");
+        let body = json!({ "reason": "she asked" });
+        let erased = Answer::of(app.request(Method::POST, &path).json(&body)).await;
+        assert!(erased.status.is_success(), "{erased:?}");
+    };
+    let erasing = async || {
+        eventually("the erasures are over", || async {
+            archivist.clock.advance(TimeDelta::hours(1));
+            rows(&archivist, "erasing_accounts").await == 0
+        })
+        .await;
+    };
+    // Before the archive, and after the drop.
+    erase("member-3").await;
+    erasing().await;
+    figures_are_made(&archivist).await;
+    is_sealed(&archivist).await;
+    let dropped = archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    assert_eq!(dropped.entries, 5);
+    erase("member-1").await;
+    erase("member-4").await;
+    erasing().await;
+    is_sealed(&archivist).await;
+    verified(&archivist.ground, None).await.expect("right");
+    let report = reconciled(app).await;
+    assert_eq!(report["alarm_count"], 0, "{report}");
+    app.claim("member-1", None).await.is(201);
+}

@@ -1,0 +1,83 @@
+//! A drop that no cut records is found.
+
+use super::dropping::{NEW_YEAR, with_years};
+use crate::seals::verified;
+use crate::support::app::Stack;
+use crate::support::desk::on_every_store;
+use crate::support::direct::Direct;
+
+on_every_store!(what_no_cut_records_is_found);
+
+async fn what_no_cut_records_is_found(stack: Stack) {
+    let (archivist, grants) = with_years(stack).await;
+    archivist
+        .drop_before(NEW_YEAR)
+        .await
+        .expect("it is dropped");
+    let ground = archivist.ground.clone();
+    let literal = |id: &str| ground.literal(id.parse().expect("an id"));
+    let (kept, later) = (literal(&grants[2]), literal(&grants[3]));
+    drop(archivist);
+    verified(&ground, None).await.expect("right");
+    let sql = match stack {
+        Stack::Sqlite | Stack::RedisAndSqlite => {
+            "SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'"
+        }
+        Stack::Postgres | Stack::RedisAndPostgres => {
+            "SELECT 'DROP TRIGGER ' || tgname || ' ON ' || tgrelid::regclass::text
+             FROM pg_trigger WHERE NOT tgisinternal"
+        }
+    };
+    let triggers = Direct::to(&ground).await.texts(sql).await;
+    for statement in triggers {
+        ground.sql(&statement).await;
+    }
+    let fault = async || {
+        let fault = verified(&ground, None).await;
+        fault.expect_err("a fault").to_string()
+    };
+    ground
+        .sql("CREATE TABLE kept AS SELECT * FROM entries")
+        .await;
+    let put_back = async || {
+        ground.sql("DELETE FROM entries").await;
+        ground.sql("INSERT INTO entries SELECT * FROM kept").await;
+    };
+    // Without a place.
+    ground
+        .sql(&format!("DELETE FROM entries WHERE id = {kept}"))
+        .await;
+    let found = fault().await;
+    assert!(found.starts_with("position "), "{found}");
+    put_back().await;
+    // With one, and a cut that has its position: it kept more.
+    let note = |id: &str| {
+        format!(
+            "INSERT INTO dropped_entries (xact, id, revision)
+             SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut')
+             FROM entries WHERE id = {id}"
+        )
+    };
+    ground.sql(&note(&kept)).await;
+    ground
+        .sql(&format!("DELETE FROM entries WHERE id = {kept}"))
+        .await;
+    let found = fault().await;
+    assert!(found.contains("others were dropped"), "{found}");
+    put_back().await;
+    verified(&ground, None).await.expect("right");
+    // With one that no cut has.
+    ground.sql(&note(&later)).await;
+    ground
+        .sql(&format!("DELETE FROM entries WHERE id = {later}"))
+        .await;
+    let found = fault().await;
+    assert!(found.contains("no sealed cut"), "{found}");
+    put_back().await;
+    // The cut itself.
+    ground
+        .sql("DELETE FROM dropped_entries WHERE id NOT IN (SELECT id FROM entries)")
+        .await;
+    let found = fault().await;
+    assert!(found.starts_with("position "), "{found}");
+}
