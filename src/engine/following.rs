@@ -36,7 +36,7 @@ pub trait RecordFollower {
 /// Follows the record until it is aborted. While the ledger does not answer it tries again.
 pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
     let mut is_failing = false;
-    let (mut seen_at, mut seen) = (Instant::now(), metrics.busy());
+    let mut claims = ClaimShare::new(metrics);
     loop {
         let began = Instant::now();
         let stepped = follower.step().await;
@@ -47,17 +47,47 @@ pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
             tracing::warn!(%error, "the {name} cannot go on: it is tried again");
         }
         is_failing = stepped.is_err();
-        let worked = began.elapsed();
-        let (now, busy) = (Instant::now(), metrics.busy());
-        let share = busy.saturating_sub(seen).as_secs_f64() / (now - seen_at).as_secs_f64();
-        (seen_at, seen) = (now, busy);
-        let rest = rest_after(worked, share, follower.lag());
-        sleep(match stepped {
-            Ok(true) => rest,
-            Ok(false) => rest.max(EVERY),
-            Err(_) => EVERY,
-        })
-        .await;
+        let ended = Instant::now();
+        let (worked, least) = match stepped {
+            Ok(true) => (ended - began, Duration::ZERO),
+            Ok(false) => (ended - began, EVERY),
+            Err(_) => (Duration::ZERO, EVERY),
+        };
+        // A rest ends when claims do.
+        loop {
+            let rest = rest_after(worked, claims.share(), follower.lag());
+            let left = rest.max(least).saturating_sub(ended.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            sleep(left.min(EVERY)).await;
+        }
+    }
+}
+
+/// Which share of the time batches of claims took since it was asked last.
+struct ClaimShare {
+    metrics: Metrics,
+    asked_at: Instant,
+    busy: Duration,
+}
+
+impl ClaimShare {
+    fn new(metrics: Metrics) -> Self {
+        Self {
+            asked_at: Instant::now(),
+            busy: metrics.busy(),
+            metrics,
+        }
+    }
+
+    /// 0 for no claims; above 1 where several batches are under way at once.
+    fn share(&mut self) -> f64 {
+        let (asked_at, busy) = (Instant::now(), self.metrics.busy());
+        let took = busy.saturating_sub(self.busy).as_secs_f64();
+        let share = took / (asked_at - self.asked_at).as_secs_f64().max(f64::EPSILON);
+        (self.asked_at, self.busy) = (asked_at, busy);
+        share
     }
 }
 
