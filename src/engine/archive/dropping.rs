@@ -85,7 +85,7 @@ pub async fn drop_archived(
             record(ledger, text, order, now).await?
         }
     };
-    // 4. Its seal: whoever checks the ledger finds a cut that is none.
+    // 4. The cut is sealed first: a drop without a sealed cut is a fault.
     wait_for_seal(ledger, &cut).await?;
     // 5. The entries, a few at a time.
     let mut entries = 0;
