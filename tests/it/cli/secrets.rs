@@ -112,8 +112,8 @@ fn a_seal_key_that_others_may_read_is_refused() {
     for (mode, code, word) in [
         (0o644, 2, "chmod o="),
         (0o602, 2, "chmod o="),
-        (0o640, 1, "has no positions yet"),
-        (0o600, 1, "has no positions yet"),
+        (0o640, 1, "there is no ledger at"),
+        (0o600, 1, "there is no ledger at"),
     ] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
         let ended = run(&restart, &settings);
