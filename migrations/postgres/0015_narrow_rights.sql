@@ -42,6 +42,16 @@ BEGIN
 END
 $$;
 
+-- Lists of changes end at the ledger's revision: a change above it would be in none.
+CREATE FUNCTION let_changes_be_listed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.revision > (SELECT revision FROM ledger) THEN
+        RAISE EXCEPTION 'a change takes the next revision of the ledger';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
 -- Whether this transaction records an erasure.
 CREATE FUNCTION records_erasure() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (
@@ -181,6 +191,7 @@ BEGIN
     FOR called IN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN ('let_marks_go_on',
+            'let_changes_be_listed',
             'records_erasure', 'leaf_digest', 'json_field', 'let_leaves_be_kept', 'let_accounts_be_erased',
             'let_pseudonyms_be_kept', 'let_acts_be_erased')
     LOOP
@@ -192,6 +203,14 @@ $$;
 
 CREATE TRIGGER record_marks_go_on BEFORE INSERT ON record_marks
     FOR EACH ROW EXECUTE FUNCTION let_marks_go_on();
+CREATE TRIGGER policy_versions_are_listed BEFORE INSERT ON policy_versions
+    FOR EACH ROW EXECUTE FUNCTION let_changes_be_listed();
+CREATE TRIGGER key_versions_are_listed BEFORE INSERT ON key_versions
+    FOR EACH ROW EXECUTE FUNCTION let_changes_be_listed();
+CREATE TRIGGER override_versions_are_listed BEFORE INSERT ON override_versions
+    FOR EACH ROW EXECUTE FUNCTION let_changes_be_listed();
+CREATE TRIGGER acts_are_listed BEFORE INSERT ON acts
+    FOR EACH ROW EXECUTE FUNCTION let_changes_be_listed();
 CREATE TRIGGER erased_leaves_are_kept BEFORE INSERT OR UPDATE ON erased_leaves
     FOR EACH ROW EXECUTE FUNCTION let_leaves_be_kept();
 CREATE TRIGGER erasing_accounts_are_recorded BEFORE INSERT OR UPDATE ON erasing_accounts

@@ -33,24 +33,23 @@ BEGIN
 END
 $$;
 
--- The place of an entry is noted as dropped where a sealed cut has it. The cut is 400 days younger than
--- what was recorded up to it.
+-- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded 400 days after
+-- its last position.
 CREATE FUNCTION let_places_be_dropped() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (
         SELECT FROM acts AS a
         JOIN record_marks AS m ON m.position = (a.about::json ->> 'last_position')::bigint
+        JOIN record_marks AS s ON s.position = (
+            SELECT position FROM record_marks
+            WHERE (xact, id, revision)
+                >= (a.xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid, a.revision)
+            ORDER BY xact, id, revision LIMIT 1
+        )
         WHERE a.revision = NEW.revision AND a.kind = 'cut'
             AND (NEW.xact, NEW.id) <= (m.xact, m.id)
-            AND m.recorded_at <= a.changed_at - interval '400 days'
-            AND (
-                SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1
-            ) >= (
-                SELECT position FROM record_marks AS s
-                WHERE (s.xact, s.id, s.revision)
-                    >= (a.xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid, a.revision)
-                ORDER BY s.xact, s.id, s.revision LIMIT 1
-            )
+            AND m.recorded_at <= s.recorded_at - interval '400 days'
+            AND s.position <= (SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1)
     ) THEN
         RAISE EXCEPTION 'no sealed cut has this entry';
     END IF;

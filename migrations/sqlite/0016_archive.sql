@@ -23,23 +23,22 @@ CREATE TABLE cuts (
 -- Figures that were recorded up to this local day cannot be made again: their entries may be dropped.
 ALTER TABLE day_figures_mark ADD COLUMN kept_to text;
 
--- The place of an entry is noted as dropped where a sealed cut has it. The cut is 400 days younger than
--- what was recorded up to it.
+-- The place of an entry is noted as dropped where a sealed cut has it. The cut was recorded 400 days after
+-- its last position.
 CREATE TRIGGER dropped_entries_are_of_a_cut BEFORE INSERT ON dropped_entries
 WHEN NOT EXISTS (
     SELECT 1 FROM acts AS a
     JOIN record_marks AS m ON m.position = a.about ->> 'last_position'
+    JOIN record_marks AS s ON s.position = (
+        SELECT position FROM record_marks
+        WHERE (xact, id, revision)
+            >= (a.xact, unhex('ffffffffffffffffffffffffffffffff'), a.revision)
+        ORDER BY xact, id, revision LIMIT 1
+    )
     WHERE a.revision = NEW.revision AND a.kind = 'cut'
         AND (NEW.xact, NEW.id) <= (m.xact, m.id)
-        AND m.recorded_at <= a.changed_at - 34560000000000
-        AND (
-            SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1
-        ) >= (
-            SELECT position FROM record_marks AS s
-            WHERE (s.xact, s.id, s.revision)
-                >= (a.xact, unhex('ffffffffffffffffffffffffffffffff'), a.revision)
-            ORDER BY s.xact, s.id, s.revision LIMIT 1
-        )
+        AND m.recorded_at <= s.recorded_at - 34560000000000
+        AND s.position <= (SELECT size FROM seals ORDER BY origin DESC, size DESC LIMIT 1)
 )
 BEGIN
     SELECT RAISE(ABORT, 'no sealed cut has this entry');

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::config::{DatabaseArgs, read_seal_key};
 use crate::domain::seal::note::{Checkpoint, SealKey, VerifierKey};
 use crate::domain::seal::proof::LogProof;
-use crate::engine::{GivenSeal, restart_seals, verify_ledger};
+use crate::engine::{DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
 
 #[derive(Debug, Subcommand)]
 pub enum SealCommand {
@@ -251,5 +251,16 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
         "{} positions are what {} was sealed with, by {} checkpoints; {} are not sealed yet",
         verified.sealed, verified.origin, verified.seals, verified.unsealed
     );
+    if let Some(DroppedLeaves {
+        leaves,
+        last,
+        revision,
+    }) = verified.dropped
+    {
+        println!(
+            "{leaves} of the positions up to {last} have hashes only: their entries were archived and \
+             dropped (change {revision}); `perdiem verify --archive` checks them"
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }

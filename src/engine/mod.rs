@@ -64,8 +64,8 @@ pub use record::{
     RecordedEntry, WindowQuery,
 };
 pub use seal::{
-    ConsistencyProof, GivenSeal, SealFailure, SealPage, SealTarget, Verified, VerifyFailure,
-    restart_seals, verify_ledger,
+    ConsistencyProof, DroppedLeaves, GivenSeal, SealFailure, SealPage, SealTarget, Verified,
+    VerifyFailure, restart_seals, verify_ledger,
 };
 pub use statistics::{FigureOfDay, FigurePage, FigureQuery};
 

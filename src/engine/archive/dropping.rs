@@ -13,8 +13,6 @@ use crate::domain::record::RecordPlace;
 use crate::engine::record::position_of;
 use crate::ledger::{Act, ActKind, Cut, CutText, Ledger, LedgerError};
 
-/// What was recorded later than so long ago stays: longer than every window, and than keys live.
-const KEPT_DAYS: TimeDelta = TimeDelta::days(400);
 /// Local days of any zone begin and end so close to those of UTC, clocks included.
 const ZONES_DIFFER: TimeDelta = TimeDelta::days(4);
 /// How long the seal of a cut is waited for.
@@ -48,7 +46,7 @@ pub async fn drop_archived(
     tell: impl Fn(u64, u64),
 ) -> Result<Option<DroppedArchive>, ArchiveFailure> {
     // 1. May it be dropped at all?
-    check_age(order.before, now)?;
+    check_age(ledger, order.before, now).await?;
     if !ledger.may_drop().await? {
         return refused(
             "only the owner of the ledger's tables may drop entries: run this as the user that runs \
@@ -109,14 +107,27 @@ pub async fn drop_archived(
 
 const ERASING: &str = "the account of an erased subject gets its random id now: run the same command again in a minute";
 
-fn check_age(before: DateTime<Utc>, now: DateTime<Utc>) -> Result<(), ArchiveFailure> {
-    let latest = now - KEPT_DAYS;
+/// By the record's clock as well as by this machine's: the one that is behind counts.
+async fn check_age(
+    ledger: &Ledger,
+    before: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<(), ArchiveFailure> {
+    let newest = ledger.last_mark().await?;
+    let (end, of) = match newest.position > 0 && newest.recorded_at < now {
+        true => (
+            newest.recorded_at,
+            "before the newest position of the record",
+        ),
+        false => (now, "before now"),
+    };
+    let latest = end - Cut::KEPT_TIME;
     match before <= latest {
         true => Ok(()),
         false => refused(format!(
-            "entries of the last {} days stay, since windows and reports may need them: the latest \
+            "entries of the last {} days {of} stay, since windows and reports may need them: the latest \
              date for --before with --drop is {}; nothing was done",
-            KEPT_DAYS.num_days(),
+            Cut::KEPT_TIME.num_days(),
             latest.date_naive()
         )),
     }

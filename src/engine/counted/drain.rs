@@ -223,7 +223,9 @@ impl Drainer {
         for queued in accounts.iter().flatten() {
             let one = [vec![queued.clone()]];
             match self.record(&one).await {
-                Err(Stuck::Ledger(error @ LedgerError::Refused(_))) => {
+                Err(Stuck::Ledger(
+                    error @ (LedgerError::Refused(_) | LedgerError::Archived(_)),
+                )) => {
                     tracing::error!(error = %Chain(&error), "the ledger refuses a queued grant");
                     self.set_aside(&Queued::Grant(queued.clone())).await?;
                 }

@@ -43,20 +43,22 @@ pub async fn grow(
     Ok(())
 }
 
-/// The hash of a leaf whose entry was dropped: seals were restarted since, and the log before has it.
+/// The hash of a leaf whose entry was dropped: seals were restarted since, and a log before has it. Not
+/// always the last one: that may have been restarted before it had all positions.
 async fn hash_before(
     ledger: &Ledger,
     origin: &SealOrigin,
     position: u64,
 ) -> Result<Hash, LedgerError> {
-    let before = origin.number - 1;
-    let hashes = ledger.tile_hashes(before, 0, position - 1, position);
-    let hash = hashes.await?.first().copied();
-    hash.ok_or_else(|| {
-        LedgerError::Corrupt(format!(
-            "position {position}: its entry was dropped, and the log before has no hash of it"
-        ))
-    })
+    for number in (1..origin.number).rev() {
+        let hashes = ledger.tile_hashes(number, 0, position - 1, position);
+        if let Some(hash) = hashes.await?.first() {
+            return Ok(*hash);
+        }
+    }
+    Err(LedgerError::Corrupt(format!(
+        "position {position}: its entry was dropped, and no log before has a hash of it"
+    )))
 }
 
 /// The leaves of the first mark in the tree of a new log, and their checkpoint; `None` while the record

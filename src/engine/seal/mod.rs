@@ -16,4 +16,4 @@ pub use pushing::{SealPusher, SealTarget};
 pub use reader::{leaves_between, path, tree_of};
 pub use sealer::Sealer;
 pub use status::SealStatus;
-pub use verifier::{GivenSeal, Verified, VerifyFailure, verify_ledger};
+pub use verifier::{DroppedLeaves, GivenSeal, Verified, VerifyFailure, verify_ledger};

@@ -146,10 +146,10 @@ impl Sealer {
         let Some(mut known) = known else {
             return Ok(false);
         };
-        self.status.note(unsealed_since);
         // 4. Its leaves.
         let KnownLog { origin, tree, .. } = &mut known;
         grow(&self.ledger, origin, tree, before, marks).await?;
+        self.status.note(unsealed_since);
         // 5. Into the log, with a checkpoint if it is time.
         let rows = known.tree.take_rows();
         let seal = self.sign(&known);

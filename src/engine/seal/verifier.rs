@@ -34,6 +34,17 @@ pub struct Verified {
     pub seals: u64,
     /// How many positions are not sealed yet.
     pub unsealed: u64,
+    /// What was dropped by cuts.
+    pub dropped: Option<DroppedLeaves>,
+}
+
+/// Leaves whose entries were archived and dropped.
+#[derive(Debug)]
+pub struct DroppedLeaves {
+    pub leaves: u64,
+    /// The newest sealed cut: up to which position, and its change.
+    pub last: u64,
+    pub revision: u64,
 }
 
 /// Why a ledger is not what was sealed.
@@ -53,10 +64,11 @@ fn differs<T>(what: String) -> Result<T, VerifyFailure> {
     Err(VerifyFailure::Differs(what))
 }
 
-/// The newest sealed cut, and how many of its entries are there.
+/// The newest sealed cut, how many of its entries are there, and how many are gone.
 struct CutCheck {
     cut: Cut,
     found: u64,
+    gone: u64,
 }
 
 /// The check that is under way.
@@ -65,6 +77,8 @@ struct Check<'a> {
     given: &'a GivenSeal,
     origin: SealOrigin,
     cut: Option<CutCheck>,
+    /// The newest cut, where seals were restarted and have not reached it again.
+    later_cut: Option<Cut>,
     tree: GrowingTree,
     /// The stored seals that come next.
     next_seals: VecDeque<Seal>,
@@ -127,11 +141,23 @@ async fn verify(
     }
     let sealed = ledger.mark_to(size).await?.place;
     let cut = ledger.last_cut(sealed).await?;
+    if let Some(cut) = &cut {
+        check_age(ledger, cut).await?;
+    }
+    let later_cut = match origin.number {
+        1 => None,
+        _ => ledger.last_cut(RecordPlace::LAST).await?,
+    };
     let mut check = Check {
         ledger,
         given,
         origin,
-        cut: cut.map(|cut| CutCheck { cut, found: 0 }),
+        later_cut,
+        cut: cut.map(|cut| CutCheck {
+            cut,
+            found: 0,
+            gone: 0,
+        }),
         tree: GrowingTree::default(),
         next_seals: VecDeque::new(),
         seals_ended: false,
@@ -189,7 +215,34 @@ async fn verify(
         sealed: size,
         seals: check.seals,
         unsealed: newest - size,
+        dropped: check
+            .cut
+            .filter(|check| check.gone > 0)
+            .map(|check| DroppedLeaves {
+                leaves: check.gone,
+                last: check.cut.text.last_position,
+                revision: check.cut.revision,
+            }),
     })
+}
+
+/// Whether a cut lets only old entries be gone. Both instants are in leaves.
+async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
+    let own = ledger.place_of_change(cut.revision).await?;
+    let own = ledger
+        .marks_from(own.unwrap_or(RecordPlace::LAST), 1)
+        .await?;
+    let last = ledger.mark_to(cut.text.last_position).await?;
+    match own.first() {
+        Some(own) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
+        _ => differs(format!(
+            "the cut (change {}) is of positions up to {}, which are not {} days older: nobody may drop \
+             their entries, and `perdiem archive` does not",
+            cut.revision,
+            cut.text.last_position,
+            Cut::KEPT_TIME.num_days()
+        )),
+    }
 }
 
 /// Checks that what has positions behind a mark, and is not sealed yet, is there. Returns the newest
@@ -327,7 +380,21 @@ impl Check<'_> {
         let position = leaf.position;
         let cut = self.cut.as_mut();
         let cut = cut.filter(|it| position <= it.cut.text.last_position);
+        let later = self.later_cut.as_ref();
         match (&leaf.source, cut) {
+            (StoredLeaf::Dropped(_), None)
+                if later.is_some_and(|cut| position <= cut.text.last_position) =>
+            {
+                Err(VerifyFailure::Given(
+                    "seals were restarted, and have not reached the last cut again: let an instance \
+                     seal, and run it again"
+                        .to_owned(),
+                ))
+            }
+            (StoredLeaf::Dropped(_), Some(cut)) => {
+                cut.gone += 1;
+                Ok(())
+            }
             (StoredLeaf::Dropped(_), None) => differs(format!(
                 "position {position}: {} is gone, and no sealed cut has its position",
                 leaf.name()
@@ -342,7 +409,7 @@ impl Check<'_> {
 
     /// Whether the entries are there that the cut kept.
     fn check_cut(&self) -> Result<(), VerifyFailure> {
-        let Some(CutCheck { cut, found }) = &self.cut else {
+        let Some(CutCheck { cut, found, .. }) = &self.cut else {
             return Ok(());
         };
         let (last, kept) = (cut.text.last_position, cut.text.kept_entries);

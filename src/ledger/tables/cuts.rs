@@ -1,6 +1,6 @@
 //! Cuts: up to where entries were archived and may be dropped, and what of them is kept.
 
-use chrono::{DateTime, Days, NaiveDate, Utc};
+use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::acts::{Act, add_act_in};
@@ -14,7 +14,7 @@ use crate::ledger::row::StoredRow;
 use crate::ledger::service_role::Ownership;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many entries of an account are dropped in a transaction.
+/// How many entries are dropped in a transaction.
 const ENTRIES_MOST: u64 = 500;
 /// How many accounts are looked at in a transaction.
 const ACCOUNTS_MOST: u32 = 50;
@@ -43,6 +43,10 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// What was recorded later than so long before a cut stays: longer than every window, and than keys
+    /// live.
+    pub const KEPT_TIME: TimeDelta = TimeDelta::days(400);
+
     /// Why what asks for entries that may be dropped cannot be answered.
     pub fn refusal(&self) -> LedgerError {
         let (last, before) = (self.text.last_position, self.text.before.date_naive());
@@ -230,15 +234,14 @@ impl Ledger {
             };
             let is_end = accounts.len() < ACCOUNTS_MOST as usize;
             for account in accounts {
-                let lines = drop_lines(&mut session, &account, cut).await?;
+                let room = ENTRIES_MOST - dropped.entries;
+                let lines = drop_lines(&mut session, &account, cut, room).await?;
                 dropped.entries += lines;
                 // The rest of a long account comes next.
-                if lines < ENTRIES_MOST {
-                    dropped.next = Some(account.account);
-                }
-                if dropped.entries >= ENTRIES_MOST {
+                if lines == room {
                     return Ok(Ending::Commit(Some(dropped)));
                 }
+                dropped.next = Some(account.account);
             }
             if is_end {
                 dropped.next = None;
@@ -249,16 +252,17 @@ impl Ledger {
     }
 }
 
-/// Drops the oldest entries of an account, and returns how many.
+/// Drops the oldest entries of an account, at most `most`, and returns how many.
 async fn drop_lines(
     session: &mut Session<'_>,
     of: &CutAccount,
     cut: &Cut,
+    most: u64,
 ) -> Result<u64, LedgerError> {
     let hold = query(FIRST_OPEN_HOLD).bind(of.account).bind(of.last);
     let hold: Option<u64> = session.one(hold).await?;
     let kept = hold.unwrap_or(of.last);
-    let kept = kept.min(of.first + ENTRIES_MOST);
+    let kept = kept.min(of.first + most);
     if kept <= of.first {
         return Ok(0);
     }

@@ -1,12 +1,17 @@
 //! A drop that no cut records is found.
 
-use super::dropping::{NEW_YEAR, with_years};
-use crate::seals::verified;
-use crate::support::app::Stack;
+use perdiem::ledger::{Act, ActKind, CutText};
+
+use super::dropping::{NEW_YEAR, is_sealed, with_years};
+use crate::seals::{ledger, verified};
+use crate::support::app::{Stack, instant};
 use crate::support::desk::on_every_store;
 use crate::support::direct::Direct;
 
-on_every_store!(what_no_cut_records_is_found);
+on_every_store!(
+    what_no_cut_records_is_found,
+    a_cut_of_young_entries_is_found
+);
 
 async fn what_no_cut_records_is_found(stack: Stack) {
     let (archivist, grants) = with_years(stack).await;
@@ -80,4 +85,38 @@ async fn what_no_cut_records_is_found(stack: Stack) {
         .await;
     let found = fault().await;
     assert!(found.starts_with("position "), "{found}");
+}
+
+/// The owner of the tables records a cut as `perdiem archive` never does, and an instance seals it.
+async fn a_cut_of_young_entries_is_found(stack: Stack) {
+    let (archivist, _) = with_years(stack).await;
+    let writing = ledger(&archivist.ground).await;
+    let text = CutText {
+        before: instant("2025-06-01T00:00:00Z"),
+        last_position: writing.last_mark().await.expect("a mark").position,
+        kept_entries: 0,
+        origin: "an archive".to_owned(),
+        root: "a root".to_owned(),
+    };
+    let act = Act {
+        revision: 0,
+        kind: ActKind::Cut,
+        about: serde_json::to_string(&text).expect("JSON"),
+        // By a clock that is ahead; the record has its own.
+        at: instant("2099-01-01T00:00:00Z"),
+        by: "perdiem".to_owned(),
+        reason: None,
+    };
+    let day = text.before.date_naive();
+    writing.add_cut(&act, day).await.expect("a change");
+    writing.close().await;
+    is_sealed(&archivist).await;
+    let found = verified(&archivist.ground, None).await;
+    let found = found.expect_err("a fault").to_string();
+    assert!(found.contains("not 400 days older"), "{found}");
+    // The tables let nothing go by it.
+    let note = "INSERT INTO dropped_entries (xact, id, revision)
+        SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut') FROM entries";
+    let mut direct = Direct::to(&archivist.ground).await;
+    direct.try_execute(note, note).await.expect_err("too young");
 }

@@ -3,6 +3,7 @@
 mod dropping;
 mod forged;
 mod interrupted;
+mod orders;
 mod refused;
 mod round_trip;
 mod tampering;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chrono::{DateTime, Utc};
 use perdiem::clock::{Clock, ManualClock};
 use perdiem::engine::{
     ArchiveFailure, ArchiveOrder, Archived, CheckedArchive, DroppedArchive, archive_ledger,
@@ -47,11 +49,7 @@ impl Archivist {
     async fn at(stack: Stack, now: &str) -> Self {
         let clock = ManualClock::at(instant(now));
         let ground = Ground::new(stack);
-        let app = App::start_with(&ground, |options| {
-            sealing(options);
-            options.clock = Clock::Manual(clock.clone());
-        })
-        .await;
+        let app = serving(&ground, &clock).await;
         let outside = tempfile::tempdir().expect("a temporary folder");
         Self {
             ground,
@@ -108,6 +106,15 @@ impl Archivist {
 
     /// Archives what was recorded before an instant, and drops its entries.
     async fn drop_before(&self, before: &str) -> Result<DroppedArchive, ArchiveFailure> {
+        self.drop_at(before, self.clock.now()).await
+    }
+
+    /// As [`Archivist::drop_before`], by a clock of its own.
+    async fn drop_at(
+        &self,
+        before: &str,
+        now: DateTime<Utc>,
+    ) -> Result<DroppedArchive, ArchiveFailure> {
         let order = ArchiveOrder {
             folder: self.folder.clone(),
             before: instant(before),
@@ -115,7 +122,6 @@ impl Archivist {
             key: Some(verifier()),
         };
         let ledger = ledger(&self.ground).await;
-        let now = self.clock.now();
         let dropped = drop_archived(&ledger, &order, now, |_, _| ()).await;
         ledger.close().await;
         dropped.map(|dropped| dropped.expect("something to archive"))
@@ -145,6 +151,15 @@ impl Archivist {
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         files(&self.folder)
     }
+}
+
+/// An instance that seals, by a clock.
+async fn serving(ground: &Ground, clock: &ManualClock) -> App {
+    App::start_with(ground, |options| {
+        sealing(options);
+        options.clock = Clock::Manual(clock.clone());
+    })
+    .await
 }
 
 /// The files of a folder by their names.

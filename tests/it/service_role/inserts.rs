@@ -47,13 +47,13 @@ async fn what_a_member_inserts_hides_nothing() {
         assert_eq!(found.as_deref(), Some(fault), "{mark}");
     }
 
+    // Lists have every change.
+    let act = "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)
+        VALUES (1000, 'archive', '{}', now(), 'a test', gen_random_uuid())";
+    assert_eq!(trier.fault(act).await.as_deref(), Some("P0001"));
     // The place of a change is its transaction's, whatever it says.
-    trier
-        .may(
-            "INSERT INTO acts (revision, kind, about, changed_at, changed_by, blind)
-             VALUES (1000, 'archive', '{}', now(), 'a test', gen_random_uuid())",
-        )
-        .await;
+    trier.may("UPDATE ledger SET revision = 1001").await;
+    trier.may(act).await;
     let place = "SELECT max(xact) < pg_current_xact_id()::text::bigint FROM acts";
     assert_eq!(cast.execute(place), "t");
 

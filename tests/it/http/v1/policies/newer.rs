@@ -22,20 +22,26 @@ const NEWER: [(&str, &str); 4] = [
     (r#""UTC""#, r#""Mars/Olympus_Mons""#),
 ];
 
+/// Adds a row with the ledger's next revision.
+async fn as_next(direct: &mut Direct, add: &str) {
+    let next = "UPDATE ledger SET revision = revision + 1";
+    for sql in ["BEGIN", next, add, "COMMIT"] {
+        direct.execute(sql, sql).await;
+    }
+}
+
 /// Adds the next version of a policy as another instance does, with a part of its rule replaced.
 async fn write_version(direct: &mut Direct, policy: &str, (part, other): (&str, &str)) {
     let add = format!(
         "INSERT INTO policy_versions (policy, version, revision, rule, archived, effective_at,
              changed_at, changed_by, reason, xact)
-         SELECT policy, version + 1, (SELECT revision + 1 FROM ledger),
+         SELECT policy, version + 1, (SELECT revision FROM ledger),
              replace(rule, '{part}', '{other}'), archived, effective_at, changed_at, changed_by,
              reason, xact
          FROM policy_versions AS v WHERE policy = (SELECT id FROM policies WHERE name = '{policy}')
          ORDER BY version DESC LIMIT 1"
     );
-    assert_eq!(direct.execute(&add, &add).await, 1);
-    let next = "UPDATE ledger SET revision = revision + 1";
-    direct.execute(next, next).await;
+    as_next(direct, &add).await;
 }
 
 fn stopped(answer: &Answer, what: &str) {
@@ -127,21 +133,18 @@ async fn an_override_that_cannot_be_read_stops_its_policy_alone(stack: Stack) {
     let add =
         "INSERT INTO override_versions (account, version, revision, limits, until, changed_at,
              changed_by, reason, xact)
-         SELECT account, version + 1, (SELECT revision + 1 FROM ledger),
+         SELECT account, version + 1, (SELECT revision FROM ledger),
              replace(limits, 'day', '24h'), until, changed_at, changed_by, reason, xact
          FROM override_versions";
-    assert_eq!(direct.execute(add, add).await, 1);
-    let next = "UPDATE ledger SET revision = revision + 1";
-    direct.execute(next, next).await;
+    as_next(&mut direct, add).await;
     is_stopped(&app, "an override").await;
     let readable =
         "INSERT INTO override_versions (account, version, revision, limits, until, changed_at,
              changed_by, reason, xact)
-         SELECT account, version + 2, (SELECT revision + 1 FROM ledger), NULL, NULL, changed_at,
+         SELECT account, version + 2, (SELECT revision FROM ledger), NULL, NULL, changed_at,
              changed_by, reason, xact
          FROM override_versions WHERE version = 1";
-    assert_eq!(direct.execute(readable, readable).await, 1);
-    direct.execute(next, next).await;
+    as_next(&mut direct, readable).await;
     eventually("claims are decided again", || async {
         app.claim("a", None).await.status == 201
     })
