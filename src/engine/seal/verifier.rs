@@ -232,9 +232,9 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     let own = ledger
         .marks_from(own.unwrap_or(RecordPlace::LAST), 1)
         .await?;
-    let last = ledger.mark_to(cut.text.last_position).await?;
-    match own.first() {
-        Some(own) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
+    let last = ledger.mark_with_position(cut.text.last_position).await?;
+    match (last, own.first()) {
+        (Some(last), Some(own)) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
         _ => differs(format!(
             "the cut (change {}) is of positions up to {}, which are not {} days older: nobody may drop \
              their entries, and `perdiem archive` does not",

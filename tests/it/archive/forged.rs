@@ -91,29 +91,33 @@ async fn what_no_cut_records_is_found(stack: Stack) {
 async fn a_cut_of_young_entries_is_found(stack: Stack) {
     let (archivist, _) = with_years(stack).await;
     let writing = ledger(&archivist.ground).await;
-    let text = CutText {
-        before: instant("2025-06-01T00:00:00Z"),
-        last_position: writing.last_mark().await.expect("a mark").position,
-        kept_entries: 0,
-        origin: "an archive".to_owned(),
-        root: "a root".to_owned(),
-    };
-    let act = Act {
-        revision: 0,
-        kind: ActKind::Cut,
-        about: serde_json::to_string(&text).expect("JSON"),
-        // By a clock that is ahead; the record has its own.
-        at: instant("2099-01-01T00:00:00Z"),
-        by: "perdiem".to_owned(),
-        reason: None,
-    };
-    let day = text.before.date_naive();
-    writing.add_cut(&act, day).await.expect("a change");
+    let newest = writing.last_mark().await.expect("a mark").position;
+    // A position within a mark, and one that nobody has, too.
+    for last_position in [newest, newest - 1, newest + 1000] {
+        let text = CutText {
+            before: instant("2025-06-01T00:00:00Z"),
+            last_position,
+            kept_entries: 0,
+            origin: "an archive".to_owned(),
+            root: "a root".to_owned(),
+        };
+        let act = Act {
+            revision: 0,
+            kind: ActKind::Cut,
+            about: serde_json::to_string(&text).expect("JSON"),
+            // By a clock that is ahead; the record has its own.
+            at: instant("2099-01-01T00:00:00Z"),
+            by: "perdiem".to_owned(),
+            reason: None,
+        };
+        let day = text.before.date_naive();
+        writing.add_cut(&act, day).await.expect("a change");
+        is_sealed(&archivist).await;
+        let found = verified(&archivist.ground, None).await;
+        let found = found.expect_err("a fault").to_string();
+        assert!(found.contains("not 400 days older"), "{found}");
+    }
     writing.close().await;
-    is_sealed(&archivist).await;
-    let found = verified(&archivist.ground, None).await;
-    let found = found.expect_err("a fault").to_string();
-    assert!(found.contains("not 400 days older"), "{found}");
     // The tables let nothing go by it.
     let note = "INSERT INTO dropped_entries (xact, id, revision)
         SELECT xact, id, (SELECT max(revision) FROM acts WHERE kind = 'cut') FROM entries";

@@ -1,15 +1,15 @@
 //! `/v1/stats`, and first denials.
 
+mod denials;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use perdiem::clock::{Clock, ManualClock};
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::v1::keys::{make_role, with};
-use crate::http::{all_items, invalid_places, items, replace};
+use crate::http::{all_items, items, replace};
 use crate::record::all_is_recorded;
 use crate::support::app::{App, Ground, NOON, Stack, eventually, instant};
 use crate::support::desk::on_every_store;
@@ -18,7 +18,6 @@ use crate::support::direct::Direct;
 on_every_store!(
     figures_are_sums_of_the_entries,
     corrections_are_told_by_the_day_recorded,
-    denials_are_counted_and_the_first_ones_kept,
     a_sum_that_is_too_high_stays_at_the_highest,
     a_day_comes_into_the_record_an_hour_after_it,
     what_failed_is_made_good,
@@ -255,74 +254,6 @@ async fn corrections_are_told_by_the_day_recorded(stack: Stack) {
     assert!(figures("&from=2026-11-22").await.is_empty());
 }
 
-async fn denials_are_counted_and_the_first_ones_kept(stack: Stack) {
-    let ground = Ground::new(stack);
-    let clock = ManualClock::at(instant(NOON));
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
-    app.benefit(1, "Asia/Shanghai").await;
-    for _ in 0..4 {
-        app.claim("a", Some("a key")).await;
-        app.claim("a", None).await;
-    }
-    app.claim_body(json!({ "subject": "a", "dry_run": true }), None)
-        .await;
-    let claims = json!([
-        { "policy": "benefit", "subject": "a" },
-        { "policy": "benefit", "subject": "b" },
-    ]);
-    for atomic in [true, false] {
-        let batch = json!({ "claims": claims, "atomic": atomic });
-        let batch = app.request(Method::POST, "/v1/claims").json(&batch);
-        assert_eq!(batch.send().await.expect("an answer").status(), 200);
-    }
-    let denied = async |app: &App| {
-        let days = items(&app.get("/v1/stats?policy=benefit&from=2026-11-21").await);
-        let denied = days
-            .iter()
-            .map(|day| day["denied_claims"].as_u64().expect("a number"));
-        denied.collect::<Vec<_>>()
-    };
-    eventually("the denials are counted", || async {
-        denied(&app).await == [6]
-    })
-    .await;
-    let path = "/v1/policies/benefit/subjects/a/denials";
-    let first = items(&app.get(path).await);
-    assert_eq!(first.len(), 1, "{first:?}");
-    assert_eq!(first[0]["denied_at"], NOON);
-    assert_eq!(
-        (&first[0]["units"], &first[0]["per"]),
-        (&json!(1), &json!("day"))
-    );
-    assert_eq!(first[0]["limits"][0]["used"], 1);
-    clock.advance(TimeDelta::days(1));
-    app.claim("a", None).await;
-    app.claim("a", None).await;
-    // What was not written yet is written when the instance ends.
-    drop(app);
-    let app = App::start_with(&ground, |options| {
-        options.clock = Clock::Manual(clock.clone())
-    })
-    .await;
-    assert_eq!(denied(&app).await, [6, 1]);
-    app.claim("a", None).await;
-    eventually("another run is counted", || async {
-        denied(&app).await == [6, 2]
-    })
-    .await;
-    assert_eq!(all_items(&app, &format!("{path}?limit=1")).await.len(), 2);
-    // After 30 days they are forgotten.
-    clock.advance(TimeDelta::days(31));
-    eventually("the first denials are forgotten", || async {
-        items(&app.get(path).await).is_empty()
-    })
-    .await;
-    assert_eq!(denied(&app).await, [6, 2]);
-}
-
 /// The figures of others go on.
 async fn a_sum_that_is_too_high_stays_at_the_highest(stack: Stack) {
     let ground = Ground::new(stack);
@@ -413,68 +344,6 @@ async fn a_day_comes_into_the_record_an_hour_after_it(stack: Stack) {
     .await;
     let unasked = all_items(&app, "/v1/changes").await;
     assert!(unasked.iter().all(|change| change["kind"] == "policy"));
-}
-
-#[tokio::test]
-async fn of_many_first_denials_some_are_only_counted() {
-    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
-    app.benefit(1, "UTC").await;
-    let subjects: Vec<String> = (0..130).map(|number| format!("m-{number}")).collect();
-    let claims: Vec<Value> = subjects
-        .iter()
-        .map(|subject| json!({ "policy": "benefit", "subject": subject }))
-        .collect();
-    for _ in 0..2 {
-        let batch = app.request(Method::POST, "/v1/claims");
-        let batch = batch.json(&json!({ "claims": claims }));
-        assert_eq!(batch.send().await.expect("an answer").status(), 200);
-    }
-    eventually("the denials are counted", || async {
-        let days = items(&app.get("/v1/stats").await);
-        days.iter()
-            .any(|day| day["denied_claims"] == 130 && day["denials_not_kept"] == 30)
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn bad_input_is_told_with_its_place() {
-    let (app, _clock) = App::with_clock(Stack::Sqlite).await;
-    app.benefit(1, "UTC").await;
-    for (query, places) in [
-        ("from=2026-11-31", &["from"][..]),
-        ("from=2026-11-21T00:00:00Z", &["from"]),
-        (
-            "recorded_from=2&recorded_to=3",
-            &["recorded_from", "recorded_to"],
-        ),
-        ("policy=A", &["policy"]),
-    ] {
-        let answer = app.get(&format!("/v1/stats?{query}")).await;
-        assert_eq!(answer.status, 422, "{answer:?}");
-        assert_eq!(invalid_places(&answer), places, "{query}");
-    }
-    // Archived policies have statistics too.
-    let unknown = app.get("/v1/stats?policy=none").await.is(404);
-    assert_eq!(unknown["detail"], "there is no policy none");
-    assert_eq!(
-        app.get("/v1/policies/none/subjects/a/denials").await.status,
-        404
-    );
-    let clerk = make_role(&app, "audit", Some("benefit")).await;
-    for (path, status) in [
-        ("/v1/stats", 403),
-        ("/v1/stats?policy=benefit", 200),
-        ("/v1/policies/benefit/subjects/a/denials", 200),
-    ] {
-        let asked = with(&app, &clerk.secret, Method::GET, path).send().await;
-        assert_eq!(asked.expect("an answer").status(), status, "{path}");
-    }
-    let shop = make_role(&app, "claim", None).await;
-    let asked = with(&app, &shop.secret, Method::GET, "/v1/stats")
-        .send()
-        .await;
-    assert_eq!(asked.expect("an answer").status(), 403);
 }
 
 /// How far the figures may be behind the record, in seconds.
