@@ -209,6 +209,8 @@ async fn a_stopped_process_waits_for_nobody() {
     let settings = [
         ("PERDIEM_REQUEST_SECONDS", "1"),
         ("PERDIEM_IDLE_SECONDS", "1"),
+        // It begins when the process goes on, and a slow disk is not what is tried here.
+        ("PERDIEM_CLAIM_DEADLINE_MS", "60000"),
     ];
     let process = Process::start(&ground.database_url, &settings);
     let body = json!({ "time_zone": "UTC", "limits": [{ "max": 3, "per": "day" }] });
