@@ -17,16 +17,20 @@ use uuid::Uuid;
 
 use perdiem::counter::record::{decode_counter, encode_line};
 use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
-use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
+use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::almanac::Almanac;
 use perdiem::domain::claim::{Claim, IdempotencyKey, Subject, Units};
-use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line, Total};
+use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use perdiem::domain::key::KeyNumber;
-use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::total::Total;
+use perdiem::domain::past::Past;
+use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::schedule::Versions;
-use perdiem::domain::totals::{decode_totals, encode_totals};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
 use perdiem::http::{Asked, ClaimAnswer, ClaimBody, Denial, KeyHeader, insert_fields, parse_json};
 

@@ -3,10 +3,12 @@
 use chrono::{DateTime, Utc};
 
 use super::claim::Units;
-use super::grant::{Entry, Line, Provisional, TooMany, Total};
+use super::grant::{Line, Provisional};
+use super::limit::shape::{Limit, LimitKind};
+use super::limit::total::{TooMany, Total};
+use super::past::{Past, Wanted, total_after};
 use super::policy::{Mode, Policy};
 use super::refusal::Refusal;
-use super::window::Window;
 
 /// What the rule says of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,43 +25,12 @@ pub enum Verdict {
 /// What must be learned before the rule can say anything. Then it is asked again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
-    /// The last line does not tell these windows' totals: sum the account's entries in them.
-    Sums(Vec<Window>),
+    /// The last line does not tell all totals: read this of the account's entries.
+    Past(Wanted),
     /// Holds may have lapsed since the last line: append the lapses first.
     Holds,
     /// The last line was decided under a newer version of the policy.
     Policy,
-}
-
-/// Units used in windows which an account's last line does not tell.
-#[derive(Debug, Clone, Default)]
-pub struct Sums(Vec<(Window, u64)>);
-
-impl Sums {
-    /// Notes a window's sum.
-    pub fn insert(&mut self, window: Window, units: u64) {
-        self.0.push((window, units));
-    }
-
-    /// Takes over other windows' sums.
-    pub fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
-
-    /// The sums after some more entries.
-    pub fn after(mut self, entries: &[Entry]) -> Self {
-        for (window, units) in &mut self.0 {
-            for entry in entries {
-                *units = entry.used_after(*window, *units);
-            }
-        }
-        self
-    }
-
-    fn get(&self, window: Window) -> Option<u64> {
-        let found = self.0.iter().find(|(summed, _)| *summed == window);
-        found.map(|(_, units)| *units)
-    }
 }
 
 /// Decides whether `units` may be taken at `now`, after the account's `last` line.
@@ -72,7 +43,7 @@ pub fn decide(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Verdict, Unknown> {
     check_version(policy, last)?;
@@ -83,14 +54,14 @@ pub fn decide(
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
-    let mut totals = totals_at(policy, last, sums, at)?;
+    let mut totals = totals_at(policy, last, past, at)?;
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
     if totals
         .iter_mut()
-        .try_for_each(|total| total.take(units))
+        .try_for_each(|total| total.take(units, at, at))
         .is_err()
     {
         return Ok(Verdict::Refused(Refusal::TooMany));
@@ -121,7 +92,7 @@ pub(super) fn next_line(
     totals: Vec<Total>,
 ) -> Line {
     Line {
-        number: last.map_or(1, |line| line.number + 1),
+        number: next_number(last),
         at,
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
@@ -132,33 +103,36 @@ pub(super) fn next_line(
 /// The line of `units` that were granted at `granted_at` without the ledger, after the
 /// account's `last` line, over the limit if it must be; and whether it went over.
 ///
-/// The units count in the windows that contain `granted_at`. The line's instant is not before
-/// the last one's; where that lies in later windows, the line carries those on. Holds that
+/// The units count from `granted_at` on. The line's instant is not before the last one's; where that
+/// lies in later windows, the line carries those on. Holds that
 /// lapsed meanwhile are left to the account's next decision. Nothing goes over under a policy
 /// that only observes.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
+/// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
 pub fn record(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     granted_at: DateTime<Utc>,
 ) -> Result<Result<(Line, Provisional), TooMany>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, granted_at);
-    let (mut totals, own) = totals_at_both(policy, last, sums, [at, granted_at])?;
-    let mut windows = totals.iter_mut();
-    let recorded = windows.try_for_each(|total| match total.window.contains(granted_at) {
-        true => total.record(units),
-        false => Ok(()),
-    });
+    let current = totals_at(policy, last, past, at);
+    let own = calendar_totals_at(policy, last, past, granted_at);
+    let (mut totals, own) = both(current, own)?;
+    let others = totals
+        .iter()
+        .filter(|total| total.kind() != LimitKind::Calendar);
+    let fits = own.iter().chain(others).all(|total| total.fits(units));
+    let mut recorded = totals.iter_mut();
+    let recorded = recorded.try_for_each(|total| total.record(units, granted_at, at));
     if let Err(too_many) = recorded {
         return Ok(Err(too_many));
     }
     let observes = policy.rule.mode == Mode::Observe;
-    let provisional = match observes || own.iter().all(|total| total.fits(units)) {
+    let provisional = match observes || fits {
         true => Provisional::Within,
         false => Provisional::Over,
     };
@@ -181,7 +155,7 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
         .filter(|limit| units.get() > limit.ceiling)
         .min_by_key(|limit| limit.ceiling)
         .map(|limit| Refusal::NeverFits {
-            per: limit.per,
+            per: limit.per(),
             max: limit.ceiling,
         })
 }
@@ -191,70 +165,78 @@ pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
     last.map_or(now, |line| now.max(line.at))
 }
 
-/// The total of each of the policy's limits in the window that contains `at`.
-///
-/// A window that the last line has goes on from its total. One that begins after the last
-/// line starts at zero. Any other, since the policy's zone or limits changed, takes its
-/// total from `sums`.
+/// The total of each of the policy's limits at an instant that is not before the account's last
+/// line.
 ///
 /// # Errors
-/// [`Unknown::Sums`]: the windows whose sums are needed and not there.
+/// [`Unknown::Past`]: what the last line does not tell.
 pub fn totals_at(
     policy: &Policy,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<Vec<Total>, Unknown> {
+    let limits = policy.rule.limits.iter();
+    totals_of(limits, policy, last, past, at)
+}
+
+/// The totals of the calendar's windows at an instant, which may be before the account's last line.
+///
+/// # Errors
+/// [`Unknown::Past`].
+pub(super) fn calendar_totals_at(
+    policy: &Policy,
+    last: Option<&Line>,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<Vec<Total>, Unknown> {
+    let of_calendar = |limit: &&Limit| limit.shape.kind() == LimitKind::Calendar;
+    let limits = policy.rule.limits.iter().filter(of_calendar);
+    totals_of(limits, policy, last, past, at)
+}
+
+fn totals_of<'a>(
+    limits: impl Iterator<Item = &'a Limit>,
+    policy: &Policy,
+    last: Option<&Line>,
+    past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
-    let mut unknown = Vec::new();
-    for limit in &policy.rule.limits {
-        let window = policy.rule.calendar.window(limit.per, at);
-        match used_in(window, last, sums) {
-            Some(used) => totals.push(Total {
-                per: limit.per,
-                max: limit.max,
-                used,
-                window,
-            }),
-            None => unknown.push(window),
+    let mut wanted = Wanted::default();
+    for limit in limits {
+        let unused = Total::unused(limit, &policy.rule.calendar, at, next_number(last));
+        match total_after(unused, last, past, at) {
+            Ok(total) => totals.push(total),
+            Err(more) => wanted.add(more),
         }
     }
-    match unknown.is_empty() {
+    match wanted.is_empty() {
         true => Ok(totals),
-        false => Err(Unknown::Sums(unknown)),
+        false => Err(Unknown::Past(wanted)),
     }
 }
 
-/// The totals at two instants.
+/// The number of the line after the last one.
+pub(super) fn next_number(last: Option<&Line>) -> u64 {
+    last.map_or(1, |line| line.number + 1)
+}
+
+/// Both of what was asked for.
 ///
 /// # Errors
-/// [`Unknown::Sums`]: every window that either of them needs.
-pub(super) fn totals_at_both(
-    policy: &Policy,
-    last: Option<&Line>,
-    sums: &Sums,
-    instants: [DateTime<Utc>; 2],
-) -> Result<(Vec<Total>, Vec<Total>), Unknown> {
-    match instants.map(|at| totals_at(policy, last, sums, at)) {
-        [Ok(first), Ok(second)] => Ok((first, second)),
-        [Err(Unknown::Sums(mut windows)), Err(Unknown::Sums(others))] => {
-            windows.extend(others);
-            windows.dedup();
-            Err(Unknown::Sums(windows))
+/// [`Unknown::Past`]: all that either of them wants.
+pub(super) fn both<A, B>(
+    one: Result<A, Unknown>,
+    two: Result<B, Unknown>,
+) -> Result<(A, B), Unknown> {
+    match (one, two) {
+        (Ok(one), Ok(two)) => Ok((one, two)),
+        (Err(Unknown::Past(mut wanted)), Err(Unknown::Past(more))) => {
+            wanted.add(more);
+            Err(Unknown::Past(wanted))
         }
-        [Err(unknown), _] | [_, Err(unknown)] => Err(unknown),
-    }
-}
-
-/// The units used in a window after the `last` line; `None` when the line does not tell and the
-/// sum is not known.
-pub(super) fn used_in(window: Window, last: Option<&Line>, sums: &Sums) -> Option<u64> {
-    let Some(last) = last else { return Some(0) };
-    let same = last.totals.iter().find(|total| total.window == window);
-    match same {
-        Some(total) => Some(total.used),
-        None if window.start > last.at => Some(0),
-        None => sums.get(window),
+        (Err(unknown), _) | (_, Err(unknown)) => Err(unknown),
     }
 }
 
@@ -265,10 +247,10 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::UNITS_MAX;
-    use crate::domain::grant::TOTAL_MAX;
+    use crate::domain::limit::per::Per;
+    use crate::domain::limit::total::TOTAL_MAX;
     use crate::domain::policy::Inactive;
     use crate::domain::samples::policy;
-    use crate::domain::window::Per;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

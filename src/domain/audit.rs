@@ -5,10 +5,11 @@
 //! checked in the memory of one line. What is wrong is told once, at the entry where it went
 //! wrong: the entries after it were decided on it.
 
-use super::account::{Sums, used_in};
-use super::grant::{Entry, EntryKind, Line, Total};
+use super::account::next_number;
+use super::grant::{Entry, EntryKind, Line};
+use super::limit::total::Total;
+use super::past::{Past, Wanted, total_after, total_with};
 use super::reconciliation::Figures;
-use super::window::Window;
 
 /// What is wrong with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,19 +50,22 @@ impl Before {
 }
 
 impl AccountAudit {
-    /// The windows of the next entry that the line before does not tell, with that line:
-    /// [`AccountAudit::check`] wants their sums up to it.
-    pub fn unknown(&self, entry: &Entry) -> Option<(&Line, Vec<Window>)> {
+    /// What must be read of the entries up to the line before, with that line: [`AccountAudit::check`]
+    /// wants it. `past` is what was read so far.
+    pub fn unknown(&self, entry: &Entry, past: &Past) -> Option<(&Line, Wanted)> {
         let before = self.before.line()?;
-        let windows = entry.line.totals.iter().map(|total| total.window);
-        let unknown: Vec<Window> = windows
-            .filter(|window| used_in(*window, Some(before), &Sums::default()).is_none())
-            .collect();
-        (!unknown.is_empty()).then_some((before, unknown))
+        let mut wanted = Wanted::default();
+        for total in entry.line.totals.iter() {
+            if let Err(more) = self.expected(total, entry, past) {
+                wanted.add(more);
+            }
+        }
+        (!wanted.is_empty()).then_some((before, wanted))
     }
 
-    /// Checks the next entry, and returns what is wrong with it.
-    pub fn check(&mut self, entry: &Entry, sums: &Sums) -> Vec<Flaw> {
+    /// Checks the next entry, and returns what is wrong with it. A total that the past does not tell
+    /// is taken as it is.
+    pub fn check(&mut self, entry: &Entry, past: &Past) -> Vec<Flaw> {
         let mut flaws = self.count(entry.line.number);
         let is_before = |before: &Line| entry.line.at < before.at;
         if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
@@ -69,13 +73,12 @@ impl AccountAudit {
         }
         if !matches!(self.before, Before::Unreadable) {
             let wrong = |total: &Total| {
-                let before = used_in(total.window, self.before.line(), sums)?;
-                let expected = entry.used_after(total.window, before);
-                (total.used != expected).then_some(Figures {
-                    per: total.per,
-                    window: total.window,
-                    found: Some(total.used),
-                    expected: Some(expected),
+                let expected = self.expected(total, entry, past).ok()?;
+                (*total != expected).then(|| Figures {
+                    per: total.per(),
+                    window: total.span(entry.line.at),
+                    found: Some(total.used()),
+                    expected: Some(expected.used()),
                 })
             };
             let wrong: Vec<Figures> = entry.line.totals.iter().filter_map(wrong).collect();
@@ -85,6 +88,13 @@ impl AccountAudit {
         }
         self.before = Before::Line(entry.line.clone());
         flaws
+    }
+
+    /// What a total of the next entry ought to be.
+    fn expected(&self, total: &Total, entry: &Entry, past: &Past) -> Result<Total, Wanted> {
+        let (last, at) = (self.before.line(), entry.line.at);
+        let unused = total.emptied(at, next_number(last));
+        total_with(total_after(unused, last, past, at)?, entry, past)
     }
 
     /// Begins with an entry that a recorded cut names: those before it were archived and dropped. Its

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 
 use super::account::{
-    Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
+    Unknown, both, calendar_totals_at, check_version, instant_after, next_line, totals_at,
 };
 use super::claim::Units;
-use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line, Total};
+use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line};
 use super::identity::EntryId;
+use super::limit::total::{GivenBack, Total};
+use super::past::{Past, Wanted};
 use super::policy::Policy;
 use super::refusal::{CorrectionRefusal, Refusal};
 
@@ -112,11 +114,11 @@ pub fn check_confirmation<'a>(
 /// The line of an entry that leaves what is used as it is.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`].
+/// [`Unknown::Past`] or [`Unknown::Policy`].
 pub fn carry_on(
     policy: &Policy,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
     check_version(policy, last)?;
@@ -125,30 +127,45 @@ pub fn carry_on(
         policy,
         last,
         at,
-        totals_at(policy, last, sums, at)?,
+        totals_at(policy, last, past, at)?,
     ))
 }
 
-/// The line of an entry that gives a grant's units back: to the windows in which they were
-/// granted, those that have ended too; but only current ones are on the line.
+/// The line of an entry that gives a grant's units back, where they count: the line has no windows
+/// that have ended.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`].
+/// [`Unknown::Past`] or [`Unknown::Policy`].
 pub fn give_back(
     policy: &Policy,
     units: Units,
-    granted_at: DateTime<Utc>,
+    grant: EntryId,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, now);
-    let mut totals = totals_at(policy, last, sums, at)?;
-    totals
-        .iter_mut()
-        .filter(|total| total.window.contains(granted_at))
-        .for_each(|total| total.give_back(units));
+    let mut totals = totals_at(policy, last, past, at)?;
+    let asks = totals.iter().any(Total::asks_for_grant);
+    let of_grant = match past.grant(grant) {
+        Some(totals) => totals,
+        None if asks => {
+            return Err(Unknown::Past(Wanted {
+                grant: Some(grant),
+                ..Wanted::default()
+            }));
+        }
+        None => &[],
+    };
+    let given = GivenBack {
+        units,
+        granted_at: grant.at(),
+        totals: of_grant,
+    };
+    for total in &mut totals {
+        total.give_back(given, at);
+    }
     Ok(next_line(policy, last, at, totals))
 }
 
@@ -157,37 +174,31 @@ pub fn give_back(
 /// limit: what was used was used.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
+/// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
 pub fn adjust(
     policy: &Policy,
     units: Units,
     direction: Direction,
     counted_at: DateTime<Utc>,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Result<Line, Refusal>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, now.max(counted_at));
-    let (mut totals, mut own) = totals_at_both(policy, last, sums, [at, counted_at])?;
-    let current = totals
-        .iter_mut()
-        .filter(|total| total.window.contains(counted_at));
-    let mut adjusted = current.chain(&mut own);
-    let result = adjusted.try_for_each(|total| enter(total, units, direction));
-    Ok(result.map(|()| next_line(policy, last, at, totals)))
-}
-
-fn enter(total: &mut Total, units: Units, direction: Direction) -> Result<(), Refusal> {
-    match direction {
-        Direction::Up => total.take(units)?,
-        Direction::Down if units.get() > total.used => {
-            let (per, used) = (total.per, total.used);
-            return Err(CorrectionRefusal::NotUsed { per, used }.into());
+    let current = totals_at(policy, last, past, at);
+    let own = calendar_totals_at(policy, last, past, counted_at);
+    let (mut totals, mut own) = both(current, own)?;
+    for total in totals.iter_mut().chain(&mut own) {
+        let entered = match direction {
+            Direction::Up => total.take(units, counted_at, at).map_err(Refusal::from),
+            Direction::Down => total.take_off(units, counted_at, at).map_err(Refusal::from),
+        };
+        if let Err(refusal) = entered {
+            return Ok(Err(refusal));
         }
-        Direction::Down => total.give_back(units),
     }
-    Ok(())
+    Ok(Ok(next_line(policy, last, at, totals)))
 }
 
 #[cfg(test)]
@@ -201,8 +212,8 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::identity::AccountId;
+    use crate::domain::limit::per::Per;
     use crate::domain::samples;
-    use crate::domain::window::Per;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
         samples::policy(version, "UTC", limits)

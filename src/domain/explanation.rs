@@ -3,13 +3,15 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Sums, Unknown, Verdict, totals_at};
+use super::account::{Unknown, Verdict, totals_at};
 use super::claim::Units;
 use super::correction::Hold;
 use super::drafting::{Drafting, Known};
-use super::grant::{Entry, Line, Total};
+use super::grant::{Entry, Line};
 use super::identity::AccountId;
+use super::limit::total::Total;
 use super::overrides::Override;
+use super::past::Past;
 use super::policy::Policy;
 
 /// The terms that held for an account at an instant.
@@ -62,7 +64,7 @@ impl TermsThen {
         let is_its = |version: &&Policy| version.version == line.policy_version;
         let version = versions.iter().find(is_its)?.clone();
         let policy = version.with_max(|per| {
-            let total = line.totals.iter().find(|total| total.per == per);
+            let total = line.totals.iter().find(|total| total.per() == per);
             total.map(|total| total.max)
         });
         Some(Self {
@@ -97,14 +99,14 @@ impl TermsThen {
     /// lapses that were due then have entries.
     ///
     /// # Errors
-    /// [`Unknown::Sums`].
+    /// [`Unknown::Past`].
     pub fn before(
         &self,
         grant: &Entry,
         last: Option<&Line>,
-        sums: &Sums,
+        past: &Past,
     ) -> Result<Vec<Total>, Unknown> {
-        totals_at(&self.policy, last, sums, grant.counted_at())
+        totals_at(&self.policy, last, past, grant.counted_at())
     }
 }
 
@@ -121,11 +123,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::limit::per::Per;
+    use crate::domain::limit::shape::Limit;
     use crate::domain::overrides::OverrideTerms;
-    use crate::domain::policy::{Limit, PolicyId};
+    use crate::domain::policy::PolicyId;
     use crate::domain::refusal::Refusal;
     use crate::domain::samples::policy;
-    use crate::domain::window::Per;
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 

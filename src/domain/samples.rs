@@ -7,7 +7,8 @@ use chrono::DateTime;
 use super::claim::Units;
 use super::identity::AccountId;
 use super::key::KeyNumber;
-use super::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use super::limit::draft::LimitDraft;
+use super::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use super::work::{Task, Work};
 
 /// A version of a policy with these limits, each a `max` and a `per`.

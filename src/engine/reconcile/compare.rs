@@ -15,8 +15,9 @@ use super::findings::Findings;
 use super::pace::Pace;
 use crate::clock::Clock;
 use crate::counter::{Counters, Reading, SettledKeys, Settlement, Unavailable};
-use crate::domain::grant::{Line, Total};
+use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::reconciliation::{Difference, DifferenceKind, Figures};
 use crate::engine::claim::useful_for;
 use crate::ledger::{Ledger, LedgerError};
@@ -289,14 +290,17 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
     }
     let (found, expected) = (totals(counter), totals(ledger));
     let used = |totals: &[Total], wanted: &Total| {
-        let same = |total: &&Total| (total.per, total.window) == (wanted.per, wanted.window);
-        totals.iter().find(same).map(|total| total.used)
+        let same = |total: &&Total| total.per() == wanted.per() && total.is_of_same_limit(wanted);
+        totals.iter().find(same).map(|total| total.used())
     };
     let only_found = found.iter().filter(|total| used(expected, total).is_none());
     let all = expected.iter().chain(only_found);
+    let at = ledger
+        .or(counter)
+        .map_or(chrono::DateTime::UNIX_EPOCH, |line| line.at);
     let figures = all.map(|total| Figures {
-        per: total.per,
-        window: total.window,
+        per: total.per(),
+        window: total.span(at),
         found: used(found, total),
         expected: used(expected, total),
     });
@@ -313,12 +317,13 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::window::{Per, Window};
+    use crate::domain::limit::per::Per;
+    use crate::domain::window::Window;
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 
     fn line(number: u64, used: u64) -> Line {
-        let start = DateTime::UNIX_EPOCH;
+        let start = chrono::DateTime::UNIX_EPOCH;
         Line {
             number,
             at: start,

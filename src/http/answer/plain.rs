@@ -1,6 +1,8 @@
 //! The answer to nearly every claim that is granted: a grant with nothing more to say of it. serde
 //! writes the same bytes with three times as many instructions.
 
+use std::io::Write as _;
+
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 
@@ -94,25 +96,41 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
 fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
     let LimitUsage {
         per,
+        kind,
         max,
         used,
         remaining,
         window_start,
+        more_at,
         resets_at,
     } = limit;
     out.extend_from_slice(br#"{"per":""#);
-    out.extend_from_slice(per.as_bytes());
+    // A vector takes what is written to it.
+    let _ = write!(out, "{per}");
+    out.extend_from_slice(br#"","kind":""#);
+    out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(br#"","max":"#);
     write_number(out, *max);
     out.extend_from_slice(br#","used":"#);
     write_number(out, *used);
     out.extend_from_slice(br#","remaining":"#);
     write_number(out, *remaining);
-    out.extend_from_slice(br#","window_start":""#);
-    instant::write(out, *window_start);
-    out.extend_from_slice(br#"","resets_at":""#);
-    instant::write(out, *resets_at);
-    out.extend_from_slice(br#""}"#);
+    for (name, instant) in [
+        (br#","window_start":"#.as_slice(), window_start),
+        (br#","more_at":"#, more_at),
+        (br#","resets_at":"#, resets_at),
+    ] {
+        out.extend_from_slice(name);
+        match instant {
+            Some(instant) => {
+                out.push(b'"');
+                instant::write(out, *instant);
+                out.push(b'"');
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
 }
 
 fn write_number(out: &mut Vec<u8>, number: u64) {
@@ -138,14 +156,17 @@ mod tests {
 
     prop_compose! {
         fn limits()(
-            per in prop_oneof![Just("day"), Just("month")],
+            per in prop_oneof![Just("day"), Just("month"), Just("ever"), Just("90s")],
+            kind in prop_oneof![Just("calendar"), Just("sliding")],
             max: u64,
             used: u64,
-            window_start in instants(),
-            resets_at in instants(),
+            window_start in proptest::option::of(instants()),
+            more_at in proptest::option::of(instants()),
+            resets_at in proptest::option::of(instants()),
         ) -> LimitUsage {
             let remaining = max.saturating_sub(used);
-            LimitUsage { per, max, used, remaining, window_start, resets_at }
+            let per = per.parse().unwrap();
+            LimitUsage { per, kind, max, used, remaining, window_start, more_at, resets_at }
         }
     }
 

@@ -5,6 +5,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::domain::limit::per::Per;
 use crate::domain::policy::PolicyName;
 use crate::domain::statistics::FirstDenial;
 use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
@@ -204,7 +205,7 @@ pub struct FirstDenialAnswer {
     units: u64,
     /// The limit that lacked room.
     #[schema(value_type = words::Per, example = "day")]
-    per: &'static str,
+    per: Per,
     /// The version of the policy that it was decided by.
     #[schema(example = 1)]
     policy_version: u32,
@@ -217,7 +218,7 @@ impl From<FirstDenial> for FirstDenialAnswer {
         Self {
             denied_at: denial.denied_at,
             units: denial.units,
-            per: denial.window.0.as_str(),
+            per: denial.window.0,
             policy_version: denial.policy_version,
             limits: LimitUsage::all(&denial.totals),
         }

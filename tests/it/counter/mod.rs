@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::counter::{Ask, Counter, Counters, RedisAccess, SettledKeys, Settlement};
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, KeyId};
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::total::Total;
+use perdiem::domain::window::Window;
 use redis::aio::MultiplexedConnection;
 use uuid::Uuid;
 

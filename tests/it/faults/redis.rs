@@ -1,6 +1,6 @@
 //! Redis is tampered with, and its disk fills up. The ledger decides meanwhile.
 
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use uuid::Uuid;
 
 use super::setup::Setup;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
+use perdiem::domain::limit::total::Total;
 use perdiem::ledger::{Draft, Ledger, LedgerError, Look};
 use tokio::task::JoinSet;
 

@@ -1,11 +1,12 @@
 //! What the ledger keeps of corrections, and what it refuses whoever asks.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
+use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds, adjust, carry_on, give_back};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
+use perdiem::domain::past::Past;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 

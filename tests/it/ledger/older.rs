@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use perdiem::domain::grant::Total;
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::total::Total;
+use perdiem::domain::window::Window;
 use perdiem::ledger::Look;
 use sqlx::migrate::Migrator;
 use sqlx::{PgPool, SqlitePool};

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use perdiem::domain::claim::Subject;
 use perdiem::domain::key::{Key, KeyNumber, KeyRule, Role};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::shape::Limit;
 use perdiem::domain::overrides::{Override, OverrideTerms};
-use perdiem::domain::policy::{Limit, Policy, PolicyName};
+use perdiem::domain::policy::{Policy, PolicyName};
 use perdiem::domain::schedule::StoredVersion;
-use perdiem::domain::window::Per;
 use perdiem::ledger::{Change, KeyVersion, Ledger};
 use tokio::task::JoinSet;
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Unknown, instant_after};
+use perdiem::domain::account::{Unknown, instant_after};
 use perdiem::domain::correction::{Hold, Holds};
 use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::past::Past;
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
 use perdiem::domain::window::Window;

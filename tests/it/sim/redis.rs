@@ -9,10 +9,11 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use perdiem::counter::{
     Answer, Ask, Count, Counted, Counter, LedgerWord, QueuedGrant, SettledKeys, Settlement,
 };
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
-use perdiem::domain::totals::with_used;
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::text::with_used;
+use perdiem::domain::limit::total::Total;
 
 use super::Planted;
 

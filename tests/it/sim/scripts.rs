@@ -9,11 +9,13 @@ use perdiem::counter::{
     RedisAccess, SettledKeys, Settlement,
 };
 use perdiem::domain::claim::{Metadata, Subject, Units};
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::key::KeyNumber;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::total::Total;
 use perdiem::domain::policy::PolicyId;
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::window::Window;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;

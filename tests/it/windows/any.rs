@@ -1,7 +1,8 @@
 //! Any zone, any calendar, any instant, any text.
 
 use chrono::{DateTime, Datelike, NaiveTime, TimeDelta, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
 use proptest::prelude::*;
 

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Offset as _, TimeDelta};
 use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
 use perdiem::domain::zones::Zones;
 

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime};
 use chrono::{TimeDelta, TimeZone as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
 
 /// The tz database that fixtures are pinned to.

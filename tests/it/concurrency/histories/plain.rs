@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::per::Per;
 use serde_json::Value;
 
 use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};

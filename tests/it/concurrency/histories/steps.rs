@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use perdiem::domain::policy::{LimitDraft, Rule, RuleDraft};
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::policy::{Rule, RuleDraft};
 use serde_json::{Value, json};
 
 use super::subject_text;

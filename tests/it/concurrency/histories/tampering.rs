@@ -2,8 +2,8 @@
 //! with junk. None of that may change an answer.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::grant::Total;
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::total::Total;
 
 use super::steps::draw_subject;
 use super::subject_text;
