@@ -247,10 +247,11 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::UNITS_MAX;
-    use crate::domain::limit::per::Per;
+    use crate::domain::limit::shape::Shape;
     use crate::domain::limit::total::TOTAL_MAX;
     use crate::domain::policy::Inactive;
     use crate::domain::samples::policy;
+    use crate::domain::window::{Length, Window};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
@@ -268,7 +269,7 @@ mod tests {
     }
 
     fn take(policy: &Policy, last: Option<&Line>, now: DateTime<Utc>) -> Result<Verdict, Unknown> {
-        decide(policy, Units::ONE, last, &Sums::default(), now)
+        decide(policy, Units::ONE, last, &Past::default(), now)
     }
 
     #[test]
@@ -277,17 +278,20 @@ mod tests {
         let mut last = None;
         for number in 1..=3 {
             let line = granted(take(&policy, last.as_ref(), at("2026-11-21T15:59:59Z")));
-            assert_eq!((line.number, line.totals[0].used), (number, number));
-            assert_eq!(line.totals[0].window.end, at("2026-11-21T16:00:00Z"));
+            assert_eq!((line.number, line.totals[0].used()), (number, number));
+            assert_eq!(
+                line.totals[0].window().unwrap().end,
+                at("2026-11-21T16:00:00Z")
+            );
             last = Some(line);
         }
         let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
-        assert_eq!((totals[0].used, totals[0].remaining()), (3, 0));
+        assert_eq!((totals[0].used(), totals[0].remaining()), (3, 0));
         let next = granted(take(&policy, last.as_ref(), at("2026-11-21T16:00:00Z")));
-        assert_eq!((next.number, next.totals[0].used), (4, 1));
+        assert_eq!((next.number, next.totals[0].used()), (4, 1));
     }
 
     #[test]
@@ -297,18 +301,18 @@ mod tests {
             &policy,
             units(3),
             None,
-            &Sums::default(),
+            &Past::default(),
             at("2026-11-20T00:00:00Z"),
         );
         let first = granted(first);
         let now = at("2026-11-21T00:00:00Z");
-        let denied = decide(&policy, units(2), Some(&first), &Sums::default(), now);
+        let denied = decide(&policy, units(2), Some(&first), &Past::default(), now);
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
-        assert_eq!([totals[0].used, totals[1].used], [0, 3]);
+        assert_eq!([totals[0].used(), totals[1].used()], [0, 3]);
         let second = granted(take(&policy, Some(&first), now));
-        assert_eq!([second.totals[0].used, second.totals[1].used], [1, 4]);
+        assert_eq!([second.totals[0].used(), second.totals[1].used()], [1, 4]);
     }
 
     #[test]
@@ -317,12 +321,12 @@ mod tests {
         let now = at("2026-11-21T15:00:00Z");
         let last = granted(take(&shanghai, None, now));
         let utc = policy(2, "UTC", &[(3, "day")]);
-        let Err(Unknown::Sums(windows)) = take(&utc, Some(&last), now) else {
+        let Err(Unknown::Past(wanted)) = take(&utc, Some(&last), now) else {
             panic!()
         };
-        assert_eq!(windows[0].start, at("2026-11-21T00:00:00Z"));
-        let mut sums = Sums::default();
-        sums.insert(windows[0], 3);
+        assert_eq!(wanted.windows[0].start, at("2026-11-21T00:00:00Z"));
+        let mut sums = Past::default();
+        sums.insert(wanted.windows[0], 3);
         let verdict = decide(&utc, Units::ONE, Some(&last), &sums, now);
         assert!(matches!(verdict, Ok(Verdict::Refused(Refusal::Denied(_)))));
     }
@@ -331,16 +335,16 @@ mod tests {
     fn a_lower_max_takes_nothing_back_and_a_higher_one_gives_room() {
         let now = at("2026-11-21T00:00:00Z");
         let five = policy(1, "UTC", &[(5, "day")]);
-        let last = granted(decide(&five, units(4), None, &Sums::default(), now));
+        let last = granted(decide(&five, units(4), None, &Past::default(), now));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) =
             take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
         else {
             panic!()
         };
-        assert_eq!((totals[0].used, totals[0].remaining()), (4, 0));
+        assert_eq!((totals[0].used(), totals[0].remaining()), (4, 0));
         let six = policy(3, "UTC", &[(6, "day")]);
-        let line = granted(decide(&six, units(2), Some(&last), &Sums::default(), now));
-        assert_eq!(line.totals[0].used, 6);
+        let line = granted(decide(&six, units(2), Some(&last), &Past::default(), now));
+        assert_eq!(line.totals[0].used(), 6);
     }
 
     #[test]
@@ -357,7 +361,7 @@ mod tests {
         let last = granted(take(&policy, None, at("2026-11-22T00:00:00Z")));
         let line = granted(take(&policy, Some(&last), at("2026-11-21T23:59:59Z")));
         assert_eq!(line.at, last.at);
-        assert_eq!(line.totals[0].used, 2);
+        assert_eq!(line.totals[0].used(), 2);
     }
 
     #[test]
@@ -365,30 +369,30 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let mut observing = policy(1, "UTC", &[(3, "day")]);
         observing.rule.mode = Mode::Observe;
-        let last = granted(decide(&observing, units(2), None, &Sums::default(), now));
-        let would_deny = decide(&observing, units(7), Some(&last), &Sums::default(), now);
+        let last = granted(decide(&observing, units(2), None, &Past::default(), now));
+        let would_deny = decide(&observing, units(7), Some(&last), &Past::default(), now);
         let Ok(Verdict::WouldDeny(line)) = would_deny else {
             panic!("{would_deny:?}")
         };
-        assert_eq!((line.number, line.totals[0].used), (2, 9));
+        assert_eq!((line.number, line.totals[0].used()), (2, 9));
         assert_eq!(line.totals[0].remaining(), 0);
-        let own = record(&observing, units(1), Some(&line), &Sums::default(), now);
+        let own = record(&observing, units(1), Some(&line), &Past::default(), now);
         assert_eq!(own.unwrap().unwrap().1, Provisional::Within);
         // As far as units can be counted.
         let rest = |more| units(i128::from(UNITS_MAX) - 9 + more);
-        let full = decide(&observing, rest(0), Some(&line), &Sums::default(), now);
+        let full = decide(&observing, rest(0), Some(&line), &Past::default(), now);
         let Ok(Verdict::WouldDeny(full)) = full else {
             panic!("{full:?}")
         };
-        assert_eq!(full.totals[0].used, UNITS_MAX);
-        let refused = decide(&observing, rest(1), Some(&line), &Sums::default(), now);
+        assert_eq!(full.totals[0].used(), UNITS_MAX);
+        let refused = decide(&observing, rest(1), Some(&line), &Past::default(), now);
         assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
         // What was told already is recorded beyond, until the stores could not sum it.
         let recorded = |line: &Line, used: u64| {
             let mut line = line.clone();
-            std::sync::Arc::make_mut(&mut line.totals)[0].used = used;
-            let recorded = record(&observing, rest(0), Some(&line), &Sums::default(), now);
-            recorded.unwrap().map(|(line, _)| line.totals[0].used)
+            std::sync::Arc::make_mut(&mut line.totals)[0].set_used(used);
+            let recorded = record(&observing, rest(0), Some(&line), &Past::default(), now);
+            recorded.unwrap().map(|(line, _)| line.totals[0].used())
         };
         assert_eq!(recorded(&full, UNITS_MAX), Ok(2 * UNITS_MAX - 9));
         assert_eq!(recorded(&full, TOTAL_MAX - UNITS_MAX + 9), Ok(TOTAL_MAX));
@@ -408,14 +412,17 @@ mod tests {
             [(2, 5, None), (2, 6, Some(5)), (8, 8, None), (8, 9, Some(8))]
         {
             let terms = own.with_max(|_| Some(max));
-            let expected = never_fits.map(|max| Refusal::NeverFits { per: Per::Day, max });
+            let expected = never_fits.map(|max| Refusal::NeverFits {
+                per: Length::Day.into(),
+                max,
+            });
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
         let blocked = own.with_max(|_| Some(0));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = take(&blocked, None, now) else {
             panic!()
         };
-        assert_eq!((totals[0].max, totals[0].used), (0, 0));
+        assert_eq!((totals[0].max, totals[0].used()), (0, 0));
     }
 
     #[test]
@@ -425,11 +432,11 @@ mod tests {
             &policy,
             units(6),
             None,
-            &Sums::default(),
+            &Past::default(),
             at("2026-11-21T00:00:00Z"),
         );
         let refusal = Refusal::NeverFits {
-            per: Per::Day,
+            per: Length::Day.into(),
             max: 3,
         };
         assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
@@ -461,6 +468,13 @@ mod tests {
         proptest::collection::vec(step, 1..60)
     }
 
+    fn length(limit: &Limit) -> Length {
+        match limit.shape {
+            Shape::Calendar(length) => length,
+            _ => panic!("no window of the calendar"),
+        }
+    }
+
     fn sum_of(grants: &[(DateTime<Utc>, u64)], window: Window) -> u64 {
         let inside = grants.iter().filter(|(at, _)| window.contains(*at));
         inside.map(|(_, units)| units).sum()
@@ -490,15 +504,15 @@ mod tests {
                 let sum = |window: Window| sum_of(&known, window);
                 let wanted = units(step.units.into());
                 let room_at = |at: DateTime<Utc>| current.rule.limits.iter().all(|limit| {
-                    sum(current.rule.calendar.window(limit.per, at)) + step.units <= limit.max
+                    sum(current.rule.calendar.window(length(limit), at)) + step.units <= limit.max
                 });
                 if let Some(hours) = step.without_ledger {
                     let granted_at = now - TimeDelta::hours(hours);
-                    let mut sums = Sums::default();
+                    let mut sums = Past::default();
                     let (line, provisional) = loop {
                         match record(&current, wanted, last.as_ref(), &sums, granted_at) {
-                            Err(Unknown::Sums(windows)) => {
-                                for window in windows {
+                            Err(Unknown::Past(wanted)) => {
+                                for window in wanted.windows {
                                     sums.insert(window, sum(window));
                                 }
                             }
@@ -511,17 +525,17 @@ mod tests {
                     prop_assert!(last.is_none_or(|last| last.at <= line.at));
                     prop_assert!(granted_at <= line.at);
                     for total in line.totals.iter() {
-                        prop_assert!(total.window.contains(line.at));
-                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
+                        prop_assert!(total.window().unwrap().contains(line.at));
+                        prop_assert_eq!(total.used(), sum_of(&grants, total.window().unwrap()));
                     }
                     last = Some(line);
                     continue;
                 }
-                let mut sums = Sums::default();
+                let mut sums = Past::default();
                 let verdict = loop {
                     match decide(&current, wanted, last.as_ref(), &sums, now) {
-                        Err(Unknown::Sums(windows)) => {
-                            for window in windows {
+                        Err(Unknown::Past(wanted)) => {
+                            for window in wanted.windows {
                                 sums.insert(window, sum(window));
                             }
                         }
@@ -532,8 +546,8 @@ mod tests {
                 if let Ok(Verdict::Granted(line)) = verdict {
                     grants.push((line.at, step.units));
                     for total in line.totals.iter() {
-                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
-                        prop_assert!(total.used <= total.max);
+                        prop_assert_eq!(total.used(), sum_of(&grants, total.window().unwrap()));
+                        prop_assert!(total.used() <= total.max);
                     }
                     last = Some(line);
                 }

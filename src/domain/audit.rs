@@ -144,14 +144,25 @@ mod tests {
     use crate::domain::correction::{Hold, adjust, carry_on, give_back};
     use crate::domain::grant::Direction;
     use crate::domain::identity::{AccountId, EntryId};
+    use crate::domain::past::Movement;
     use crate::domain::policy::Policy;
     use crate::domain::samples::policy;
 
-    /// The sums of the entries up to a number, by the plain definition: never below zero.
-    fn sums(entries: &[Entry], number: u64, windows: &[Window]) -> Sums {
-        let mut sums = Sums::default();
-        for window in windows {
-            let earlier = entries.iter().filter(|entry| entry.line.number <= number);
+    /// What is wanted of the entries up to a number; sums by the plain definition, never below zero.
+    fn past(entries: &[Entry], number: u64, wanted: &Wanted) -> Past {
+        let mut past = Past::default();
+        let earlier = || entries.iter().filter(|entry| entry.line.number <= number);
+        if let Some(since) = wanted.since {
+            let tail = earlier().filter(|entry| entry.line.at > since);
+            past.insert_tail(since, tail.map(Movement::from).collect());
+        }
+        if let Some(grant) = wanted.grant {
+            let found = earlier().find(|entry| entry.id == grant);
+            let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
+            past.insert_grant(grant, totals);
+        }
+        for window in &wanted.windows {
+            let earlier = earlier();
             let inside = earlier.filter(|entry| window.contains(entry.counted_at()));
             let sum = inside.fold(0, |sum: i64, entry| {
                 let units = entry.units.get().cast_signed();
@@ -163,9 +174,9 @@ mod tests {
                     | EntryKind::Adjustment(Direction::Down) => (sum - units).max(0),
                 }
             });
-            sums.insert(*window, sum.cast_unsigned());
+            past.insert(*window, sum.cast_unsigned());
         }
-        sums
+        past
     }
 
     /// A step of a history: hours that pass, which policy holds then, units, and what is done.
@@ -203,13 +214,13 @@ mod tests {
         }
 
         /// What the rule says once it knows the sums that it asks for.
-        fn ask<T>(&self, rule: impl Fn(&Sums) -> Result<T, Unknown>) -> T {
-            let mut known = Sums::default();
+        fn ask<T>(&self, rule: impl Fn(&Past) -> Result<T, Unknown>) -> T {
+            let mut known = Past::default();
             loop {
                 match rule(&known) {
                     Ok(said) => return said,
-                    Err(Unknown::Sums(windows)) => {
-                        known.extend(sums(&self.entries, u64::MAX, &windows));
+                    Err(Unknown::Past(wanted)) => {
+                        known.extend(past(&self.entries, u64::MAX, &wanted));
                     }
                     Err(unknown) => panic!("{unknown:?}"),
                 }
@@ -252,9 +263,9 @@ mod tests {
             let at = instant_after(self.last(), now);
             let due = self.open.iter().filter(|hold| hold.until <= at);
             for hold in due.cloned().collect::<Vec<_>>() {
-                let (units, granted_at) = (hold.units, hold.grant.at());
+                let units = hold.units;
                 let line =
-                    self.ask(|sums| give_back(policy, units, granted_at, self.last(), sums, now));
+                    self.ask(|past| give_back(policy, units, hold.grant, self.last(), past, now));
                 self.enter(EntryKind::Lapse { of: hold.grant }, units, line.at, line);
             }
         }
@@ -298,9 +309,9 @@ mod tests {
                     let Some(grant) = self.choose(*index) else {
                         return;
                     };
-                    let (units, granted_at) = (grant.units, grant.id.at());
-                    let line = self
-                        .ask(|sums| give_back(policy, units, granted_at, self.last(), sums, now));
+                    let units = grant.units;
+                    let line =
+                        self.ask(|past| give_back(policy, units, grant.id, self.last(), past, now));
                     self.enter(EntryKind::Reversal { of: grant.id }, units, line.at, line);
                 }
                 What::Confirm(index) => {
@@ -391,10 +402,10 @@ mod tests {
     fn audit_from(mut audit: AccountAudit, all: &[Entry], entries: &[Entry]) -> Vec<(u64, Flaw)> {
         let mut flaws = Vec::new();
         for entry in entries {
-            let known = match audit.unknown(entry) {
-                Some((line, windows)) => sums(all, line.number, &windows),
-                None => Sums::default(),
-            };
+            let mut known = Past::default();
+            while let Some((line, wanted)) = audit.unknown(entry, &known) {
+                known.extend(past(all, line.number, &wanted));
+            }
             let found = audit.check(entry, &known);
             flaws.extend(found.into_iter().map(|flaw| (entry.line.number, flaw)));
         }
@@ -407,17 +418,23 @@ mod tests {
         history(&steps)
     }
 
+    /// Changes what an entry tells as used of its first limit.
+    fn change(entry: &mut Entry, used: impl Fn(u64) -> u64) {
+        let total = &mut Arc::make_mut(&mut entry.line.totals)[0];
+        total.set_used(used(total.used()));
+    }
+
     #[test]
     fn a_wrong_total_is_told_once_with_its_figures() {
         let mut entries = day_of(&[2, 3, 4]);
         // As if perdiem had gone on from a total that somebody lowered.
         for entry in &mut entries[1..] {
-            Arc::make_mut(&mut entry.line.totals)[0].used -= 1;
+            change(entry, |used| used - 1);
         }
         let total = &entries[1].line.totals[0];
         let figures = Figures {
-            per: total.per,
-            window: total.window,
+            per: total.per(),
+            window: total.window().unwrap(),
             found: Some(2),
             expected: Some(3),
         };
@@ -439,12 +456,12 @@ mod tests {
     #[test]
     fn an_entry_that_cannot_be_read_leaves_the_rest_to_be_checked() {
         let mut entries = day_of(&[2, 3, 4]);
-        Arc::make_mut(&mut entries[3].line.totals)[0].used = 1;
+        change(&mut entries[3], |_| 1);
         let mut audit = AccountAudit::default();
-        let none = Sums::default();
+        let none = Past::default();
         assert!(audit.check(&entries[0], &none).is_empty());
         assert!(audit.pass_over(2).is_empty());
-        assert!(audit.unknown(&entries[2]).is_none());
+        assert!(audit.unknown(&entries[2], &none).is_none());
         assert!(audit.check(&entries[2], &none).is_empty());
         assert_eq!(audit.check(&entries[3], &none).len(), 1);
         assert_eq!(audit.pass_over(6), [Flaw::Gap(5)]);
@@ -467,7 +484,7 @@ mod tests {
         fn whatever_is_changed_in_one_entry_is_found_there(
             steps in steps(),
             which: Index,
-            change in 0usize..4,
+            altered in 0usize..4,
         ) {
             let mut entries = history(&steps);
             let index = which.index(entries.len());
@@ -476,15 +493,15 @@ mod tests {
             // Other units leave no trace where they count in none of the line's windows.
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
             let shows_units = is_grant && entry.provisional.is_none();
-            match change {
-                0 => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
-                1 if !shows_units => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
+            match altered {
+                0 => change(entry, |used| used + 1),
+                1 if !shows_units => change(entry, |used| used + 1),
                 1 => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
                 2 => entry.line.at -= TimeDelta::days(800),
                 _ => entry.line.number += 1,
             }
             let flaws = audit(&entries);
-            let expected = if change == 3 { number + 1 } else { number };
+            let expected = if altered == 3 { number + 1 } else { number };
             prop_assert!(flaws.iter().any(|(number, _)| *number == expected), "{flaws:?}");
         }
 

@@ -297,10 +297,11 @@ mod tests {
     use crate::domain::limit::draft::LimitDraft;
     use crate::domain::policy::RuleDraft;
 
-    fn rule(time_zone: &str, limits: &[(u64, Per)]) -> Rule {
+    fn rule(time_zone: &str, limits: &[(u64, Length)]) -> Rule {
         let limits = limits.iter().map(|(max, per)| LimitDraft {
             max: i128::from(*max),
             per: per.to_string(),
+            ..LimitDraft::default()
         });
         let draft = RuleDraft {
             time_zone: time_zone.to_owned(),
@@ -375,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_month_is_known_from_its_beginning() {
-        let limits = [(10, Per::Month)];
+        let limits = [(10, Length::Month)];
         let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
         let (first, end) = backtest.span();
         assert_eq!(first.at().to_rfc3339(), "2026-11-01T06:00:00+00:00");
@@ -399,7 +400,7 @@ mod tests {
     #[test]
     fn what_was_granted_before_reading_began_is_not_given_back() {
         // The week that the month begins in began before it.
-        let limits = [(4, Per::Month), (3, Per::Week)];
+        let limits = [(4, Length::Month), (3, Length::Week)];
         let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
         let (first, _) = backtest.span();
         let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
@@ -500,11 +501,11 @@ mod tests {
         fn it_is_what_the_plain_model_says(
             steps in steps(),
             zone in 0..ZONES.len(),
-            limits in proptest::sample::subsequence(Per::ALL.to_vec(), 1..=3),
+            limits in proptest::sample::subsequence(Length::ALL.to_vec(), 1..=3),
             most in 1u64..12,
             days in 1i64..40,
         ) {
-            let limits: Vec<(u64, Per)> = (most..).step_by(3).zip(limits).collect();
+            let limits: Vec<(u64, Length)> = (most..).step_by(3).zip(limits).collect();
             let draft = rule(ZONES[zone], &limits);
             let calendar = draft.calendar.clone();
             let from = date("2026-10-20");

@@ -212,8 +212,9 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::identity::AccountId;
-    use crate::domain::limit::per::Per;
+    use crate::domain::limit::total::NotUsed;
     use crate::domain::samples;
+    use crate::domain::window::Length;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
         samples::policy(version, "UTC", limits)
@@ -229,15 +230,15 @@ mod tests {
 
     /// A line with so much used in each of the policy's windows at an instant.
     fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
-        let mut line = carry_on(policy, None, &Sums::default(), at).unwrap();
+        let mut line = carry_on(policy, None, &Past::default(), at).unwrap();
         for (total, used) in Arc::make_mut(&mut line.totals).iter_mut().zip(used) {
-            total.used = *used;
+            total.set_used(*used);
         }
         line
     }
 
     fn used(line: &Line) -> Vec<u64> {
-        line.totals.iter().map(|total| total.used).collect()
+        line.totals.iter().map(|total| total.used()).collect()
     }
 
     const NOON: &str = "2026-11-21T12:00:00Z";
@@ -253,8 +254,8 @@ mod tests {
             ("2026-11-20T23:59:59.999999Z", [2, 3, 3]),
             ("2026-10-31T23:59:59.999999Z", [2, 3, 5]),
         ] {
-            let given = at(granted_at);
-            let none = Sums::default();
+            let given = EntryId::new(at(granted_at), 1, 0);
+            let none = Past::default();
             let line = give_back(&policy, units(2), given, Some(&last), &none, at(NOON));
             let line = line.unwrap();
             assert_eq!(used(&line), expected, "{granted_at}");
@@ -267,11 +268,18 @@ mod tests {
         let policy = policy(1, &[(9, "day")]);
         let last = line(&policy, at(NOON), &[3]);
         let tomorrow = at(NOON) + TimeDelta::days(1);
-        let none = Sums::default();
-        let line = give_back(&policy, units(3), at(NOON), Some(&last), &none, tomorrow);
+        let none = Past::default();
+        let line = give_back(
+            &policy,
+            units(3),
+            EntryId::new(at(NOON), 1, 0),
+            Some(&last),
+            &none,
+            tomorrow,
+        );
         let line = line.unwrap();
         assert_eq!(used(&line), [0]);
-        assert!(line.totals[0].window.contains(tomorrow));
+        assert!(line.totals[0].window().unwrap().contains(tomorrow));
     }
 
     #[test]
@@ -279,11 +287,11 @@ mod tests {
         let policy = policy(2, &[(9, "hour"), (9, "day")]);
         let last = line(&policy, at(NOON), &[2, 3]);
         let later = at(NOON) + TimeDelta::hours(1);
-        let next = carry_on(&policy, Some(&last), &Sums::default(), later).unwrap();
+        let next = carry_on(&policy, Some(&last), &Past::default(), later).unwrap();
         assert_eq!(used(&next), [0, 3]);
         assert_eq!((next.number, next.at, next.policy_version), (2, later, 2));
         // Time does not run backwards.
-        let earlier = carry_on(&policy, Some(&next), &Sums::default(), at(NOON)).unwrap();
+        let earlier = carry_on(&policy, Some(&next), &Past::default(), at(NOON)).unwrap();
         assert_eq!((earlier.at, used(&earlier)), (later, vec![0, 3]));
     }
 
@@ -291,10 +299,13 @@ mod tests {
     fn nothing_is_corrected_under_an_older_version() {
         let (old, new) = (policy(1, &[(9, "day")]), policy(2, &[(9, "day")]));
         let last = line(&new, at(NOON), &[3]);
-        let (last, none, now) = (Some(&last), Sums::default(), at(NOON));
+        let (last, none, now) = (Some(&last), Past::default(), at(NOON));
         let unknown = Err(Unknown::Policy);
         assert_eq!(carry_on(&old, last, &none, now), unknown);
-        assert_eq!(give_back(&old, units(1), now, last, &none, now), unknown);
+        assert_eq!(
+            give_back(&old, units(1), EntryId::new(now, 1, 0), last, &none, now),
+            unknown
+        );
         let adjusted = adjust(&old, units(1), Direction::Up, now, last, &none, now);
         assert_eq!(adjusted, Err(Unknown::Policy));
     }
@@ -309,14 +320,14 @@ mod tests {
         let policy = policy(1, &[(9, "day"), (9, "month")]);
         let last = line(&policy, at(NOON), &[3, 5]);
         let (counted_at, now) = (at(counted_at), at(NOON));
-        let mut known = Sums::default();
+        let mut known = Past::default();
         let mut told = sums.iter();
         loop {
             let last = Some(&last);
             match adjust(&policy, units(by), direction, counted_at, last, &known, now) {
                 Ok(result) => return result.map(|line| used(&line)),
-                Err(Unknown::Sums(windows)) => {
-                    for window in windows {
+                Err(Unknown::Past(wanted)) => {
+                    for window in wanted.windows {
                         known.insert(window, *told.next().expect("no more than are told"));
                     }
                 }
@@ -342,15 +353,21 @@ mod tests {
     #[test]
     fn no_more_is_taken_off_than_is_used_in_every_window() {
         let down = Direction::Down;
-        let not_used = |per, used| Err(CorrectionRefusal::NotUsed { per, used }.into());
-        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Per::Day, 3));
+        let not_used = |length: Length, used| {
+            let per = length.into();
+            Err(NotUsed { per, used }.into())
+        };
+        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Length::Day, 3));
         let yesterday = "2026-11-20T12:00:00Z";
-        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Per::Day, 1));
-        assert_eq!(adjusted(6, down, yesterday, &[8]), not_used(Per::Month, 5));
+        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Length::Day, 1));
+        assert_eq!(
+            adjusted(6, down, yesterday, &[8]),
+            not_used(Length::Month, 5)
+        );
         let last_month = "2026-10-20T12:00:00Z";
         assert_eq!(
             adjusted(2, down, last_month, &[2, 1]),
-            not_used(Per::Month, 1)
+            not_used(Length::Month, 1)
         );
         let up = Direction::Up;
         assert_eq!(
@@ -367,7 +384,7 @@ mod tests {
     fn a_clock_that_stepped_back_leaves_an_adjustment_in_its_window() {
         let policy = policy(1, &[(9, "day")]);
         let (counted_at, now) = (at("2026-11-22T00:00:00Z"), at("2026-11-21T23:59:59Z"));
-        let none = Sums::default();
+        let none = Past::default();
         let line = adjust(
             &policy,
             units(1),

@@ -421,7 +421,7 @@ mod tests {
     }
 
     fn used(entries: &[Entry]) -> Vec<u64> {
-        let used = |entry: &Entry| entry.line.totals[0].used;
+        let used = |entry: &Entry| entry.line.totals[0].used();
         entries.iter().map(used).collect()
     }
 

@@ -107,21 +107,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::limit::per::Per;
-    use crate::domain::limit::total::Total;
-    use crate::domain::window::Window;
+    use crate::domain::limit::total::{LimitState, WindowUse};
+    use crate::domain::window::{Length, Window};
 
     #[test]
     fn an_account_is_over_after_its_windows_and_holds() {
         let at = |hour| DateTime::UNIX_EPOCH + TimeDelta::hours(hour);
         let total = |start, end| Total {
-            per: Per::Day,
             max: 3,
-            used: 3,
-            window: Window {
-                start: at(start),
-                end: at(end),
-            },
+            state: LimitState::Calendar(WindowUse {
+                length: Some(Length::Day),
+                used: 3,
+                window: Window {
+                    start: at(start),
+                    end: at(end),
+                },
+            }),
         };
         let line = Line {
             number: 1,

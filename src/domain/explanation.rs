@@ -123,12 +123,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::limit::per::Per;
-    use crate::domain::limit::shape::Limit;
+    use crate::domain::limit::shape::OtherMax;
     use crate::domain::overrides::OverrideTerms;
     use crate::domain::policy::PolicyId;
     use crate::domain::refusal::Refusal;
     use crate::domain::samples::policy;
+    use crate::domain::window::Length;
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 
@@ -146,7 +146,10 @@ mod tests {
 
     fn exception(version: u32, changed_at: i64, terms: Option<(u64, Option<i64>)>) -> Override {
         let terms = terms.map(|(max, until)| OverrideTerms {
-            limits: vec![Limit::new(max, Per::Day)],
+            limits: vec![OtherMax {
+                max,
+                per: Length::Day.into(),
+            }],
             until: until.map(at),
         });
         Override {
@@ -209,7 +212,7 @@ mod tests {
         let Verdict::Refused(Refusal::Denied(totals)) = met.unwrap().verdict else {
             panic!("not denied")
         };
-        assert_eq!((totals[0].max, totals[0].used), (0, 0));
+        assert_eq!((totals[0].max, totals[0].used()), (0, 0));
     }
 
     #[test]

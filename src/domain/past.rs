@@ -162,7 +162,8 @@ impl Past {
         self
     }
 
-    fn sum(&self, window: Window) -> Option<u64> {
+    /// The units used in a window.
+    pub fn sum(&self, window: Window) -> Option<u64> {
         let found = self.sums.iter().find(|(summed, _)| *summed == window);
         found.map(|(_, units)| *units)
     }

@@ -394,6 +394,8 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::claim::UNITS_MAX;
+    use crate::domain::window::Length;
 
     fn draft() -> RuleDraft {
         RuleDraft {
@@ -401,6 +403,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             ..RuleDraft::default()
         }
@@ -426,7 +429,7 @@ mod tests {
         let rule = draft().check().unwrap();
         assert_eq!(rule.calendar.day_starts_at, NaiveTime::MIN);
         assert_eq!(rule.calendar.week_starts_on, Weekday::Mon);
-        assert_eq!(rule.limits, [Limit::new(3, Per::Day)]);
+        assert_eq!(rule.limits, [Limit::new(3, Length::Day)]);
         assert_eq!(rule.inactive(DateTime::UNIX_EPOCH), None);
     }
 
@@ -435,6 +438,7 @@ mod tests {
         let limit = |max, per: &str| LimitDraft {
             max,
             per: per.to_owned(),
+            ..LimitDraft::default()
         };
         let wrong = RuleDraft {
             description: Some("x".repeat(1001)),

@@ -16,6 +16,7 @@ pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: i128::from(*max),
         per: (*per).to_owned(),
+        ..LimitDraft::default()
     });
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),

@@ -241,6 +241,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             active_until,
             ..RuleDraft::default()

@@ -395,6 +395,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             day_starts_at: Some("06:30".to_owned()),
             week_starts_on: Some("sunday".to_owned()),

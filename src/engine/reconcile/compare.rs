@@ -313,12 +313,12 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
 mod tests {
     use std::sync::Arc;
 
-    use chrono::{DateTime, TimeDelta};
+    use chrono::TimeDelta;
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::limit::per::Per;
-    use crate::domain::window::Window;
+    use crate::domain::limit::total::{LimitState, WindowUse};
+    use crate::domain::window::{Length, Window};
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 
@@ -330,13 +330,15 @@ mod tests {
             policy_version: 1,
             lapses_at: None,
             totals: Arc::new([Total {
-                per: Per::Day,
                 max: 9,
-                used,
-                window: Window {
-                    start,
-                    end: start + TimeDelta::days(1),
-                },
+                state: LimitState::Calendar(WindowUse {
+                    length: Some(Length::Day),
+                    used,
+                    window: Window {
+                        start,
+                        end: start + TimeDelta::days(1),
+                    },
+                }),
             }]),
         }
     }
@@ -382,7 +384,10 @@ mod tests {
         assert_eq!(tell(Some(&two), None), (Some(2), None));
         // Another window of the same length: both are told.
         let mut tomorrow = line(3, 3);
-        Arc::make_mut(&mut tomorrow.totals)[0].window.start += TimeDelta::days(1);
+        let total = &mut Arc::make_mut(&mut tomorrow.totals)[0];
+        if let LimitState::Calendar(calendar) = &mut total.state {
+            calendar.window.start += TimeDelta::days(1);
+        }
         assert_eq!(figures(Some(&three), Some(&tomorrow)).len(), 2);
     }
 }

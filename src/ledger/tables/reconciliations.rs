@@ -303,13 +303,13 @@ fn decode_figures(text: &str) -> Result<Vec<Figures>, LedgerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::limit::per::Per;
+    use crate::domain::window::Length;
 
     #[test]
     fn figures_come_back_as_they_were() {
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
         let figures = [Some(3), None].map(|found| Figures {
-            per: Per::Week,
+            per: Length::Week.into(),
             window: Window {
                 start: instant(-5),
                 end: instant(604_795),

@@ -149,6 +149,7 @@ fn policy(version: u32, counting: Counting) -> Policy {
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: i128::from(*max),
         per: (*per).to_owned(),
+        ..LimitDraft::default()
     });
     let draft = RuleDraft {
         time_zone: (*zone).to_owned(),

@@ -84,7 +84,7 @@ impl Desk {
                 &self.policy,
                 units,
                 last.as_ref(),
-                &Sums::default(),
+                &Past::default(),
                 self.now,
             );
             let Ok(Verdict::Granted(line)) = verdict else {
@@ -166,6 +166,7 @@ pub fn rule(time_zone: &str, limits: &[(impl Into<i128> + Copy, &str)]) -> Rule 
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: (*max).into(),
         per: (*per).to_owned(),
+        ..LimitDraft::default()
     });
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),
