@@ -91,12 +91,21 @@ pub fn misfit(shape: Shape, max: u64) -> Option<String> {
     }
 }
 
-/// The shortest step that divides a time and leaves no more cells than a log holds.
+/// Steps that people use, in seconds.
+const STEPS: [u32; 19] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200,
+    86_400,
+];
+
+/// A short step that divides a time into no more cells than a log holds.
 fn finest_step(per: Elapsed) -> Elapsed {
-    let cells = (1..=PAIRS_MOST as u32 - 1).rev();
-    let mut divisors = cells.filter(|cells| per.seconds().is_multiple_of(*cells));
-    let cells = divisors.next().unwrap_or(1);
-    Elapsed::from_seconds((per.seconds() / cells).into()).unwrap_or(per)
+    let fits = |step: &u32| {
+        per.seconds().is_multiple_of(*step) && ((per.seconds() / step) as usize) < PAIRS_MOST
+    };
+    let steps = STEPS.into_iter().chain(1..=per.seconds());
+    let step = steps.into_iter().find(fits);
+    step.and_then(|step| Elapsed::from_seconds(step.into()))
+        .unwrap_or(per)
 }
 
 /// Finds what is wrong with one limit.

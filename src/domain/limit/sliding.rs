@@ -7,7 +7,7 @@ use super::shape::PAIRS_MOST;
 
 /// When units were taken, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenUnits {
     /// In microseconds since 1970; with a step a multiple of it.
     pub at: i64,
     /// One or more.
@@ -24,7 +24,7 @@ pub struct SlidingLog {
     pub per: Elapsed,
     pub step: Option<Elapsed>,
     /// The oldest one first, no two of the same instant.
-    pub pairs: Vec<Taken>,
+    pub pairs: Vec<TakenUnits>,
 }
 
 impl SlidingLog {
@@ -68,7 +68,7 @@ impl SlidingLog {
         let place = self.pairs.partition_point(|pair| pair.at < cell);
         match self.pairs.get_mut(place).filter(|pair| pair.at == cell) {
             Some(pair) => pair.units = pair.units.saturating_add(units),
-            None => self.pairs.insert(place, Taken { at: cell, units }),
+            None => self.pairs.insert(place, TakenUnits { at: cell, units }),
         }
         if self.pairs.len() > PAIRS_MOST {
             let oldest = self.pairs.remove(0);
@@ -126,7 +126,7 @@ impl SlidingLog {
         self.pairs.last().map(|pair| self.returns_at(pair))
     }
 
-    fn returns_at(&self, pair: &Taken) -> i64 {
+    fn returns_at(&self, pair: &TakenUnits) -> i64 {
         pair.at.saturating_add(self.per.micros())
     }
 

@@ -8,7 +8,7 @@ use super::first_claim::OpenedWindow;
 use super::per::Elapsed;
 use super::rate::{Bucket, OWED_MAX};
 use super::shape::PAIRS_MOST;
-use super::sliding::{SlidingLog, Taken};
+use super::sliding::{SlidingLog, TakenUnits};
 use super::total::{LimitState, TOTAL_MAX, Total, WindowUse};
 use crate::domain::window::{Length, Window};
 
@@ -197,7 +197,7 @@ fn decode_log(text: &str) -> Option<SlidingLog> {
         Some((per, step)) => (decode_per(per)?, Some(decode_per(step)?)),
         None => (decode_per(parameters)?, None),
     };
-    let mut pairs: Vec<Taken> = Vec::new();
+    let mut pairs: Vec<TakenUnits> = Vec::new();
     for pair in log.into_iter().flat_map(|log| log.split('+')) {
         let (at, units) = match pair.split_once('*') {
             Some((at, units)) => (at, decode_used(units).filter(|units| *units > 1)?),
@@ -210,7 +210,7 @@ fn decode_log(text: &str) -> Option<SlidingLog> {
             None => at,
         };
         decode_instant(at)?;
-        pairs.push(Taken { at, units });
+        pairs.push(TakenUnits { at, units });
     }
     (pairs.len() <= PAIRS_MOST).then_some(SlidingLog { per, step, pairs })
 }

@@ -69,7 +69,7 @@ pub struct DenialBody {
     pub subject: String,
     /// The limits that lack room, by their `per`.
     #[serde(rename = "violated-policies")]
-    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
+    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     pub violated_policies: Vec<Per>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,

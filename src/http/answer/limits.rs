@@ -22,7 +22,7 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LimitUsage {
     /// The limit's name: `minute`, `hour`, `day`, `week`, `month`, `year`, `ever`, or a duration.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     pub per: Per,
     /// How units return: `calendar`, `from_first_claim`, `sliding` or `rate`.
     #[schema(value_type = words::LimitKind, example = "calendar")]

@@ -3,6 +3,8 @@
 //! The words that a field may take come from the domain's lists, so that they cannot drift. The
 //! fields themselves are texts, since a wrong word is told with its place.
 
+use std::borrow::Cow;
+
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -116,9 +118,9 @@ words! {
 }
 
 /// The name of a limit.
-pub enum Per {}
+pub enum LimitName {}
 
-impl PartialSchema for Per {
+impl PartialSchema for LimitName {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
@@ -132,4 +134,8 @@ impl PartialSchema for Per {
     }
 }
 
-impl ToSchema for Per {}
+impl ToSchema for LimitName {
+    fn name() -> Cow<'static, str> {
+        "Per".into()
+    }
+}

@@ -79,7 +79,7 @@ pub struct ClaimExplanation {
     #[schema(example = "there was no room for 1 more per day: 3 of 3 were used")]
     detail: String,
     /// The limits that had no room for the units, by their `per`.
-    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
+    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     lacking: Vec<Per>,
     /// Null where no version of the policy was in force.
     terms: Option<TermsBody>,
@@ -122,7 +122,7 @@ pub struct TermsBody {
 /// Units of a limit: 2 to 2 of 3 for "2nd of 3".
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TookBody {
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
     #[schema(example = 2)]
     first: u64,

@@ -42,7 +42,7 @@ pub struct OverrideLimitBody {
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// One that the policy has a limit for.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: String,
 }
 
@@ -51,7 +51,7 @@ pub struct OverrideLimitBody {
 pub struct OverriddenMax {
     #[schema(example = 10)]
     max: u64,
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
 }
 

@@ -78,7 +78,7 @@ pub struct LimitBody {
     max: WholeNumber,
     /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d, such
     /// as `24h`, which wants a `kind`.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: String,
     /// For a duration. `from_first_claim`: all units return so long after the first grant. `sliding`:
     /// each unit returns so long after it was taken. `rate`: units return evenly.
@@ -147,7 +147,7 @@ pub struct PolicyAnswer {
 pub struct LimitAnswer {
     #[schema(example = 3)]
     max: u64,
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
     /// Absent for a limit of the calendar.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -110,7 +110,7 @@ pub struct DifferenceBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WindowFigures {
     /// The limit's window.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
     #[schema(example = "2026-11-20T16:00:00Z")]
     window_start: DateTime<Utc>,

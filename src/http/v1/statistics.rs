@@ -204,7 +204,7 @@ pub struct FirstDenialAnswer {
     #[schema(example = 1)]
     units: u64,
     /// The limit that lacked room.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
     /// The version of the policy that it was decided by.
     #[schema(example = 1)]
