@@ -144,6 +144,7 @@ mod tests {
     use crate::domain::correction::{Hold, adjust, carry_on, give_back};
     use crate::domain::grant::Direction;
     use crate::domain::identity::{AccountId, EntryId};
+    use crate::domain::limit::total::LimitState;
     use crate::domain::past::Movement;
     use crate::domain::policy::Policy;
     use crate::domain::samples::policy;
@@ -346,13 +347,22 @@ mod tests {
         (!items.is_empty()).then(|| index.get(items))
     }
 
+    const RULES: usize = 11;
+
     /// The entries of a history, whatever of it is granted. It begins with a grant.
     fn history(steps: &[Step]) -> Vec<Entry> {
-        let rules: [(&str, &[(u64, &str)]); 4] = [
+        let rules: [(&str, &[(u64, &str)]); RULES] = [
             ("UTC", &[(30, "day"), (90, "week")]),
             ("GMT+8", &[(30, "day")]),
             ("America/New_York", &[(20, "hour"), (200, "month")]),
             ("UTC", &[(500, "year"), (30, "day")]),
+            ("UTC", &[(20, "50h sliding"), (30, "day")]),
+            ("UTC", &[(25, "50h sliding")]),
+            ("UTC", &[(40, "60h sliding step 3h")]),
+            ("UTC", &[(20, "40h from_first_claim"), (90, "ever")]),
+            ("UTC", &[(9, "30h rate burst 20"), (60, "100h sliding")]),
+            ("UTC", &[(7, "30h rate burst 20")]),
+            ("UTC", &[(9, "30h rate burst 25"), (300, "year")]),
         ];
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
         let mut history = History::default();
@@ -383,7 +393,7 @@ mod tests {
             2 => any::<Index>().prop_map(What::Confirm),
             2 => (direction, 0i64..60).prop_map(|(direction, hours)| What::Adjust(direction, hours)),
         ];
-        let step = (0i64..30, 0usize..4, 1u64..6, what);
+        let step = (0i64..30, 0..RULES, 1u64..6, what);
         let step = step.prop_map(|(hours, rule, units, what)| Step {
             hours,
             rule,
@@ -419,9 +429,16 @@ mod tests {
     }
 
     /// Changes what an entry tells as used of its first limit.
-    fn change(entry: &mut Entry, used: impl Fn(u64) -> u64) {
+    fn change(entry: &mut Entry, change: impl Fn(u64) -> u64) {
+        let at = entry.line.at;
         let total = &mut Arc::make_mut(&mut entry.line.totals)[0];
-        total.set_used(used(total.used()));
+        let used = total.used();
+        match &mut total.state {
+            LimitState::Calendar(calendar) => calendar.used = change(used),
+            LimitState::FromFirstClaim(opened) => opened.used = change(used),
+            LimitState::Sliding(log) => log.add(change(used) - used, at, at),
+            LimitState::Rate(bucket) => bucket.owed += 1,
+        }
     }
 
     #[test]

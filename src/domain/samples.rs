@@ -11,13 +11,25 @@ use super::limit::draft::LimitDraft;
 use super::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use super::work::{Task, Work};
 
-/// A version of a policy with these limits, each a `max` and a `per`.
+/// A limit in words: `day`, `24h sliding`, `24h sliding step 1h`, `1s rate burst 20`.
+fn limit(max: u64, text: &str) -> LimitDraft {
+    let words: Vec<&str> = text.split(' ').collect();
+    let after = |word: &str| {
+        let place = words.iter().position(|found| *found == word)?;
+        words.get(place + 1)
+    };
+    LimitDraft {
+        max: i128::from(max),
+        per: words[0].to_owned(),
+        kind: words.get(1).map(|kind| (*kind).to_owned()),
+        step: after("step").map(|step| (*step).to_owned()),
+        burst: after("burst").map(|burst| burst.parse().unwrap()),
+    }
+}
+
+/// A version of a policy with these limits, each a `max` and a `per` with what follows it.
 pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
-    let limits = limits.iter().map(|(max, per)| LimitDraft {
-        max: i128::from(*max),
-        per: (*per).to_owned(),
-        ..LimitDraft::default()
-    });
+    let limits = limits.iter().map(|(max, text)| limit(*max, text));
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),
         limits: limits.collect(),
