@@ -86,19 +86,19 @@ const SLEW: i64 = 10;
 #[derive(Debug, Clone)]
 pub struct FollowedClock {
     own: Arc<Clock>,
-    correction: Arc<ArcSwap<Correction>>,
+    correction: Arc<ArcSwap<Slewing>>,
 }
 
 /// How far a clock's time is put forward: on the way from one number of microseconds to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Correction {
+struct Slewing {
     from: i64,
     /// When the own clock began to go from there, in microseconds since 1970.
     since: i64,
     to: i64,
 }
 
-impl Correction {
+impl Slewing {
     /// The correction at an instant of the own clock.
     fn at(self, own: i64) -> i64 {
         let most = own.saturating_sub(self.since).max(0) / SLEW;

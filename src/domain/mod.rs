@@ -16,6 +16,8 @@ pub mod grant;
 pub mod identity;
 pub mod key;
 pub mod limit;
+#[cfg(test)]
+mod limits_model;
 pub mod local_days;
 pub mod overrides;
 pub mod past;

@@ -4,8 +4,6 @@
 
 pub mod draft;
 pub mod first_claim;
-#[cfg(test)]
-mod model;
 pub mod per;
 pub mod rate;
 pub mod shape;

@@ -6,14 +6,14 @@ use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::shape::{Limit, Shape};
-use super::text::{decode_totals, encode_totals};
-use super::total::{LimitState, Total};
-use crate::domain::account::{Unknown, Verdict, decide};
+use crate::domain::account::{Unknown, Verdict, decide, totals_at};
 use crate::domain::claim::Units;
 use crate::domain::correction::give_back;
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::limit::shape::{Limit, Shape};
+use crate::domain::limit::text::{decode_totals, encode_totals};
+use crate::domain::limit::total::{LimitState, Total};
 use crate::domain::past::{Movement, Past, Wanted, total_after};
 use crate::domain::policy::Policy;
 use crate::domain::refusal::Refusal;
@@ -40,6 +40,8 @@ enum Step {
     Wait(i64),
     Claim(u64),
     Reverse(prop::sample::Index),
+    /// The last line tells no limit, as after a change of the policy.
+    Forget,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -58,6 +60,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<prop::sample::Index>().prop_map(Step::Reverse),
     ];
     prop::collection::vec(step, 1..80)
+}
+
+/// Most of them claim or give back, while little returns.
+fn busy_steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (1i64..6_000_000).prop_map(Step::Wait),
+        1 => (1i64..60_000_000).prop_map(Step::Wait),
+        8 => (1u64..6).prop_map(Step::Claim),
+        4 => any::<prop::sample::Index>().prop_map(Step::Reverse),
+        1 => Just(Step::Forget),
+    ];
+    prop::collection::vec(step, 20..120)
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
@@ -133,6 +147,7 @@ struct Account {
     entries: Vec<Entry>,
     plain: Vec<PlainGrant>,
     has_reversals: bool,
+    was_forgotten: bool,
 }
 
 impl Account {
@@ -143,6 +158,7 @@ impl Account {
             entries: Vec::new(),
             plain: Vec::new(),
             has_reversals: false,
+            was_forgotten: false,
         }
     }
 
@@ -228,14 +244,16 @@ impl Account {
         self.append(EntryKind::Reversal { of }, units, line);
     }
 
+    fn forget(&mut self) {
+        if let Some(entry) = self.entries.last_mut() {
+            entry.line.totals = Arc::new([]);
+            self.was_forgotten = true;
+        }
+    }
+
     /// The totals now, as the last line tells them.
     fn totals(&self) -> Vec<Total> {
-        let limits = self.policy.rule.limits.iter();
-        let totals = limits.map(|limit| {
-            let unused = Total::unused(limit, &self.policy.rule.calendar, self.now, 1);
-            total_after(unused, self.last(), &Past::default(), self.now).unwrap()
-        });
-        totals.collect()
+        self.ask(|past| totals_at(&self.policy, self.last(), past, self.now))
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
@@ -261,7 +279,7 @@ impl Account {
         let LimitState::Rate(bucket) = &total.state else {
             panic!("no rate")
         };
-        if !self.has_reversals {
+        if !self.has_reversals && !self.was_forgotten {
             prop_assert_eq!(bucket.owed, owed(limit, &self.plain, now));
         }
         // In any span no more than the burst and what returned in it.
@@ -335,6 +353,7 @@ proptest! {
             match step {
                 Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
                 Step::Reverse(index) => account.reverse(index),
+                Step::Forget => account.forget(),
                 Step::Claim(units) => {
                     let units = Units::new(units.into()).unwrap();
                     let (before, limits) = (account.totals(), account.policy.rule.limits.clone());
@@ -368,6 +387,7 @@ proptest! {
             match step {
                 Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
                 Step::Reverse(index) => account.reverse(index),
+                Step::Forget => account.forget(),
                 Step::Claim(units) => {
                     let _ = account.claim(Units::new(units.into()).unwrap());
                 }
@@ -395,6 +415,52 @@ proptest! {
                 Shape::FromFirstClaim(_) => prop_assert!(read.used() >= total.used()),
                 _ => prop_assert!(read.used() >= total.used(), "{:?} {:?}", read, total),
             }
+        }
+    }
+
+    /// Claims and reversals follow each other fast, the line forgets, and the max changes: in no span
+    /// are there more units than the larger burst, and what the larger max returned.
+    #[test]
+    fn no_rate_is_exceeded(steps in busy_steps(), maxima in prop::collection::vec(1u64..8, 1..4)) {
+        let rates = maxima.iter().map(|max| policy(1, "UTC", &[(*max, "20s rate burst 9")]));
+        let rates: Vec<Policy> = rates.collect();
+        let largest = rates.iter().max_by_key(|policy| policy.rule.limits[0].max).unwrap();
+        let limit = largest.rule.limits[0];
+        let mut account = Account::new(rates[0].clone());
+        account.was_forgotten = true;
+        let turn = steps.len().div_ceil(rates.len());
+        for (number, step) in steps.into_iter().enumerate() {
+            account.policy = rates[number / turn].clone();
+            match step {
+                Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
+                Step::Reverse(index) => account.reverse(index),
+                Step::Forget => account.forget(),
+                Step::Claim(units) => {
+                    let _ = account.claim(Units::new(units.into()).unwrap());
+                }
+            }
+        }
+        let total = account.totals().remove(0);
+        account.check_rate(&limit, &total, account.now.timestamp_micros())?;
+    }
+
+    /// The entries tell a sliding limit all that the line did.
+    #[test]
+    fn no_sliding_limit_is_exceeded(
+        steps in busy_steps(),
+        per in prop_oneof![Just("40s sliding"), Just("40s sliding step 4s")],
+    ) {
+        let mut account = Account::new(policy(1, "UTC", &[(9, per)]));
+        for step in steps {
+            match step {
+                Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
+                Step::Reverse(index) => account.reverse(index),
+                Step::Forget => account.forget(),
+                Step::Claim(units) => {
+                    let _ = account.claim(Units::new(units.into()).unwrap());
+                }
+            }
+            account.check()?;
         }
     }
 }
