@@ -6,7 +6,7 @@ use super::claim::Units;
 use super::grant::{Line, Provisional};
 use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
-use super::past::{Past, Wanted, total_after};
+use super::past::{Past, Wanted, go_on_after};
 use super::policy::{Mode, Policy};
 use super::refusal::Refusal;
 
@@ -202,18 +202,19 @@ fn totals_of<'a>(
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
+    let (calendar, line) = (&policy.rule.calendar, next_number(last));
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
-    let mut wanted = Wanted::default();
+    let mut wanted: Option<Wanted> = None;
     for limit in limits {
-        let unused = Total::unused(limit, &policy.rule.calendar, at, next_number(last));
-        match total_after(unused, last, past, at) {
-            Ok(total) => totals.push(total),
-            Err(more) => wanted.add(more),
+        let mut total = Total::unused(limit, calendar, at, line);
+        if let Err(more) = go_on_after(&mut total, last, past, at) {
+            wanted.get_or_insert_default().add(more);
         }
+        totals.push(total);
     }
-    match wanted.is_empty() {
-        true => Ok(totals),
-        false => Err(Unknown::Past(wanted)),
+    match wanted {
+        None => Ok(totals),
+        Some(wanted) => Err(Unknown::Past(wanted)),
     }
 }
 

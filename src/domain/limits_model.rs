@@ -141,7 +141,7 @@ fn owed(limit: &Limit, grants: &[PlainGrant], now: i64) -> i64 {
 }
 
 /// An account that the production code decides for, beside the plain list.
-struct Account {
+struct ModelAccount {
     policy: Policy,
     now: DateTime<Utc>,
     entries: Vec<Entry>,
@@ -150,7 +150,7 @@ struct Account {
     was_forgotten: bool,
 }
 
-impl Account {
+impl ModelAccount {
     fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -348,7 +348,7 @@ fn check_times(total: &Total) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn totals_are_what_the_plain_list_says(policy in policies(), steps in steps()) {
-        let mut account = Account::new(policy);
+        let mut account = ModelAccount::new(policy);
         for step in steps {
             match step {
                 Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
@@ -382,7 +382,7 @@ proptest! {
     /// As if the limit were new: the account's entries tell it.
     #[test]
     fn the_entries_tell_what_the_line_would(policy in policies(), steps in steps()) {
-        let mut account = Account::new(policy);
+        let mut account = ModelAccount::new(policy);
         for step in steps {
             match step {
                 Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),
@@ -426,7 +426,7 @@ proptest! {
         let rates: Vec<Policy> = rates.collect();
         let largest = rates.iter().max_by_key(|policy| policy.rule.limits[0].max).unwrap();
         let limit = largest.rule.limits[0];
-        let mut account = Account::new(rates[0].clone());
+        let mut account = ModelAccount::new(rates[0].clone());
         account.was_forgotten = true;
         let turn = steps.len().div_ceil(rates.len());
         for (number, step) in steps.into_iter().enumerate() {
@@ -450,7 +450,7 @@ proptest! {
         steps in busy_steps(),
         per in prop_oneof![Just("40s sliding"), Just("40s sliding step 4s")],
     ) {
-        let mut account = Account::new(policy(1, "UTC", &[(9, per)]));
+        let mut account = ModelAccount::new(policy(1, "UTC", &[(9, per)]));
         for step in steps {
             match step {
                 Step::Wait(micros) => account.now += TimeDelta::microseconds(micros),

@@ -180,11 +180,74 @@ impl Past {
     }
 }
 
-/// The total of a limit at an instant after the account's last line, before anything else is taken.
-/// `unused` is the limit without anything used at the instant.
+/// Goes on from what an account's last line told of a limit, before anything else is taken. `unused` is
+/// the limit without anything used at an instant.
 ///
 /// A limit that the line tells goes on, and so does a window of the calendar. A window that begins
 /// after the line is unused. What else a line of before a change does not tell, comes from the past.
+///
+/// # Errors
+/// What must be read.
+pub fn go_on_after(
+    unused: &mut Total,
+    last: Option<&Line>,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<(), Wanted> {
+    let Some(last) = last else { return Ok(()) };
+    match &mut unused.state {
+        LimitState::Calendar(calendar) => {
+            let window = calendar.window;
+            let mut told = last.totals.iter().filter_map(Total::window_use);
+            calendar.used = match told.find(|told| told.window == window) {
+                Some(told) => told.used,
+                None if window.start > last.at => 0,
+                None => past.sum(window).ok_or_else(|| Wanted {
+                    windows: vec![window],
+                    ..Wanted::default()
+                })?,
+            };
+            Ok(())
+        }
+        LimitState::FromFirstClaim(_) | LimitState::Sliding(_) | LimitState::Rate(_) => {
+            return_units(unused, last, past, at)
+        }
+    }
+}
+
+/// The same for a limit whose units return when time has passed.
+fn return_units(
+    total: &mut Total,
+    last: &Line,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<(), Wanted> {
+    let same = |before: &&Total| before.is_of_same_limit(total);
+    if let Some(before) = last.totals.iter().find(same) {
+        total.go_on(before, at);
+        return Ok(());
+    }
+    let since = total.forgets_at(at);
+    if last.at <= since {
+        return Ok(());
+    }
+    let movements = past.tail(since).ok_or_else(|| Wanted {
+        since: Some(since),
+        ..Wanted::default()
+    })?;
+    if let LimitState::Rate(bucket) = &mut total.state {
+        // How full it was is not known: it is taken as empty.
+        bucket.at = since.timestamp_micros();
+        bucket.owed = bucket.cost(total.max, bucket.burst);
+    }
+    for movement in movements.filter(|movement| movement.counted_at() > since) {
+        movement.apply(total, &[]);
+    }
+    total.age(at);
+    Ok(())
+}
+
+/// As [`go_on_after`], and the total.
 ///
 /// # Errors
 /// What must be read.
@@ -194,46 +257,8 @@ pub fn total_after(
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Total, Wanted> {
-    let Some(last) = last else { return Ok(unused) };
-    let same = |total: &&Total| total.is_of_same_limit(&unused);
-    if let Some(before) = last.totals.iter().find(same) {
-        unused.go_on(before, at);
-        return Ok(unused);
-    }
-    let since = unused.forgets_at(at);
-    if last.at <= since {
-        return Ok(unused);
-    }
-    if let LimitState::Calendar(calendar) = &mut unused.state {
-        match past.sum(calendar.window) {
-            Some(used) => calendar.used = used,
-            None => {
-                let windows = vec![calendar.window];
-                return Err(Wanted {
-                    windows,
-                    ..Wanted::default()
-                });
-            }
-        }
-        return Ok(unused);
-    }
-    let Some(movements) = past.tail(since) else {
-        return Err(Wanted {
-            since: Some(since),
-            ..Wanted::default()
-        });
-    };
-    let mut total = unused;
-    if let LimitState::Rate(bucket) = &mut total.state {
-        // How full it was is not known: it is taken as empty.
-        bucket.at = since.timestamp_micros();
-        bucket.owed = bucket.cost(total.max, bucket.burst);
-    }
-    for movement in movements.filter(|movement| movement.counted_at() > since) {
-        movement.apply(&mut total, &[]);
-    }
-    total.age(at);
-    Ok(total)
+    go_on_after(&mut unused, last, past, at)?;
+    Ok(unused)
 }
 
 /// The total after an entry, from the one before it: what the audit replays.

@@ -1,5 +1,6 @@
 //! `per`: the name of a limit, a calendar word or a time that elapses.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -103,21 +104,26 @@ pub enum Per {
 impl Per {
     /// The word for the window without an end.
     pub const EVER: &'static str = "ever";
+
+    /// The name; only that of a duration must be made.
+    pub fn as_text(&self) -> Cow<'static, str> {
+        match self {
+            Self::Calendar(length) => length.as_str().into(),
+            Self::Ever => Self::EVER.into(),
+            Self::Elapsed(elapsed) => elapsed.to_string().into(),
+        }
+    }
 }
 
 impl fmt::Display for Per {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Calendar(length) => length.fmt(formatter),
-            Self::Ever => formatter.pad(Self::EVER),
-            Self::Elapsed(elapsed) => elapsed.fmt(formatter),
-        }
+        formatter.pad(&self.as_text())
     }
 }
 
 impl serde::Serialize for Per {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(&self.as_text())
     }
 }
 

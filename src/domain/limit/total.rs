@@ -346,10 +346,17 @@ impl Total {
         counted_at: DateTime<Utc>,
         at: DateTime<Utc>,
     ) -> Result<(), TooMany> {
+        let units = units.get();
+        if let LimitState::Calendar(calendar) = &mut self.state {
+            if calendar.window.contains(counted_at) {
+                let used = calendar.used.saturating_add(units);
+                calendar.used = Some(used).filter(|used| *used <= most).ok_or(TooMany)?;
+            }
+            return Ok(());
+        }
         if !self.counts(counted_at, at) {
             return Ok(());
         }
-        let units = units.get();
         if self.used().saturating_add(units) > most {
             return Err(TooMany);
         }
@@ -413,15 +420,17 @@ impl Total {
         }
     }
 
-    /// The calendar's window with what is used in it, unless it has no end.
-    pub fn in_window(&self) -> Option<(Length, Window, u64)> {
+    pub fn window_use(&self) -> Option<&WindowUse> {
         match &self.state {
-            LimitState::Calendar(calendar) => {
-                let length = calendar.length?;
-                Some((length, calendar.window, calendar.used))
-            }
+            LimitState::Calendar(calendar) => Some(calendar),
             _ => None,
         }
+    }
+
+    /// The calendar's window with what is used in it, unless it has no end.
+    pub fn in_window(&self) -> Option<(Length, Window, u64)> {
+        let calendar = self.window_use()?;
+        Some((calendar.length?, calendar.window, calendar.used))
     }
 
     /// Sets what is used in a window of the calendar. Only there Redis may tell it.

@@ -1,7 +1,5 @@
 //! Limits in answers: in bodies and in the fields of the IETF's draft.
 
-use std::fmt::Write;
-
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::HeaderName;
 use chrono::{DateTime, Utc};
@@ -10,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{instant, words};
 use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::LimitKind;
 use crate::domain::limit::total::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
@@ -54,19 +53,23 @@ pub struct LimitUsage {
 
 impl From<&Total> for LimitUsage {
     fn from(total: &Total) -> Self {
-        let is_endless = total.per() == Per::Ever;
+        let per = total.per();
+        let (window, resets_at) = (total.window(), total.resets_at());
+        let more_at = match total.kind() {
+            LimitKind::Calendar => resets_at,
+            _ => total.more_at(),
+        };
         Self {
-            per: total.per(),
+            per,
             kind: total.kind().as_str(),
             max: total.max,
             used: total.used(),
             remaining: total.remaining(),
-            window_start: total
-                .window()
-                .filter(|_| !is_endless)
+            window_start: window
+                .filter(|_| per != Per::Ever)
                 .map(|window| window.start),
-            more_at: total.more_at(),
-            resets_at: total.resets_at(),
+            more_at,
+            resets_at,
         }
     }
 }
@@ -105,8 +108,9 @@ fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Op
     if !list.is_empty() {
         list.push_str(", ");
     }
-    // A text takes what is written to it.
-    let _ = write!(list, "\"{per}\"");
+    list.push('"');
+    list.push_str(&per.as_text());
+    list.push('"');
     list.push_str(units.0);
     list.push_str(digits.format(units.1));
     if let Some(time) = seconds.1 {

@@ -1,10 +1,9 @@
 //! The answer to nearly every claim that is granted: a grant with nothing more to say of it. serde
 //! writes the same bytes with three times as many instructions.
 
-use std::io::Write as _;
-
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
+use chrono::{DateTime, Utc};
 
 use super::grant::{ClaimAnswer, GrantBody};
 use super::instant;
@@ -105,8 +104,7 @@ fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
         resets_at,
     } = limit;
     out.extend_from_slice(br#"{"per":""#);
-    // A vector takes what is written to it.
-    let _ = write!(out, "{per}");
+    out.extend_from_slice(per.as_text().as_bytes());
     out.extend_from_slice(br#"","kind":""#);
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(br#"","max":"#);
@@ -115,22 +113,29 @@ fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
     write_number(out, *used);
     out.extend_from_slice(br#","remaining":"#);
     write_number(out, *remaining);
-    for (name, instant) in [
-        (br#","window_start":"#.as_slice(), window_start),
-        (br#","more_at":"#, more_at),
-        (br#","resets_at":"#, resets_at),
-    ] {
-        out.extend_from_slice(name);
-        match instant {
-            Some(instant) => {
-                out.push(b'"');
-                instant::write(out, *instant);
-                out.push(b'"');
-            }
-            None => out.extend_from_slice(b"null"),
-        }
+    out.extend_from_slice(br#","window_start":"#);
+    write_instant(out, *window_start);
+    out.extend_from_slice(br#","more_at":"#);
+    let written_from = out.len();
+    write_instant(out, *more_at);
+    let written = written_from..out.len();
+    out.extend_from_slice(br#","resets_at":"#);
+    // For a window of the calendar they are the same.
+    match more_at == resets_at {
+        true => out.extend_from_within(written),
+        false => write_instant(out, *resets_at),
     }
     out.push(b'}');
+}
+
+fn write_instant(out: &mut Vec<u8>, instant: Option<DateTime<Utc>>) {
+    let Some(instant) = instant else {
+        out.extend_from_slice(b"null");
+        return;
+    };
+    out.push(b'"');
+    instant::write(out, instant);
+    out.push(b'"');
 }
 
 fn write_number(out: &mut Vec<u8>, number: u64) {
@@ -143,7 +148,6 @@ fn write_text(out: &mut Vec<u8>, text: &str) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use chrono::{DateTime, Utc};
     use proptest::prelude::*;
     use uuid::Uuid;
 
