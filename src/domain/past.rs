@@ -227,7 +227,7 @@ pub fn total_after(
     if let LimitState::Rate(bucket) = &mut total.state {
         // How full it was is not known: it is taken as empty.
         bucket.at = since.timestamp_micros();
-        bucket.owed = bucket.cost(total.max, bucket.burst);
+        bucket.owed = bucket.parts(bucket.burst);
     }
     for movement in movements.filter(|movement| movement.counted_at() > since) {
         movement.apply(&mut total, &[]);
