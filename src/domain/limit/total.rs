@@ -291,18 +291,17 @@ impl Total {
         }
     }
 
-    /// Goes on from what a line before told of the same limit.
+    /// Goes on from what a line before told of the same limit. Under another `max` a bucket is refilled
+    /// by that from the line on, so that what is told of later instants holds.
     pub fn go_on(&mut self, before: &Self, at: DateTime<Utc>) {
         let begun = std::mem::replace(&mut self.state, before.state.clone());
-        let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) else {
-            self.age(at);
-            return;
-        };
-        bucket.age(before.max, at);
-        bucket.burst = begun.burst;
-        if before.max != self.max {
-            bucket.begin_again(begun.since);
+        if let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) {
+            bucket.burst = begun.burst;
+            if before.max != self.max {
+                bucket.begin_again(begun.since);
+            }
         }
+        self.age(at);
     }
 
     /// The total as of an instant that is not before the last one. Windows of the calendar stay.
