@@ -60,13 +60,27 @@ pub fn past(entries: &[Entry], number: u64, wanted: &Wanted) -> Past {
 }
 
 /// An account as its entries tell it.
-#[derive(Default)]
 pub struct History {
+    pub account: AccountId,
     pub entries: Vec<Entry>,
     pub open: Vec<Hold>,
 }
 
+impl Default for History {
+    fn default() -> Self {
+        Self::of(AccountId(Uuid::nil()))
+    }
+}
+
 impl History {
+    pub fn of(account: AccountId) -> Self {
+        Self {
+            account,
+            entries: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
     pub fn last(&self) -> Option<&Line> {
         self.entries.last().map(|entry| &entry.line)
     }
@@ -78,15 +92,21 @@ impl History {
             match rule(&known) {
                 Ok(said) => return said,
                 Err(Unknown::Past(wanted)) => {
-                    known.extend(past(&self.entries, u64::MAX, &wanted));
+                    known.extend(self.past(&wanted));
                 }
                 Err(unknown) => panic!("{unknown:?}"),
             }
         }
     }
 
+    /// What is wanted of all entries.
+    pub fn past(&self, wanted: &Wanted) -> Past {
+        past(&self.entries, u64::MAX, wanted)
+    }
+
     fn enter(&mut self, kind: EntryKind, units: Units, counted_at: DateTime<Utc>, line: Line) {
-        let id = EntryId::new(counted_at, line.number, 0);
+        let nonce = self.account.0.as_u64_pair().1;
+        let id = EntryId::new(counted_at, line.number, nonce);
         match kind {
             EntryKind::Grant {
                 held_until: Some(until),
@@ -102,7 +122,7 @@ impl History {
         }
         let lapses_at = self.open.iter().map(|hold| hold.until).min();
         self.entries.push(Entry {
-            account: AccountId(Uuid::nil()),
+            account: self.account,
             id,
             kind,
             units,
