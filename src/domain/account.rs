@@ -6,7 +6,7 @@ use super::claim::Units;
 use super::grant::{Line, Provisional};
 use super::limit::shape::{Limit, LimitKind};
 use super::limit::total::{TooMany, Total};
-use super::past::{Past, Wanted, go_on_after};
+use super::past::{Past, WantedPast, go_on_after};
 use super::policy::{Mode, Policy};
 use super::refusal::Refusal;
 
@@ -26,7 +26,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
     /// The last line does not tell all totals: read this of the account's entries.
-    Past(Wanted),
+    Past(WantedPast),
     /// Holds may have lapsed since the last line: append the lapses first.
     Holds,
     /// The last line was decided under a newer version of the policy.
@@ -204,7 +204,7 @@ fn totals_of<'a>(
 ) -> Result<Vec<Total>, Unknown> {
     let (calendar, line) = (&policy.rule.calendar, next_number(last));
     let mut totals = Vec::with_capacity(policy.rule.limits.len());
-    let mut wanted: Option<Wanted> = None;
+    let mut wanted: Option<WantedPast> = None;
     for limit in limits {
         let mut total = Total::unused(limit, calendar, at, line);
         if let Err(more) = go_on_after(&mut total, last, past, at) {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::limit::shape::Shape;
-    use crate::domain::limit::total::TOTAL_MAX;
+    use crate::domain::limit::shape::TOTAL_MAX;
     use crate::domain::policy::Inactive;
     use crate::domain::samples::policy;
     use crate::domain::window::{Length, Window};

@@ -11,7 +11,7 @@ use super::claim::Units;
 use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line};
 use super::identity::EntryId;
 use super::limit::total::{GivenBack, Total};
-use super::past::{Past, Wanted};
+use super::past::{Past, WantedPast};
 use super::policy::Policy;
 use super::refusal::{CorrectionRefusal, Refusal};
 
@@ -151,9 +151,9 @@ pub fn give_back(
     let of_grant = match past.grant(grant) {
         Some(totals) => totals,
         None if asks => {
-            return Err(Unknown::Past(Wanted {
+            return Err(Unknown::Past(WantedPast {
                 grant: Some(grant),
-                ..Wanted::default()
+                ..WantedPast::default()
             }));
         }
         None => &[],

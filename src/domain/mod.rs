@@ -13,12 +13,14 @@ pub mod erasure;
 pub mod explanation;
 pub mod fault;
 pub mod grant;
+#[cfg(test)]
+pub mod histories;
 pub mod identity;
 pub mod key;
 pub mod limit;
-#[cfg(test)]
-mod limits_model;
 pub mod local_days;
+#[cfg(test)]
+mod model;
 pub mod overrides;
 pub mod past;
 pub mod policy;

@@ -12,7 +12,7 @@ use super::window::Window;
 
 /// What must be read of an account's entries up to its last line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPast {
     /// The units used in these windows.
     pub windows: Vec<Window>,
     /// The entries after this instant.
@@ -21,7 +21,7 @@ pub struct Wanted {
     pub grant: Option<EntryId>,
 }
 
-impl Wanted {
+impl WantedPast {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -193,7 +193,7 @@ pub fn go_on_after(
     last: Option<&Line>,
     past: &Past,
     at: DateTime<Utc>,
-) -> Result<(), Wanted> {
+) -> Result<(), WantedPast> {
     let Some(last) = last else { return Ok(()) };
     match &mut unused.state {
         LimitState::Calendar(calendar) => {
@@ -202,9 +202,9 @@ pub fn go_on_after(
             calendar.used = match told.find(|told| told.window == window) {
                 Some(told) => told.used,
                 None if window.start > last.at => 0,
-                None => past.sum(window).ok_or_else(|| Wanted {
+                None => past.sum(window).ok_or_else(|| WantedPast {
                     windows: vec![window],
-                    ..Wanted::default()
+                    ..WantedPast::default()
                 })?,
             };
             Ok(())
@@ -221,7 +221,7 @@ fn return_units(
     last: &Line,
     past: &Past,
     at: DateTime<Utc>,
-) -> Result<(), Wanted> {
+) -> Result<(), WantedPast> {
     let same = |before: &&Total| before.is_of_same_limit(total);
     if let Some(before) = last.totals.iter().find(same) {
         total.go_on(before, at);
@@ -231,14 +231,14 @@ fn return_units(
     if last.at <= since {
         return Ok(());
     }
-    let movements = past.tail(since).ok_or_else(|| Wanted {
+    let movements = past.tail(since).ok_or_else(|| WantedPast {
         since: Some(since),
-        ..Wanted::default()
+        ..WantedPast::default()
     })?;
     if let LimitState::Rate(bucket) = &mut total.state {
         // How full it was is not known: it is taken as empty.
         bucket.at = since.timestamp_micros();
-        bucket.owed = bucket.cost(total.max, bucket.burst);
+        bucket.owed = bucket.parts(bucket.burst);
     }
     for movement in movements.filter(|movement| movement.counted_at() > since) {
         movement.apply(total, &[]);
@@ -256,7 +256,7 @@ pub fn total_after(
     last: Option<&Line>,
     past: &Past,
     at: DateTime<Utc>,
-) -> Result<Total, Wanted> {
+) -> Result<Total, WantedPast> {
     go_on_after(&mut unused, last, past, at)?;
     Ok(unused)
 }
@@ -265,12 +265,12 @@ pub fn total_after(
 ///
 /// # Errors
 /// What must be read.
-pub fn total_with(mut before: Total, entry: &Entry, past: &Past) -> Result<Total, Wanted> {
+pub fn total_with(mut before: Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
     let grant = match entry.kind {
         EntryKind::Reversal { of } | EntryKind::Lapse { of } if before.asks_for_grant() => {
-            past.grant(of).ok_or_else(|| Wanted {
+            past.grant(of).ok_or_else(|| WantedPast {
                 grant: Some(of),
-                ..Wanted::default()
+                ..WantedPast::default()
             })?
         }
         _ => &[],

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::almanac::Almanac;
 use super::claim::Units;
@@ -27,8 +27,8 @@ pub enum ReplayedLimit {
 pub struct EachTotal {
     unused: Total,
     totals: HashMap<AccountId, Total>,
-    /// The totals after grants that are to be given back.
-    granted: HashMap<EntryId, Total>,
+    /// The totals after grants that are to be given back, where those are asked for.
+    granted: HashMap<EntryId, (AccountId, Total)>,
     /// When the accounts were left out that used nothing any more.
     swept_at: DateTime<Utc>,
 }
@@ -41,6 +41,8 @@ pub struct ReplayedGrant {
     pub units: Units,
     pub is_given_back: bool,
 }
+
+const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 impl ReplayedLimit {
     /// A limit of which nothing is used at the instant at which the replay begins.
@@ -63,7 +65,8 @@ impl ReplayedLimit {
 
     /// From when on entries may count at an instant.
     pub fn counts_from(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>) -> DateTime<Utc> {
-        Total::unused(limit, calendar, at, 1).span(at).start.min(at)
+        let unused = Total::unused(limit, calendar, at, 1);
+        at.min(unused.forgets_at(at) + MICROSECOND)
     }
 
     /// The same, at the instant up to which it moved on.
@@ -123,8 +126,11 @@ impl ReplayedLimit {
         if let Self::Each(each) = self
             && grant.is_given_back
         {
-            let total = each.total(account, id.at()).clone();
-            each.granted.insert(id, total);
+            let total = each.total(account, id.at());
+            if total.asks_for_grant() {
+                let total = total.clone();
+                each.granted.insert(id, (account, total));
+            }
         }
     }
 
@@ -153,7 +159,7 @@ impl ReplayedLimit {
         match self {
             Self::Window { .. } => self.take_off(account, units, grant.at()),
             Self::Each(each) => {
-                let granted = each.granted.remove(&grant);
+                let granted = each.granted.remove(&grant).map(|(_, total)| total);
                 let given = GivenBack {
                     units,
                     granted_at: grant.at(),
@@ -183,6 +189,10 @@ impl EachTotal {
                 total.age(at);
                 total.resets_at().is_some() || total.used() > 0
             });
+            // An account that is met again begins with a full bucket: nothing of before is given back.
+            let totals = &self.totals;
+            self.granted
+                .retain(|_, (account, _)| totals.contains_key(account));
         }
         is_due
     }

@@ -3,6 +3,9 @@
 use super::per::{Elapsed, Per};
 use crate::domain::window::Length;
 
+/// The most units that a total can have: what the stores sum exactly.
+pub const TOTAL_MAX: u64 = i64::MAX as u64;
+
 /// The most pairs of instant and units that a sliding limit's log keeps. An exact one needs a pair for
 /// each unit at most; one with a step needs a pair for each step, and one more.
 pub const PAIRS_MOST: usize = 101;
@@ -158,4 +161,89 @@ pub struct OtherMax {
     /// 0 … 2^53 − 1.
     pub max: u64,
     pub per: Per,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_tells_its_parts() {
+        let day: Elapsed = "24h".parse().unwrap();
+        let hour: Elapsed = "1h".parse().unwrap();
+        let step = Some(hour);
+        let burst = Some(20);
+        let told = |shape: Shape| {
+            let (per, kind) = (shape.per().to_string(), shape.kind().as_str());
+            (per, kind, shape.step(), shape.burst(), shape.at_once(5))
+        };
+        let (calendar, from_first_claim) = ("calendar", "from_first_claim");
+        for (shape, per, kind, step, burst, at_once) in [
+            (Shape::Calendar(Length::Day), "day", calendar, None, None, 5),
+            (Shape::Ever, "ever", calendar, None, None, 5),
+            (
+                Shape::FromFirstClaim(day),
+                "24h",
+                from_first_claim,
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Sliding {
+                    per: day,
+                    step: None,
+                },
+                "24h",
+                "sliding",
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Sliding { per: day, step },
+                "24h",
+                "sliding",
+                step,
+                None,
+                5,
+            ),
+            (
+                Shape::Rate {
+                    per: hour,
+                    burst: None,
+                },
+                "1h",
+                "rate",
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Rate { per: hour, burst },
+                "1h",
+                "rate",
+                None,
+                burst,
+                20,
+            ),
+        ] {
+            assert_eq!(told(shape), (per.to_owned(), kind, step, burst, at_once));
+            // Redis forgets a counter; only what begins anew by itself may begin at zero.
+            let begins_anew = shape == Shape::Calendar(Length::Day);
+            assert_eq!(shape.may_be_counted(), begins_anew);
+        }
+    }
+
+    #[test]
+    fn another_max_moves_a_burst_that_was_not_given() {
+        let per: Elapsed = "1s".parse().unwrap();
+        let ceilings = |burst| {
+            let limit = Limit::new(5, Shape::Rate { per, burst });
+            [0, 3, 9].map(|max| limit.with_max(max).ceiling)
+        };
+        assert_eq!(ceilings(None), [5, 5, 9]);
+        assert_eq!(ceilings(Some(20)), [20, 20, 20]);
+        assert_eq!(ceilings(Some(2)), [2, 2, 2]);
+    }
 }

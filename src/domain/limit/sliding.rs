@@ -116,11 +116,6 @@ impl SlidingLog {
         falls_at
     }
 
-    /// The instant at which the next units return.
-    pub fn more_at(&self) -> Option<i64> {
-        self.pairs.first().map(|pair| self.returns_at(pair))
-    }
-
     /// The instant at which the last units return.
     pub fn resets_at(&self) -> Option<i64> {
         self.pairs.last().map(|pair| self.returns_at(pair))

@@ -4,15 +4,12 @@ use chrono::{DateTime, Utc};
 
 use super::first_claim::OpenedWindow;
 use super::per::{Elapsed, Per};
-use super::rate::{Bucket, OWED_MAX};
-use super::shape::{Limit, LimitKind, Shape};
+use super::rate::Bucket;
+use super::shape::{Limit, LimitKind, Shape, TOTAL_MAX};
 use super::sliding::SlidingLog;
 use crate::domain::almanac::Almanac;
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::window::{Length, Window};
-
-/// The most units that a total can have: what the stores sum exactly.
-pub const TOTAL_MAX: u64 = i64::MAX as u64;
 
 /// More units would be used than can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +135,7 @@ impl Total {
             LimitState::Calendar(calendar) => calendar.used,
             LimitState::FromFirstClaim(opened) => opened.used,
             LimitState::Sliding(log) => log.used(),
-            LimitState::Rate(bucket) => bucket.used(self.max),
+            LimitState::Rate(bucket) => bucket.used(),
         }
     }
 
@@ -153,7 +150,7 @@ impl Total {
     /// What is left of the limit; 0 when a lowered `max` lies below what is used.
     pub fn remaining(&self) -> u64 {
         match &self.state {
-            LimitState::Rate(bucket) if self.max > 0 => bucket.left(self.max),
+            LimitState::Rate(bucket) if self.max > 0 => bucket.left(),
             _ => self.max.saturating_sub(self.used()),
         }
     }
@@ -163,7 +160,8 @@ impl Total {
         units.get() <= self.remaining()
     }
 
-    /// The instant at which so many units fit if nothing more is granted; `None`: never.
+    /// The instant at which so many units fit, which do not fit now, if nothing more is granted;
+    /// `None`: never.
     pub fn fits_at(&self, units: Units) -> Option<DateTime<Utc>> {
         let room = self.at_once().checked_sub(units.get())?;
         match &self.state {
@@ -174,14 +172,19 @@ impl Total {
         }
     }
 
-    /// The instant at which more units may be used than now; `None` where none return.
+    /// The first instant at which more is left than now if nothing more is granted; `None` where that
+    /// never comes. A window tells its end.
     pub fn more_at(&self) -> Option<DateTime<Utc>> {
         match &self.state {
-            LimitState::Sliding(log) => log.more_at().and_then(instant),
-            LimitState::Rate(bucket) => {
+            LimitState::Sliding(log) => {
+                let most = self.max.min(log.used()).checked_sub(1)?;
+                log.falls_to(most).and_then(instant)
+            }
+            LimitState::Rate(bucket) if self.max > 0 => {
                 let next = self.remaining().saturating_add(1);
                 bucket.fits_at(self.max, next).and_then(instant)
             }
+            LimitState::Rate(_) => None,
             LimitState::Calendar(_) | LimitState::FromFirstClaim(_) => self.resets_at(),
         }
     }
@@ -193,7 +196,7 @@ impl Total {
             LimitState::Calendar(calendar) => calendar.length.map(|_| calendar.window.end),
             LimitState::FromFirstClaim(opened) => opened.window().map(|window| window.end),
             LimitState::Sliding(log) => log.resets_at().and_then(instant),
-            LimitState::Rate(bucket) => bucket.resets_at().and_then(instant),
+            LimitState::Rate(bucket) => bucket.resets_at(self.max).and_then(instant),
         }
     }
 
@@ -207,7 +210,7 @@ impl Total {
             LimitState::FromFirstClaim(OpenedWindow { per, .. })
             | LimitState::Sliding(SlidingLog { per, .. }) => Some(per.seconds().into()),
             LimitState::Rate(bucket) => {
-                let micros = bucket.cost(self.max, bucket.burst);
+                let micros = bucket.refill(self.max);
                 Some(micros / 1_000_000 + i64::from(micros % 1_000_000 > 0))
             }
         }
@@ -269,7 +272,7 @@ impl Total {
                 // What was taken up to here was rounded up to an instant that counts no more.
                 return instant(since - since.rem_euclid(step)).unwrap_or(at);
             }
-            LimitState::Rate(bucket) => bucket.cost(self.max, bucket.burst),
+            LimitState::Rate(bucket) => bucket.refill(self.max),
         };
         instant(at.timestamp_micros().saturating_sub(ago)).unwrap_or(DateTime::<Utc>::MIN_UTC)
     }
@@ -285,20 +288,17 @@ impl Total {
         }
     }
 
-    /// Goes on from what a line before told of the same limit.
+    /// Goes on from what a line before told of the same limit. Under another `max` a bucket is refilled
+    /// by that from the line on, so that what is told of later instants holds.
     pub fn go_on(&mut self, before: &Self, at: DateTime<Utc>) {
-        let (max, line, burst) = match &self.state {
-            LimitState::Rate(bucket) => (self.max, bucket.since, bucket.burst),
-            _ => (self.max, 0, 0),
-        };
-        self.state = before.state.clone();
-        self.age(at);
-        if let LimitState::Rate(bucket) = &mut self.state {
-            bucket.burst = burst;
-            if before.max != max {
-                bucket.change_max(before.max, max, line);
+        let begun = std::mem::replace(&mut self.state, before.state.clone());
+        if let (LimitState::Rate(bucket), LimitState::Rate(begun)) = (&mut self.state, begun) {
+            bucket.burst = begun.burst;
+            if before.max != self.max {
+                bucket.begin_again(begun.since);
             }
         }
+        self.age(at);
     }
 
     /// The total as of an instant that is not before the last one. Windows of the calendar stay.
@@ -307,7 +307,7 @@ impl Total {
             LimitState::Calendar(_) => {}
             LimitState::FromFirstClaim(opened) => opened.age(at),
             LimitState::Sliding(log) => log.age(at),
-            LimitState::Rate(bucket) => bucket.age(at),
+            LimitState::Rate(bucket) => bucket.age(self.max, at),
         }
     }
 
@@ -358,11 +358,6 @@ impl Total {
             return Ok(());
         }
         if self.used().saturating_add(units) > most {
-            return Err(TooMany);
-        }
-        if let LimitState::Rate(bucket) = &self.state
-            && bucket.owed.saturating_add(bucket.cost(self.max, units)) > OWED_MAX
-        {
             return Err(TooMany);
         }
         self.add(units, counted_at, at);

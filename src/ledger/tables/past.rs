@@ -5,7 +5,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::accounts::CUT_AT;
 use crate::domain::grant::Line;
 use crate::domain::identity::{AccountId, EntryId};
-use crate::domain::past::{Movement, Past, Wanted};
+use crate::domain::past::{Movement, Past, WantedPast};
 use crate::domain::window::Window;
 use crate::ledger::encoding::{decode_kind, kind};
 use crate::ledger::entry_rows::with_details;
@@ -68,7 +68,7 @@ impl Ledger {
         &self,
         account: AccountId,
         last: Option<&Line>,
-        wanted: &Wanted,
+        wanted: &WantedPast,
     ) -> Result<Past, LedgerError> {
         let mut past = Past::default();
         for window in &wanted.windows {

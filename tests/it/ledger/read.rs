@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use perdiem::domain::identity::EntryId;
-use perdiem::domain::past::Wanted;
+use perdiem::domain::past::WantedPast;
 use perdiem::domain::window::Window;
 use perdiem::ledger::Look;
 use uuid::Uuid;
@@ -71,9 +71,9 @@ async fn sums_have_their_start_and_not_their_end(stack: Stack) {
     ] {
         let (start, end) = (after(from.0, from.1), after(to.0, to.1));
         let window = Window { start, end };
-        let wanted = Wanted {
+        let wanted = WantedPast {
             windows: vec![window],
-            ..Wanted::default()
+            ..WantedPast::default()
         };
         let past = desk.ledger.past(desk.account("a"), line, &wanted).await;
         let told = past.expect("the past").sum(window);

@@ -10,7 +10,7 @@ use perdiem::domain::correction::{Hold, Holds};
 use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
-use perdiem::domain::past::{Movement, Past, Wanted};
+use perdiem::domain::past::{Movement, Past, WantedPast};
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look};
@@ -105,7 +105,7 @@ impl Ledger {
 
     /// What is wanted of an account's entries up to a line. The units used inside a window are the
     /// running sum, raised by what it would have fallen below zero.
-    fn past(&self, account: AccountId, last: Option<&Line>, wanted: &Wanted) -> Past {
+    fn past(&self, account: AccountId, last: Option<&Line>, wanted: &WantedPast) -> Past {
         let mut past = Past::default();
         let up_to = last.map_or(0, |line| line.number);
         if let Some(since) = wanted.since {
