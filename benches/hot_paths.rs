@@ -17,16 +17,20 @@ use uuid::Uuid;
 
 use perdiem::counter::record::{decode_counter, encode_line};
 use perdiem::counter::{Ask, Counter, SettledKeys, Settlement, commands};
-use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
+use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::almanac::Almanac;
 use perdiem::domain::claim::{Claim, IdempotencyKey, Subject, Units};
-use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line, Total};
+use perdiem::domain::grant::{Entry, EntryKind, Followers, Grant, Line};
 use perdiem::domain::identity::{AccountId, EntryId, Identity, KeyId};
 use perdiem::domain::key::KeyNumber;
-use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::total::Total;
+use perdiem::domain::past::Past;
+use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use perdiem::domain::schedule::Versions;
-use perdiem::domain::totals::{decode_totals, encode_totals};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
 use perdiem::http::{Asked, ClaimAnswer, ClaimBody, Denial, KeyHeader, insert_fields, parse_json};
 
@@ -45,7 +49,7 @@ fn warm<T, R>(value: T, path: impl FnOnce(&'static T) -> R) -> &'static T {
     value
 }
 
-fn calendar(zone: &str, per: Per) -> (&'static Calendar, Per) {
+fn calendar(zone: &str, per: Length) -> (&'static Calendar, Length) {
     let calendar = Calendar {
         zone: Zones::bundled().get(zone).expect("a zone"),
         day_starts_at: NaiveTime::MIN,
@@ -55,13 +59,13 @@ fn calendar(zone: &str, per: Per) -> (&'static Calendar, Per) {
 }
 
 #[library_benchmark(setup = calendar)]
-#[bench::day_of_an_offset("+08:00", Per::Day)]
-#[bench::day_in_shanghai("Asia/Shanghai", Per::Day)]
-#[bench::day_in_new_york("America/New_York", Per::Day)]
-#[bench::minute_in_new_york("America/New_York", Per::Minute)]
-#[bench::week_in_new_york("America/New_York", Per::Week)]
-#[bench::year_in_new_york("America/New_York", Per::Year)]
-fn window((calendar, per): (&'static Calendar, Per)) -> Window {
+#[bench::day_of_an_offset("+08:00", Length::Day)]
+#[bench::day_in_shanghai("Asia/Shanghai", Length::Day)]
+#[bench::day_in_new_york("America/New_York", Length::Day)]
+#[bench::minute_in_new_york("America/New_York", Length::Minute)]
+#[bench::week_in_new_york("America/New_York", Length::Week)]
+#[bench::year_in_new_york("America/New_York", Length::Year)]
+fn window((calendar, per): (&'static Calendar, Length)) -> Window {
     black_box(calendar).window(per, black_box(NOW))
 }
 
@@ -74,12 +78,13 @@ fn policy(limits: usize) -> Policy {
             .map(|(per, max)| LimitDraft {
                 max: *max,
                 per: (*per).to_owned(),
+                ..LimitDraft::default()
             })
             .collect(),
         ..RuleDraft::default()
     };
     let mut rule = draft.check().expect("a rule");
-    rule.calendar = Almanac::from(calendar("America/New_York", Per::Day).0.clone());
+    rule.calendar = Almanac::from(calendar("America/New_York", Length::Day).0.clone());
     Policy {
         id: PolicyId(1),
         name: PolicyName::new("benefit").expect("a name"),
@@ -96,7 +101,7 @@ fn policy(limits: usize) -> Policy {
 /// The line after so many claims of one unit, the last of them at an instant.
 fn line(policy: &Policy, claims: u32, at: DateTime<Utc>) -> Option<Line> {
     (0..claims).fold(None, |last, _| {
-        match decide(policy, Units::ONE, last.as_ref(), &Sums::default(), at) {
+        match decide(policy, Units::ONE, last.as_ref(), &Past::default(), at) {
             Ok(Verdict::Granted(line)) => Some(line),
             other => panic!("not granted: {other:?}"),
         }
@@ -125,7 +130,7 @@ const YESTERDAY: TimeDelta = TimeDelta::days(1);
 #[bench::next_day_of_3_limits(3, 3, YESTERDAY)]
 fn decision((policy, last): Account) -> Result<Verdict, Unknown> {
     let (policy, last) = (black_box(policy), black_box(last));
-    decide(policy, Units::ONE, last, &Sums::default(), black_box(NOW))
+    decide(policy, Units::ONE, last, &Past::default(), black_box(NOW))
 }
 
 fn versions() -> &'static Versions {

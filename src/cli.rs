@@ -18,6 +18,7 @@ mod export;
 mod export_check;
 mod history;
 mod keys;
+mod limits;
 mod local;
 mod offline;
 mod overrides;
@@ -243,9 +244,10 @@ struct PolicyPutArgs {
     /// The policy's name
     policy: String,
 
-    /// A limit, such as "3 per day"; may be repeated
-    #[arg(long = "limit", required = true, value_parser = policies::parse_limit)]
-    limits: Vec<policies::LimitArg>,
+    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step 1h",
+    /// "5 per 24h from_first_claim" or "10 per 1s rate burst 20"; may be repeated
+    #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
+    limits: Vec<limits::LimitArg>,
 
     /// An IANA name or a fixed offset, such as Asia/Shanghai or GMT+8
     #[arg(long)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use arc_swap::ArcSwap;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::domain::identity::to_micros;
@@ -15,6 +16,8 @@ pub enum Clock {
     System(SystemClock),
     /// One that stands where it is put.
     Manual(ManualClock),
+    /// One of those, corrected.
+    Followed(FollowedClock),
 }
 
 impl Clock {
@@ -28,6 +31,7 @@ impl Clock {
         match self {
             Self::System(clock) => clock.now(),
             Self::Manual(clock) => clock.now(),
+            Self::Followed(clock) => clock.now(),
         }
     }
 }
@@ -69,5 +73,169 @@ impl ManualClock {
     pub fn advance(&self, by: TimeDelta) {
         let micros = by.num_microseconds().unwrap_or(0);
         self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+/// By how much of the time that passes a correction changes: 1 of so many parts.
+const SLEW: i64 = 10;
+
+/// A clock that follows the ledger's: its own time and a correction. Clones share both.
+///
+/// The correction changes by a tenth of the time that passes. So the time never jumps, and it runs
+/// backwards only where the own clock does.
+#[derive(Debug, Clone)]
+pub struct FollowedClock {
+    own: Arc<Clock>,
+    correction: Arc<ArcSwap<Slewing>>,
+}
+
+/// How far a clock's time is put forward: on the way from one number of microseconds to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Slewing {
+    from: i64,
+    /// When the own clock began to go from there, in microseconds since 1970.
+    since: i64,
+    to: i64,
+}
+
+impl Slewing {
+    /// The correction at an instant of the own clock.
+    fn at(self, own: i64) -> i64 {
+        let most = own.saturating_sub(self.since).max(0) / SLEW;
+        self.from + (self.to - self.from).clamp(-most, most)
+    }
+
+    /// Goes to the nearest correction in some bounds. One that is in them already stays: a
+    /// measurement that took long says little, and changes nothing.
+    fn towards(self, least: i64, most: i64, own: i64) -> Self {
+        Self {
+            from: self.at(own),
+            since: own,
+            to: self.to.max(least).min(most),
+        }
+    }
+}
+
+impl FollowedClock {
+    /// A clock that is not corrected yet.
+    pub fn new(own: Clock) -> Self {
+        Self {
+            own: Arc::new(own),
+            correction: Arc::default(),
+        }
+    }
+
+    /// The present instant.
+    pub fn now(&self) -> DateTime<Utc> {
+        let own = self.own.now();
+        let correction = self.correction.load().at(own.timestamp_micros());
+        own + TimeDelta::microseconds(correction)
+    }
+
+    /// What the own clock says.
+    pub fn own(&self) -> DateTime<Utc> {
+        self.own.now()
+    }
+
+    /// Follows the ledger's clock, which said `theirs` while the own one went from `asked_at` to
+    /// `told_at`: afterwards the two differ by the time between these at most. `at_once` leaves no
+    /// time for that: nothing was decided yet.
+    pub fn follow(
+        &self,
+        theirs: DateTime<Utc>,
+        asked_at: DateTime<Utc>,
+        told_at: DateTime<Utc>,
+        at_once: bool,
+    ) {
+        let between = |own: DateTime<Utc>| (theirs - own).num_microseconds();
+        let (Some(least), Some(most)) = (between(told_at), between(asked_at)) else {
+            return;
+        };
+        let own = told_at.timestamp_micros();
+        let before = **self.correction.load();
+        let mut correction = before.towards(least, most.max(least), own);
+        if at_once {
+            correction.from = correction.to;
+        }
+        // One that goes on is left as it is: a step of it would be rounded each time.
+        if correction.to != before.to || at_once {
+            self.correction.store(Arc::new(correction));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn instant(micros: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp_micros(micros).unwrap()
+    }
+
+    fn micros(clock: &FollowedClock) -> i64 {
+        clock.now().timestamp_micros()
+    }
+
+    #[test]
+    fn the_first_measurement_counts_at_once() {
+        let own = ManualClock::at(instant(1_000_000));
+        let clock = FollowedClock::new(Clock::Manual(own.clone()));
+        clock.follow(instant(4_000_000), clock.own(), clock.own(), true);
+        assert_eq!(micros(&clock), 4_000_000);
+        // Later ones take ten times as long as they are off.
+        clock.follow(instant(3_000_000), clock.own(), clock.own(), false);
+        assert_eq!(micros(&clock), 4_000_000);
+        own.advance(TimeDelta::seconds(5));
+        assert_eq!(micros(&clock), 8_500_000);
+        own.advance(TimeDelta::seconds(5));
+        assert_eq!(micros(&clock), 13_000_000);
+        own.advance(TimeDelta::seconds(5));
+        assert_eq!(micros(&clock), 18_000_000);
+    }
+
+    #[test]
+    fn a_measurement_that_took_long_changes_nothing() {
+        let own = ManualClock::at(instant(10_000_000));
+        let clock = FollowedClock::new(Clock::Manual(own.clone()));
+        clock.follow(instant(9_000_000), instant(8_000_000), clock.own(), true);
+        assert_eq!(micros(&clock), 10_000_000);
+        clock.follow(instant(7_000_000), instant(8_000_000), clock.own(), true);
+        assert_eq!(micros(&clock), 9_000_000);
+    }
+
+    proptest! {
+        /// Whatever is measured, and however often.
+        #[test]
+        fn the_time_goes_on_and_comes_near_the_ledgers(
+            ahead in -9_000_000i64..9_000_000,
+            steps in prop::collection::vec((0i64..3_000_000, 0i64..40_000), 1..60),
+        ) {
+            let own = ManualClock::at(instant(1_000_000_000));
+            let clock = FollowedClock::new(Clock::Manual(own.clone()));
+            let theirs = |own: DateTime<Utc>| own - TimeDelta::microseconds(ahead);
+            let mut before = micros(&clock);
+            let (mut passed, mut slowest) = (0, 0);
+            for (wait, call) in steps {
+                let asked_at = clock.own();
+                own.advance(TimeDelta::microseconds(call));
+                let told_at = clock.own();
+                // It said so in the middle.
+                let told = theirs(asked_at) + TimeDelta::microseconds(call / 2);
+                clock.follow(told, asked_at, told_at, false);
+                own.advance(TimeDelta::microseconds(wait));
+                let (now, by) = (micros(&clock), wait + call);
+                prop_assert!(now >= before + by - by.div_euclid(SLEW) - 2, "{now} {before} {by}");
+                prop_assert!(now <= before + by + by.div_euclid(SLEW) + 2, "{now} {before} {by}");
+                before = now;
+                passed += wait;
+                slowest = slowest.max(call);
+            }
+            if passed > (ahead.abs() + slowest) * SLEW {
+                let off = (micros(&clock) - theirs(clock.own()).timestamp_micros()).abs();
+                prop_assert!(off <= slowest, "{off} {slowest}");
+            }
+        }
     }
 }

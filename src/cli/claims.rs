@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{call, describe, request, segment, send, text};
+use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
 
@@ -43,7 +44,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
         match answer["detail"].as_str() {
             Some(detail) => {
                 let ends = limits.as_array().into_iter().flatten();
-                let ends = ends.map(|limit| &limit["resets_at"]);
+                let ends = ends.flat_map(|limit| [&limit["resets_at"], &limit["more_at"]]);
                 println!("denied: {}", local.show_within(detail, ends));
             }
             None if answer["would_deny"] == true => {
@@ -80,17 +81,4 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub fn print_limits(limits: &Value, local: &LocalTime) {
-    for limit in limits.as_array().into_iter().flatten() {
-        println!(
-            "{:<7} {} of {} used, {} left until {}",
-            text(&limit["per"]),
-            limit["used"],
-            limit["max"],
-            limit["remaining"],
-            local.show(&limit["resets_at"]),
-        );
-    }
 }

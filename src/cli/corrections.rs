@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ServerArgs;
-use super::claims::print_limits;
 use super::client::{describe, request, segment, send, text};
+use super::limits::print_limits;
 use super::local::LocalTime;
 
 #[derive(Debug, Args)]

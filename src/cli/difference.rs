@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::client::text;
+use super::limits::describe_limit;
 
 /// What an answer says of a version, beside what was written.
 const ABOUT_A_VERSION: [&str; 11] = [
@@ -50,7 +51,7 @@ pub fn words(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => {
             let words = items.iter().map(|item| match item["per"].as_str() {
-                Some(per) => format!("{} per {per}", item["max"]),
+                Some(_) => describe_limit(item),
                 None => text(item).to_owned(),
             });
             words.collect::<Vec<_>>().join(", ")

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::ServerArgs;
 use super::client::{call, request, segment, text};
+use super::limits::{describe_limits, describe_use};
 use super::local::LocalTime;
 
 #[derive(Debug, Args)]
@@ -138,12 +139,10 @@ fn print_terms(terms: &Value, local: &LocalTime) {
             Value::Null => String::new(),
             until => format!(" until {}", local.show(until)),
         };
-        let limits = items(&found["limits"]);
-        let limits = limits.map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])));
         println!(
             "by version {} of the override: {}{until}, made at {} by {}{}",
             found["version"],
-            limits.collect::<Vec<_>>().join(", "),
+            describe_limits(&found["limits"]),
             local.show(&found["changed_at"]),
             text(&found["changed_by"]),
             because(found),
@@ -152,14 +151,15 @@ fn print_terms(terms: &Value, local: &LocalTime) {
 }
 
 fn print_limit(limit: &Value, local: &LocalTime) {
+    let end = |word: &str, field: &str| match &limit[field] {
+        Value::Null => String::new(),
+        instant => format!("{word} {}", local.show(instant)),
+    };
     println!(
-        "{:<7} {} of {} used, {} left, from {} until {}",
-        text(&limit["per"]),
-        limit["used"],
-        limit["max"],
-        limit["remaining"],
-        local.show(&limit["window_start"]),
-        local.show(&limit["resets_at"]),
+        "{}{}{}",
+        describe_use(limit),
+        end(", from", "window_start"),
+        end(" until", "resets_at"),
     );
     items(&limit["entries"]).for_each(|entry| print_entry(entry, local));
     if limit["entries_cut"] == true {

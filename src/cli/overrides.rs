@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ServerArgs;
 use super::client::{all_items, call, request, segment};
-use super::policies::{LimitArg, describe_limits, parse_limit};
+use super::limits::{LimitArg, describe_limits, parse_max};
 
 /// What to do with overrides.
 #[derive(Debug, Subcommand)]
@@ -32,7 +32,7 @@ pub struct PutArgs {
     subject: String,
 
     /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks; may be repeated
-    #[arg(long = "limit", required = true, value_parser = parse_limit)]
+    #[arg(long = "limit", required = true, value_parser = parse_max)]
     limits: Vec<LimitArg>,
 
     /// From this instant on the policy's own limits hold again, such as 2026-12-01T00:00:00Z

@@ -3,32 +3,12 @@
 use std::process::ExitCode;
 
 use reqwest::Method;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::client::{all_items, call, request, segment, text};
+use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
-
-/// `max` units `per` window.
-#[derive(Debug, Clone, Serialize)]
-pub struct LimitArg {
-    max: u64,
-    per: String,
-}
-
-/// Reads `3 per day`.
-///
-/// # Errors
-/// What to write instead.
-pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
-    let wrong = || "write it like \"3 per day\"".to_owned();
-    let (max, per) = text.split_once(" per ").ok_or_else(wrong)?;
-    Ok(LimitArg {
-        max: max.trim().parse().map_err(|_| wrong())?,
-        per: per.trim().to_owned(),
-    })
-}
 
 /// Lists the policies.
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
@@ -84,13 +64,6 @@ pub fn show(server: &ServerArgs, policy: &Value) {
     }
 }
 
-/// Limits in a line.
-pub fn describe_limits(limits: &Value) -> String {
-    let limits = limits.as_array().into_iter().flatten();
-    let limits = limits.map(|limit| format!("{} per {}", limit["max"], text(&limit["per"])));
-    limits.collect::<Vec<_>>().join(", ")
-}
-
 fn print_policy(policy: &Value) {
     let version = &policy["version"];
     let in_force = &policy["in_force_version"];
@@ -113,18 +86,4 @@ fn print_policy(policy: &Value) {
             ""
         },
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits() {
-        let limit = parse_limit("3 per day").unwrap();
-        assert_eq!((limit.max, limit.per.as_str()), (3, "day"));
-        for wrong in ["3", "per day", "three per day", "-1 per day", "3/day"] {
-            assert!(parse_limit(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -13,11 +13,13 @@ use uuid::Uuid;
 use super::commands::{counter_name, prefix, queue_name, settle_arguments, waiting_name};
 use super::{Counters, Settlement, Unavailable, record};
 use crate::domain::claim::{Metadata, Subject, Units};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional, Total};
+use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::key::KeyNumber;
+use crate::domain::limit::text::{decode_totals, encode_totals, used_pattern};
+use crate::domain::limit::total::{Total, with_used};
 use crate::domain::policy::PolicyId;
-use crate::domain::totals::{are_over, decode_totals, encode_totals, used_pattern, with_used};
+use crate::domain::window::{Length, Window};
 
 const COUNT_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/count.lua"));
 const RECORD_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/record.lua"));
@@ -243,10 +245,12 @@ impl Counters {
             .arg(trusted_from.timestamp_micros())
             .arg(window_names(&count.totals, ""));
         for total in &count.totals {
-            call.arg(format!("u{}", window_name(total)))
-                .arg(total.max)
-                .arg(used_pattern(total))
-                .arg(total.used);
+            if let Some((length, window, used)) = total.in_window() {
+                call.arg(format!("u{}", window_name(length, window)))
+                    .arg(total.max)
+                    .arg(used_pattern(length, window))
+                    .arg(used);
+            }
         }
     }
 
@@ -364,14 +368,23 @@ fn bytes(field: Option<[u8; 17]>) -> Vec<u8> {
 }
 
 /// A window's name in the queue, and after a `u` in what waits.
-fn window_name(total: &Total) -> String {
-    format!("{}:{}", total.per, total.window.start.timestamp())
+fn window_name(length: Length, window: Window) -> String {
+    format!("{length}:{}", window.start.timestamp())
 }
 
-/// The windows' names, each after a prefix.
+/// The windows' names, each after a prefix. INVARIANT: whatever policy Redis may count for has limits
+/// of the calendar alone.
 fn window_names(totals: &[Total], prefix: &str) -> String {
-    let name = |total| format!("{prefix}{}", window_name(total));
-    totals.iter().map(name).collect::<Vec<_>>().join(" ")
+    let windows = totals.iter().filter_map(Total::in_window);
+    let names =
+        windows.map(|(length, window, _)| format!("{prefix}{}", window_name(length, window)));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether more is used than some limit has. In Redis' hands that is so only after a grant
+/// that a policy would have denied but only observes.
+fn are_over(totals: &[Total]) -> bool {
+    totals.iter().any(|total| total.used() > total.max)
 }
 
 fn encode_grant(grant: &CountedGrant, totals: &[Total]) -> String {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Counter;
 use crate::domain::grant::Line;
 use crate::domain::identity::{EntryId, KeyId};
-use crate::domain::totals::{decode_totals, encode_totals};
+use crate::domain::limit::text::{decode_totals, encode_totals};
 
 /// A line without its number: its instant in microseconds since 1970, its policy version, when
 /// its first hold may lapse in microseconds (`-` without holds), and its totals, with spaces

@@ -3,10 +3,12 @@
 use chrono::{DateTime, Utc};
 
 use super::claim::Units;
-use super::grant::{Entry, Line, Provisional, TooMany, Total};
+use super::grant::{Line, Provisional};
+use super::limit::shape::{Limit, LimitKind};
+use super::limit::total::{TooMany, Total};
+use super::past::{Past, WantedPast, go_on_after};
 use super::policy::{Mode, Policy};
 use super::refusal::Refusal;
-use super::window::Window;
 
 /// What the rule says of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,43 +25,12 @@ pub enum Verdict {
 /// What must be learned before the rule can say anything. Then it is asked again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
-    /// The last line does not tell these windows' totals: sum the account's entries in them.
-    Sums(Vec<Window>),
+    /// The last line does not tell all totals: read this of the account's entries.
+    Past(WantedPast),
     /// Holds may have lapsed since the last line: append the lapses first.
     Holds,
     /// The last line was decided under a newer version of the policy.
     Policy,
-}
-
-/// Units used in windows which an account's last line does not tell.
-#[derive(Debug, Clone, Default)]
-pub struct Sums(Vec<(Window, u64)>);
-
-impl Sums {
-    /// Notes a window's sum.
-    pub fn insert(&mut self, window: Window, units: u64) {
-        self.0.push((window, units));
-    }
-
-    /// Takes over other windows' sums.
-    pub fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
-
-    /// The sums after some more entries.
-    pub fn after(mut self, entries: &[Entry]) -> Self {
-        for (window, units) in &mut self.0 {
-            for entry in entries {
-                *units = entry.used_after(*window, *units);
-            }
-        }
-        self
-    }
-
-    fn get(&self, window: Window) -> Option<u64> {
-        let found = self.0.iter().find(|(summed, _)| *summed == window);
-        found.map(|(_, units)| *units)
-    }
 }
 
 /// Decides whether `units` may be taken at `now`, after the account's `last` line.
@@ -72,7 +43,7 @@ pub fn decide(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Verdict, Unknown> {
     check_version(policy, last)?;
@@ -83,14 +54,14 @@ pub fn decide(
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
-    let mut totals = totals_at(policy, last, sums, at)?;
+    let mut totals = totals_at(policy, last, past, at)?;
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
     if totals
         .iter_mut()
-        .try_for_each(|total| total.take(units))
+        .try_for_each(|total| total.take(units, at, at))
         .is_err()
     {
         return Ok(Verdict::Refused(Refusal::TooMany));
@@ -121,7 +92,7 @@ pub(super) fn next_line(
     totals: Vec<Total>,
 ) -> Line {
     Line {
-        number: last.map_or(1, |line| line.number + 1),
+        number: next_number(last),
         at,
         policy_version: policy.version,
         lapses_at: last.and_then(|line| line.lapses_at),
@@ -132,33 +103,36 @@ pub(super) fn next_line(
 /// The line of `units` that were granted at `granted_at` without the ledger, after the
 /// account's `last` line, over the limit if it must be; and whether it went over.
 ///
-/// The units count in the windows that contain `granted_at`. The line's instant is not before
-/// the last one's; where that lies in later windows, the line carries those on. Holds that
+/// The units count from `granted_at` on. The line's instant is not before the last one's; where that
+/// lies in later windows, the line carries those on. Holds that
 /// lapsed meanwhile are left to the account's next decision. Nothing goes over under a policy
 /// that only observes.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
+/// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
 pub fn record(
     policy: &Policy,
     units: Units,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     granted_at: DateTime<Utc>,
 ) -> Result<Result<(Line, Provisional), TooMany>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, granted_at);
-    let (mut totals, own) = totals_at_both(policy, last, sums, [at, granted_at])?;
-    let mut windows = totals.iter_mut();
-    let recorded = windows.try_for_each(|total| match total.window.contains(granted_at) {
-        true => total.record(units),
-        false => Ok(()),
-    });
+    let current = totals_at(policy, last, past, at);
+    let own = calendar_totals_at(policy, last, past, granted_at);
+    let (mut totals, own) = both(current, own)?;
+    let others = totals
+        .iter()
+        .filter(|total| total.kind() != LimitKind::Calendar);
+    let fits = own.iter().chain(others).all(|total| total.fits(units));
+    let mut recorded = totals.iter_mut();
+    let recorded = recorded.try_for_each(|total| total.record(units, granted_at, at));
     if let Err(too_many) = recorded {
         return Ok(Err(too_many));
     }
     let observes = policy.rule.mode == Mode::Observe;
-    let provisional = match observes || own.iter().all(|total| total.fits(units)) {
+    let provisional = match observes || fits {
         true => Provisional::Within,
         false => Provisional::Over,
     };
@@ -181,7 +155,7 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
         .filter(|limit| units.get() > limit.ceiling)
         .min_by_key(|limit| limit.ceiling)
         .map(|limit| Refusal::NeverFits {
-            per: limit.per,
+            per: limit.per(),
             max: limit.ceiling,
         })
 }
@@ -191,70 +165,79 @@ pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
     last.map_or(now, |line| now.max(line.at))
 }
 
-/// The total of each of the policy's limits in the window that contains `at`.
-///
-/// A window that the last line has goes on from its total. One that begins after the last
-/// line starts at zero. Any other, since the policy's zone or limits changed, takes its
-/// total from `sums`.
+/// The total of each of the policy's limits at an instant that is not before the account's last
+/// line.
 ///
 /// # Errors
-/// [`Unknown::Sums`]: the windows whose sums are needed and not there.
+/// [`Unknown::Past`]: what the last line does not tell.
 pub fn totals_at(
     policy: &Policy,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     at: DateTime<Utc>,
 ) -> Result<Vec<Total>, Unknown> {
-    let mut totals = Vec::with_capacity(policy.rule.limits.len());
-    let mut unknown = Vec::new();
-    for limit in &policy.rule.limits {
-        let window = policy.rule.calendar.window(limit.per, at);
-        match used_in(window, last, sums) {
-            Some(used) => totals.push(Total {
-                per: limit.per,
-                max: limit.max,
-                used,
-                window,
-            }),
-            None => unknown.push(window),
-        }
-    }
-    match unknown.is_empty() {
-        true => Ok(totals),
-        false => Err(Unknown::Sums(unknown)),
-    }
+    let limits = policy.rule.limits.iter();
+    totals_of(limits, policy, last, past, at)
 }
 
-/// The totals at two instants.
+/// The totals of the calendar's windows at an instant, which may be before the account's last line.
 ///
 /// # Errors
-/// [`Unknown::Sums`]: every window that either of them needs.
-pub(super) fn totals_at_both(
+/// [`Unknown::Past`].
+pub(super) fn calendar_totals_at(
     policy: &Policy,
     last: Option<&Line>,
-    sums: &Sums,
-    instants: [DateTime<Utc>; 2],
-) -> Result<(Vec<Total>, Vec<Total>), Unknown> {
-    match instants.map(|at| totals_at(policy, last, sums, at)) {
-        [Ok(first), Ok(second)] => Ok((first, second)),
-        [Err(Unknown::Sums(mut windows)), Err(Unknown::Sums(others))] => {
-            windows.extend(others);
-            windows.dedup();
-            Err(Unknown::Sums(windows))
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<Vec<Total>, Unknown> {
+    let of_calendar = |limit: &&Limit| limit.shape.kind() == LimitKind::Calendar;
+    let limits = policy.rule.limits.iter().filter(of_calendar);
+    totals_of(limits, policy, last, past, at)
+}
+
+fn totals_of<'a>(
+    limits: impl Iterator<Item = &'a Limit>,
+    policy: &Policy,
+    last: Option<&Line>,
+    past: &Past,
+    at: DateTime<Utc>,
+) -> Result<Vec<Total>, Unknown> {
+    let (calendar, line) = (&policy.rule.calendar, next_number(last));
+    let mut totals = Vec::with_capacity(policy.rule.limits.len());
+    let mut wanted: Option<WantedPast> = None;
+    for limit in limits {
+        let mut total = Total::unused(limit, calendar, at, line);
+        if let Err(more) = go_on_after(&mut total, last, past, at) {
+            wanted.get_or_insert_default().add(more);
         }
-        [Err(unknown), _] | [_, Err(unknown)] => Err(unknown),
+        totals.push(total);
+    }
+    match wanted {
+        None => Ok(totals),
+        Some(wanted) => Err(Unknown::Past(wanted)),
     }
 }
 
-/// The units used in a window after the `last` line; `None` when the line does not tell and the
-/// sum is not known.
-pub(super) fn used_in(window: Window, last: Option<&Line>, sums: &Sums) -> Option<u64> {
-    let Some(last) = last else { return Some(0) };
-    let same = last.totals.iter().find(|total| total.window == window);
-    match same {
-        Some(total) => Some(total.used),
-        None if window.start > last.at => Some(0),
-        None => sums.get(window),
+/// The number of the line after the last one.
+pub(super) fn next_number(last: Option<&Line>) -> u64 {
+    last.map_or(1, |line| line.number + 1)
+}
+
+/// Both of what was asked for.
+///
+/// # Errors
+/// [`Unknown::Past`]: all that either of them wants.
+pub(super) fn both<A, B>(
+    one: Result<A, Unknown>,
+    two: Result<B, Unknown>,
+) -> Result<(A, B), Unknown> {
+    match (one, two) {
+        (Ok(one), Ok(two)) => Ok((one, two)),
+        (Err(Unknown::Past(mut wanted)), Err(Unknown::Past(more))) => {
+            wanted.add(more);
+            Err(Unknown::Past(wanted))
+        }
+        (Err(unknown), _) | (_, Err(unknown)) => Err(unknown),
     }
 }
 
@@ -265,10 +248,11 @@ mod tests {
 
     use super::*;
     use crate::domain::claim::UNITS_MAX;
-    use crate::domain::grant::TOTAL_MAX;
+    use crate::domain::limit::shape::Shape;
+    use crate::domain::limit::shape::TOTAL_MAX;
     use crate::domain::policy::Inactive;
     use crate::domain::samples::policy;
-    use crate::domain::window::Per;
+    use crate::domain::window::{Length, Window};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()
@@ -286,7 +270,7 @@ mod tests {
     }
 
     fn take(policy: &Policy, last: Option<&Line>, now: DateTime<Utc>) -> Result<Verdict, Unknown> {
-        decide(policy, Units::ONE, last, &Sums::default(), now)
+        decide(policy, Units::ONE, last, &Past::default(), now)
     }
 
     #[test]
@@ -295,17 +279,20 @@ mod tests {
         let mut last = None;
         for number in 1..=3 {
             let line = granted(take(&policy, last.as_ref(), at("2026-11-21T15:59:59Z")));
-            assert_eq!((line.number, line.totals[0].used), (number, number));
-            assert_eq!(line.totals[0].window.end, at("2026-11-21T16:00:00Z"));
+            assert_eq!((line.number, line.totals[0].used()), (number, number));
+            assert_eq!(
+                line.totals[0].window().unwrap().end,
+                at("2026-11-21T16:00:00Z")
+            );
             last = Some(line);
         }
         let denied = take(&policy, last.as_ref(), at("2026-11-21T15:59:59.999999Z"));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
-        assert_eq!((totals[0].used, totals[0].remaining()), (3, 0));
+        assert_eq!((totals[0].used(), totals[0].remaining()), (3, 0));
         let next = granted(take(&policy, last.as_ref(), at("2026-11-21T16:00:00Z")));
-        assert_eq!((next.number, next.totals[0].used), (4, 1));
+        assert_eq!((next.number, next.totals[0].used()), (4, 1));
     }
 
     #[test]
@@ -315,18 +302,18 @@ mod tests {
             &policy,
             units(3),
             None,
-            &Sums::default(),
+            &Past::default(),
             at("2026-11-20T00:00:00Z"),
         );
         let first = granted(first);
         let now = at("2026-11-21T00:00:00Z");
-        let denied = decide(&policy, units(2), Some(&first), &Sums::default(), now);
+        let denied = decide(&policy, units(2), Some(&first), &Past::default(), now);
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = denied else {
             panic!("{denied:?}")
         };
-        assert_eq!([totals[0].used, totals[1].used], [0, 3]);
+        assert_eq!([totals[0].used(), totals[1].used()], [0, 3]);
         let second = granted(take(&policy, Some(&first), now));
-        assert_eq!([second.totals[0].used, second.totals[1].used], [1, 4]);
+        assert_eq!([second.totals[0].used(), second.totals[1].used()], [1, 4]);
     }
 
     #[test]
@@ -335,12 +322,12 @@ mod tests {
         let now = at("2026-11-21T15:00:00Z");
         let last = granted(take(&shanghai, None, now));
         let utc = policy(2, "UTC", &[(3, "day")]);
-        let Err(Unknown::Sums(windows)) = take(&utc, Some(&last), now) else {
+        let Err(Unknown::Past(wanted)) = take(&utc, Some(&last), now) else {
             panic!()
         };
-        assert_eq!(windows[0].start, at("2026-11-21T00:00:00Z"));
-        let mut sums = Sums::default();
-        sums.insert(windows[0], 3);
+        assert_eq!(wanted.windows[0].start, at("2026-11-21T00:00:00Z"));
+        let mut sums = Past::default();
+        sums.insert(wanted.windows[0], 3);
         let verdict = decide(&utc, Units::ONE, Some(&last), &sums, now);
         assert!(matches!(verdict, Ok(Verdict::Refused(Refusal::Denied(_)))));
     }
@@ -349,16 +336,16 @@ mod tests {
     fn a_lower_max_takes_nothing_back_and_a_higher_one_gives_room() {
         let now = at("2026-11-21T00:00:00Z");
         let five = policy(1, "UTC", &[(5, "day")]);
-        let last = granted(decide(&five, units(4), None, &Sums::default(), now));
+        let last = granted(decide(&five, units(4), None, &Past::default(), now));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) =
             take(&policy(2, "UTC", &[(3, "day")]), Some(&last), now)
         else {
             panic!()
         };
-        assert_eq!((totals[0].used, totals[0].remaining()), (4, 0));
+        assert_eq!((totals[0].used(), totals[0].remaining()), (4, 0));
         let six = policy(3, "UTC", &[(6, "day")]);
-        let line = granted(decide(&six, units(2), Some(&last), &Sums::default(), now));
-        assert_eq!(line.totals[0].used, 6);
+        let line = granted(decide(&six, units(2), Some(&last), &Past::default(), now));
+        assert_eq!(line.totals[0].used(), 6);
     }
 
     #[test]
@@ -375,7 +362,7 @@ mod tests {
         let last = granted(take(&policy, None, at("2026-11-22T00:00:00Z")));
         let line = granted(take(&policy, Some(&last), at("2026-11-21T23:59:59Z")));
         assert_eq!(line.at, last.at);
-        assert_eq!(line.totals[0].used, 2);
+        assert_eq!(line.totals[0].used(), 2);
     }
 
     #[test]
@@ -383,30 +370,30 @@ mod tests {
         let now = at("2026-11-21T00:00:00Z");
         let mut observing = policy(1, "UTC", &[(3, "day")]);
         observing.rule.mode = Mode::Observe;
-        let last = granted(decide(&observing, units(2), None, &Sums::default(), now));
-        let would_deny = decide(&observing, units(7), Some(&last), &Sums::default(), now);
+        let last = granted(decide(&observing, units(2), None, &Past::default(), now));
+        let would_deny = decide(&observing, units(7), Some(&last), &Past::default(), now);
         let Ok(Verdict::WouldDeny(line)) = would_deny else {
             panic!("{would_deny:?}")
         };
-        assert_eq!((line.number, line.totals[0].used), (2, 9));
+        assert_eq!((line.number, line.totals[0].used()), (2, 9));
         assert_eq!(line.totals[0].remaining(), 0);
-        let own = record(&observing, units(1), Some(&line), &Sums::default(), now);
+        let own = record(&observing, units(1), Some(&line), &Past::default(), now);
         assert_eq!(own.unwrap().unwrap().1, Provisional::Within);
         // As far as units can be counted.
         let rest = |more| units(i128::from(UNITS_MAX) - 9 + more);
-        let full = decide(&observing, rest(0), Some(&line), &Sums::default(), now);
+        let full = decide(&observing, rest(0), Some(&line), &Past::default(), now);
         let Ok(Verdict::WouldDeny(full)) = full else {
             panic!("{full:?}")
         };
-        assert_eq!(full.totals[0].used, UNITS_MAX);
-        let refused = decide(&observing, rest(1), Some(&line), &Sums::default(), now);
+        assert_eq!(full.totals[0].used(), UNITS_MAX);
+        let refused = decide(&observing, rest(1), Some(&line), &Past::default(), now);
         assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
         // What was told already is recorded beyond, until the stores could not sum it.
         let recorded = |line: &Line, used: u64| {
             let mut line = line.clone();
-            std::sync::Arc::make_mut(&mut line.totals)[0].used = used;
-            let recorded = record(&observing, rest(0), Some(&line), &Sums::default(), now);
-            recorded.unwrap().map(|(line, _)| line.totals[0].used)
+            std::sync::Arc::make_mut(&mut line.totals)[0].set_used(used);
+            let recorded = record(&observing, rest(0), Some(&line), &Past::default(), now);
+            recorded.unwrap().map(|(line, _)| line.totals[0].used())
         };
         assert_eq!(recorded(&full, UNITS_MAX), Ok(2 * UNITS_MAX - 9));
         assert_eq!(recorded(&full, TOTAL_MAX - UNITS_MAX + 9), Ok(TOTAL_MAX));
@@ -426,14 +413,17 @@ mod tests {
             [(2, 5, None), (2, 6, Some(5)), (8, 8, None), (8, 9, Some(8))]
         {
             let terms = own.with_max(|_| Some(max));
-            let expected = never_fits.map(|max| Refusal::NeverFits { per: Per::Day, max });
+            let expected = never_fits.map(|max| Refusal::NeverFits {
+                per: Length::Day.into(),
+                max,
+            });
             assert_eq!(refuse(&terms, units(claimed), now), expected);
         }
         let blocked = own.with_max(|_| Some(0));
         let Ok(Verdict::Refused(Refusal::Denied(totals))) = take(&blocked, None, now) else {
             panic!()
         };
-        assert_eq!((totals[0].max, totals[0].used), (0, 0));
+        assert_eq!((totals[0].max, totals[0].used()), (0, 0));
     }
 
     #[test]
@@ -443,11 +433,11 @@ mod tests {
             &policy,
             units(6),
             None,
-            &Sums::default(),
+            &Past::default(),
             at("2026-11-21T00:00:00Z"),
         );
         let refusal = Refusal::NeverFits {
-            per: Per::Day,
+            per: Length::Day.into(),
             max: 3,
         };
         assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
@@ -479,6 +469,13 @@ mod tests {
         proptest::collection::vec(step, 1..60)
     }
 
+    fn length(limit: &Limit) -> Length {
+        match limit.shape {
+            Shape::Calendar(length) => length,
+            _ => panic!("no window of the calendar"),
+        }
+    }
+
     fn sum_of(grants: &[(DateTime<Utc>, u64)], window: Window) -> u64 {
         let inside = grants.iter().filter(|(at, _)| window.contains(*at));
         inside.map(|(_, units)| units).sum()
@@ -508,15 +505,15 @@ mod tests {
                 let sum = |window: Window| sum_of(&known, window);
                 let wanted = units(step.units.into());
                 let room_at = |at: DateTime<Utc>| current.rule.limits.iter().all(|limit| {
-                    sum(current.rule.calendar.window(limit.per, at)) + step.units <= limit.max
+                    sum(current.rule.calendar.window(length(limit), at)) + step.units <= limit.max
                 });
                 if let Some(hours) = step.without_ledger {
                     let granted_at = now - TimeDelta::hours(hours);
-                    let mut sums = Sums::default();
+                    let mut sums = Past::default();
                     let (line, provisional) = loop {
                         match record(&current, wanted, last.as_ref(), &sums, granted_at) {
-                            Err(Unknown::Sums(windows)) => {
-                                for window in windows {
+                            Err(Unknown::Past(wanted)) => {
+                                for window in wanted.windows {
                                     sums.insert(window, sum(window));
                                 }
                             }
@@ -529,17 +526,17 @@ mod tests {
                     prop_assert!(last.is_none_or(|last| last.at <= line.at));
                     prop_assert!(granted_at <= line.at);
                     for total in line.totals.iter() {
-                        prop_assert!(total.window.contains(line.at));
-                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
+                        prop_assert!(total.window().unwrap().contains(line.at));
+                        prop_assert_eq!(total.used(), sum_of(&grants, total.window().unwrap()));
                     }
                     last = Some(line);
                     continue;
                 }
-                let mut sums = Sums::default();
+                let mut sums = Past::default();
                 let verdict = loop {
                     match decide(&current, wanted, last.as_ref(), &sums, now) {
-                        Err(Unknown::Sums(windows)) => {
-                            for window in windows {
+                        Err(Unknown::Past(wanted)) => {
+                            for window in wanted.windows {
                                 sums.insert(window, sum(window));
                             }
                         }
@@ -550,8 +547,8 @@ mod tests {
                 if let Ok(Verdict::Granted(line)) = verdict {
                     grants.push((line.at, step.units));
                     for total in line.totals.iter() {
-                        prop_assert_eq!(total.used, sum_of(&grants, total.window));
-                        prop_assert!(total.used <= total.max);
+                        prop_assert_eq!(total.used(), sum_of(&grants, total.window().unwrap()));
+                        prop_assert!(total.used() <= total.max);
                     }
                     last = Some(line);
                 }

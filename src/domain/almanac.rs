@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use chrono::{DateTime, Utc};
 
-use super::window::{Calendar, Per, Window};
+use super::window::{Calendar, Length, Window};
 
 /// A [`Calendar`], and of each length the window that was found last.
 ///
@@ -15,12 +15,12 @@ use super::window::{Calendar, Per, Window};
 #[derive(Debug, Clone)]
 pub struct Almanac {
     calendar: Calendar,
-    found: Arc<[RwLock<Option<Window>>; Per::ALL.len()]>,
+    found: Arc<[RwLock<Option<Window>>; Length::ALL.len()]>,
 }
 
 impl Almanac {
     /// The one window that contains `at`; see [`Calendar::window`].
-    pub fn window(&self, per: Per, at: DateTime<Utc>) -> Window {
+    pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
         let place = &self.found[per as usize];
         let found = *place.read().unwrap_or_else(PoisonError::into_inner);
         match found.filter(|window| window.contains(at)) {
@@ -87,7 +87,7 @@ mod tests {
             let almanac = Almanac::from(calendar.clone());
             let other = almanac.clone();
             for (index, (per, seconds)) in asked.into_iter().enumerate() {
-                let per = Per::ALL[per];
+                let per = Length::ALL[per];
                 let at = begin + TimeDelta::seconds(seconds);
                 let asked = if index % 2 == 0 { &almanac } else { &other };
                 prop_assert_eq!(asked.window(per, at), calendar.window(per, at));

@@ -5,10 +5,11 @@
 //! checked in the memory of one line. What is wrong is told once, at the entry where it went
 //! wrong: the entries after it were decided on it.
 
-use super::account::{Sums, used_in};
-use super::grant::{Entry, EntryKind, Line, Total};
+use super::account::next_number;
+use super::grant::{Entry, EntryKind, Line};
+use super::limit::total::Total;
+use super::past::{Past, WantedPast, total_after, total_with};
 use super::reconciliation::Figures;
-use super::window::Window;
 
 /// What is wrong with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,19 +50,22 @@ impl Before {
 }
 
 impl AccountAudit {
-    /// The windows of the next entry that the line before does not tell, with that line:
-    /// [`AccountAudit::check`] wants their sums up to it.
-    pub fn unknown(&self, entry: &Entry) -> Option<(&Line, Vec<Window>)> {
+    /// What must be read of the entries up to the line before, with that line: [`AccountAudit::check`]
+    /// wants it. `past` is what was read so far.
+    pub fn unknown(&self, entry: &Entry, past: &Past) -> Option<(&Line, WantedPast)> {
         let before = self.before.line()?;
-        let windows = entry.line.totals.iter().map(|total| total.window);
-        let unknown: Vec<Window> = windows
-            .filter(|window| used_in(*window, Some(before), &Sums::default()).is_none())
-            .collect();
-        (!unknown.is_empty()).then_some((before, unknown))
+        let mut wanted = WantedPast::default();
+        for total in entry.line.totals.iter() {
+            if let Err(more) = self.expected(total, entry, past) {
+                wanted.add(more);
+            }
+        }
+        (!wanted.is_empty()).then_some((before, wanted))
     }
 
-    /// Checks the next entry, and returns what is wrong with it.
-    pub fn check(&mut self, entry: &Entry, sums: &Sums) -> Vec<Flaw> {
+    /// Checks the next entry, and returns what is wrong with it. A total that the past does not tell
+    /// is taken as it is.
+    pub fn check(&mut self, entry: &Entry, past: &Past) -> Vec<Flaw> {
         let mut flaws = self.count(entry.line.number);
         let is_before = |before: &Line| entry.line.at < before.at;
         if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
@@ -69,13 +73,12 @@ impl AccountAudit {
         }
         if !matches!(self.before, Before::Unreadable) {
             let wrong = |total: &Total| {
-                let before = used_in(total.window, self.before.line(), sums)?;
-                let expected = entry.used_after(total.window, before);
-                (total.used != expected).then_some(Figures {
-                    per: total.per,
-                    window: total.window,
-                    found: Some(total.used),
-                    expected: Some(expected),
+                let expected = self.expected(total, entry, past).ok()?;
+                (*total != expected).then(|| Figures {
+                    per: total.per(),
+                    window: total.span(entry.line.at),
+                    found: Some(total.used()),
+                    expected: Some(expected.used()),
                 })
             };
             let wrong: Vec<Figures> = entry.line.totals.iter().filter_map(wrong).collect();
@@ -85,6 +88,13 @@ impl AccountAudit {
         }
         self.before = Before::Line(entry.line.clone());
         flaws
+    }
+
+    /// What a total of the next entry ought to be.
+    fn expected(&self, total: &Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
+        let (last, at) = (self.before.line(), entry.line.at);
+        let unused = total.emptied(at, next_number(last));
+        total_with(total_after(unused, last, past, at)?, entry, past)
     }
 
     /// Begins with an entry that a recorded cut names: those before it were archived and dropped. Its
@@ -126,37 +136,12 @@ mod tests {
     use chrono::{DateTime, TimeDelta, Utc};
     use proptest::prelude::*;
     use proptest::sample::Index;
-    use uuid::Uuid;
 
     use super::*;
-    use crate::domain::account::{Unknown, Verdict, decide, instant_after, record};
     use crate::domain::claim::Units;
-    use crate::domain::correction::{Hold, adjust, carry_on, give_back};
     use crate::domain::grant::Direction;
-    use crate::domain::identity::{AccountId, EntryId};
-    use crate::domain::policy::Policy;
-    use crate::domain::samples::policy;
-
-    /// The sums of the entries up to a number, by the plain definition: never below zero.
-    fn sums(entries: &[Entry], number: u64, windows: &[Window]) -> Sums {
-        let mut sums = Sums::default();
-        for window in windows {
-            let earlier = entries.iter().filter(|entry| entry.line.number <= number);
-            let inside = earlier.filter(|entry| window.contains(entry.counted_at()));
-            let sum = inside.fold(0, |sum: i64, entry| {
-                let units = entry.units.get().cast_signed();
-                match entry.kind {
-                    EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
-                    EntryKind::Confirmation { .. } => sum,
-                    EntryKind::Reversal { .. }
-                    | EntryKind::Lapse { .. }
-                    | EntryKind::Adjustment(Direction::Down) => (sum - units).max(0),
-                }
-            });
-            sums.insert(*window, sum.cast_unsigned());
-        }
-        sums
-    }
+    use crate::domain::histories::{History, What, past, plant};
+    use crate::domain::samples::policy_of;
 
     /// A step of a history: hours that pass, which policy holds then, units, and what is done.
     #[derive(Debug, Clone)]
@@ -167,178 +152,32 @@ mod tests {
         what: What,
     }
 
-    #[derive(Debug, Clone)]
-    enum What {
-        Grant,
-        /// For so many hours.
-        Hold(i64),
-        /// Granted without the ledger, so many hours ago.
-        Record(i64),
-        Reverse(Index),
-        Confirm(Index),
-        /// Counted so many hours ago.
-        Adjust(Direction, i64),
-    }
-
-    /// An account as its entries tell it.
-    #[derive(Default)]
-    struct History {
-        entries: Vec<Entry>,
-        open: Vec<Hold>,
-    }
-
-    impl History {
-        fn last(&self) -> Option<&Line> {
-            self.entries.last().map(|entry| &entry.line)
-        }
-
-        /// What the rule says once it knows the sums that it asks for.
-        fn ask<T>(&self, rule: impl Fn(&Sums) -> Result<T, Unknown>) -> T {
-            let mut known = Sums::default();
-            loop {
-                match rule(&known) {
-                    Ok(said) => return said,
-                    Err(Unknown::Sums(windows)) => {
-                        known.extend(sums(&self.entries, u64::MAX, &windows));
-                    }
-                    Err(unknown) => panic!("{unknown:?}"),
-                }
-            }
-        }
-
-        fn enter(&mut self, kind: EntryKind, units: Units, counted_at: DateTime<Utc>, line: Line) {
-            let id = EntryId::new(counted_at, line.number, 0);
-            match kind {
-                EntryKind::Grant {
-                    held_until: Some(until),
-                } => self.open.push(Hold {
-                    grant: id,
-                    units,
-                    until,
-                }),
-                EntryKind::Confirmation { of }
-                | EntryKind::Reversal { of }
-                | EntryKind::Lapse { of } => self.open.retain(|hold| hold.grant != of),
-                EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
-            }
-            let lapses_at = self.open.iter().map(|hold| hold.until).min();
-            self.entries.push(Entry {
-                account: AccountId(Uuid::nil()),
-                id,
-                kind,
-                units,
-                key: None,
-                metadata: None,
-                provisional: None,
-                would_deny: false,
-                is_erased: false,
-                claimed_by: None,
-                note: None,
-                line: Line { lapses_at, ..line },
-            });
-        }
-
-        fn lapse(&mut self, policy: &Policy, now: DateTime<Utc>) {
-            let at = instant_after(self.last(), now);
-            let due = self.open.iter().filter(|hold| hold.until <= at);
-            for hold in due.cloned().collect::<Vec<_>>() {
-                let (units, granted_at) = (hold.units, hold.grant.at());
-                let line =
-                    self.ask(|sums| give_back(policy, units, granted_at, self.last(), sums, now));
-                self.enter(EntryKind::Lapse { of: hold.grant }, units, line.at, line);
-            }
-        }
-
-        /// A grant that was not given back, if there is one.
-        fn choose(&self, index: Index) -> Option<Entry> {
-            let closed: Vec<EntryId> = self.entries.iter().filter_map(closes).collect();
-            let standing = self.entries.iter().filter(|entry| {
-                matches!(entry.kind, EntryKind::Grant { .. }) && !closed.contains(&entry.id)
-            });
-            let standing: Vec<&Entry> = standing.collect();
-            (!standing.is_empty()).then(|| (*index.get(&standing)).clone())
-        }
-
-        fn step(&mut self, policy: &Policy, step: &Step, now: DateTime<Utc>) {
-            let units = Units::new(step.units.into()).unwrap();
-            if let What::Record(hours) = step.what {
-                let granted_at = now - TimeDelta::hours(hours);
-                let recorded = self
-                    .ask(|sums| record(policy, units, self.last(), sums, granted_at))
-                    .unwrap();
-                let kind = EntryKind::Grant { held_until: None };
-                self.enter(kind, units, granted_at, recorded.0);
-                let entry = self.entries.last_mut().unwrap();
-                entry.provisional = Some(recorded.1);
-                return;
-            }
-            self.lapse(policy, now);
-            match &step.what {
-                What::Grant | What::Hold(_) => {
-                    let verdict = self.ask(|sums| decide(policy, units, self.last(), sums, now));
-                    if let Verdict::Granted(line) = verdict {
-                        let held_until = match step.what {
-                            What::Hold(hours) => Some(line.at + TimeDelta::hours(hours)),
-                            _ => None,
-                        };
-                        self.enter(EntryKind::Grant { held_until }, units, line.at, line);
-                    }
-                }
-                What::Reverse(index) => {
-                    let Some(grant) = self.choose(*index) else {
-                        return;
-                    };
-                    let (units, granted_at) = (grant.units, grant.id.at());
-                    let line = self
-                        .ask(|sums| give_back(policy, units, granted_at, self.last(), sums, now));
-                    self.enter(EntryKind::Reversal { of: grant.id }, units, line.at, line);
-                }
-                What::Confirm(index) => {
-                    let Some(hold) = index_of(*index, &self.open).cloned() else {
-                        return;
-                    };
-                    let line = self.ask(|sums| carry_on(policy, self.last(), sums, now));
-                    let kind = EntryKind::Confirmation { of: hold.grant };
-                    self.enter(kind, hold.units, line.at, line);
-                }
-                What::Adjust(direction, hours) => {
-                    let at = now - TimeDelta::hours(*hours);
-                    let adjusted = self
-                        .ask(|sums| adjust(policy, units, *direction, at, self.last(), sums, now));
-                    if let Ok(line) = adjusted {
-                        self.enter(EntryKind::Adjustment(*direction), units, at, line);
-                    }
-                }
-                What::Record(_) => {}
-            }
-        }
-    }
-
-    fn closes(entry: &Entry) -> Option<EntryId> {
-        match entry.kind {
-            EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
-            _ => None,
-        }
-    }
-
-    fn index_of<T>(index: Index, items: &[T]) -> Option<&T> {
-        (!items.is_empty()).then(|| index.get(items))
-    }
+    const RULES: usize = 9;
 
     /// The entries of a history, whatever of it is granted. It begins with a grant.
     fn history(steps: &[Step]) -> Vec<Entry> {
-        let rules: [(&str, &[(u64, &str)]); 4] = [
-            ("UTC", &[(30, "day"), (90, "week")]),
-            ("GMT+8", &[(30, "day")]),
-            ("America/New_York", &[(20, "hour"), (200, "month")]),
-            ("UTC", &[(500, "year"), (30, "day")]),
+        let rules: [(&str, &[&str]); RULES] = [
+            ("UTC", &["30 per day", "90 per week"]),
+            ("GMT+8", &["30 per day"]),
+            ("America/New_York", &["20 per hour", "200 per month"]),
+            ("UTC", &["500 per year", "30 per day"]),
+            ("UTC", &["60 per ever", "20 per 24h from_first_claim"]),
+            ("UTC", &["20 per 24h sliding", "60 per 168h rate 20"]),
+            (
+                "UTC",
+                &["20 per 24h from_first_claim", "60 per 168h sliding 12h"],
+            ),
+            ("UTC", &["7 per 24h rate", "30 per day", "70 per 168h rate"]),
+            ("UTC", &["11 per 24h rate", "20 per 168h rate 30"]),
         ];
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
         let mut history = History::default();
         for (version, step) in (1..).zip([&grant(1)].into_iter().chain(steps)) {
             now += TimeDelta::hours(step.hours);
             let (zone, limits) = rules[step.rule];
-            history.step(&policy(version, zone, limits), step, now);
+            let policy = policy_of(version, zone, limits);
+            let units = Units::new(step.units.into()).unwrap();
+            history.step(&policy, units, &step.what, now);
         }
         history.entries
     }
@@ -352,17 +191,21 @@ mod tests {
         }
     }
 
+    fn hours(least: i64) -> impl Strategy<Value = TimeDelta> {
+        (least..60).prop_map(TimeDelta::hours)
+    }
+
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let direction = prop_oneof![Just(Direction::Up), Just(Direction::Down)];
         let what = prop_oneof![
             4 => Just(What::Grant),
-            3 => (1i64..60).prop_map(What::Hold),
-            2 => (0i64..60).prop_map(What::Record),
+            3 => hours(1).prop_map(What::Hold),
+            2 => hours(0).prop_map(What::Record),
             2 => any::<Index>().prop_map(What::Reverse),
             2 => any::<Index>().prop_map(What::Confirm),
-            2 => (direction, 0i64..60).prop_map(|(direction, hours)| What::Adjust(direction, hours)),
+            2 => (direction, hours(0)).prop_map(|(direction, ago)| What::Adjust(direction, ago)),
         ];
-        let step = (0i64..30, 0usize..4, 1u64..6, what);
+        let step = (0i64..30, 0usize..RULES, 1u64..6, what);
         let step = step.prop_map(|(hours, rule, units, what)| Step {
             hours,
             rule,
@@ -381,10 +224,10 @@ mod tests {
     fn audit_from(mut audit: AccountAudit, all: &[Entry], entries: &[Entry]) -> Vec<(u64, Flaw)> {
         let mut flaws = Vec::new();
         for entry in entries {
-            let known = match audit.unknown(entry) {
-                Some((line, windows)) => sums(all, line.number, &windows),
-                None => Sums::default(),
-            };
+            let mut known = Past::default();
+            while let Some((line, wanted)) = audit.unknown(entry, &known) {
+                known.extend(past(all, line.number, &wanted));
+            }
             let found = audit.check(entry, &known);
             flaws.extend(found.into_iter().map(|flaw| (entry.line.number, flaw)));
         }
@@ -397,17 +240,23 @@ mod tests {
         history(&steps)
     }
 
+    /// Changes what an entry tells as used of its first limit.
+    fn change(entry: &mut Entry, used: impl Fn(u64) -> u64) {
+        let total = &mut Arc::make_mut(&mut entry.line.totals)[0];
+        total.set_used(used(total.used()));
+    }
+
     #[test]
     fn a_wrong_total_is_told_once_with_its_figures() {
         let mut entries = day_of(&[2, 3, 4]);
         // As if perdiem had gone on from a total that somebody lowered.
         for entry in &mut entries[1..] {
-            Arc::make_mut(&mut entry.line.totals)[0].used -= 1;
+            change(entry, |used| used - 1);
         }
         let total = &entries[1].line.totals[0];
         let figures = Figures {
-            per: total.per,
-            window: total.window,
+            per: total.per(),
+            window: total.window().unwrap(),
             found: Some(2),
             expected: Some(3),
         };
@@ -429,12 +278,12 @@ mod tests {
     #[test]
     fn an_entry_that_cannot_be_read_leaves_the_rest_to_be_checked() {
         let mut entries = day_of(&[2, 3, 4]);
-        Arc::make_mut(&mut entries[3].line.totals)[0].used = 1;
+        change(&mut entries[3], |_| 1);
         let mut audit = AccountAudit::default();
-        let none = Sums::default();
+        let none = Past::default();
         assert!(audit.check(&entries[0], &none).is_empty());
         assert!(audit.pass_over(2).is_empty());
-        assert!(audit.unknown(&entries[2]).is_none());
+        assert!(audit.unknown(&entries[2], &none).is_none());
         assert!(audit.check(&entries[2], &none).is_empty());
         assert_eq!(audit.check(&entries[3], &none).len(), 1);
         assert_eq!(audit.pass_over(6), [Flaw::Gap(5)]);
@@ -457,7 +306,9 @@ mod tests {
         fn whatever_is_changed_in_one_entry_is_found_there(
             steps in steps(),
             which: Index,
-            change in 0usize..4,
+            planted: Index,
+            how: Index,
+            altered in 0usize..4,
         ) {
             let mut entries = history(&steps);
             let index = which.index(entries.len());
@@ -466,15 +317,14 @@ mod tests {
             // Other units leave no trace where they count in none of the line's windows.
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
             let shows_units = is_grant && entry.provisional.is_none();
-            match change {
-                0 => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
-                1 if !shows_units => Arc::make_mut(&mut entry.line.totals)[0].used += 1,
-                1 => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
-                2 => entry.line.at -= TimeDelta::days(800),
-                _ => entry.line.number += 1,
+            match altered {
+                0 => plant(planted.get_mut(Arc::make_mut(&mut entry.line.totals)), how),
+                1 if shows_units => entry.units = Units::new(i128::from(entry.units.get()) + 1).unwrap(),
+                3 => entry.line.number += 1,
+                _ => entry.line.at -= TimeDelta::days(800),
             }
             let flaws = audit(&entries);
-            let expected = if change == 3 { number + 1 } else { number };
+            let expected = if altered == 3 { number + 1 } else { number };
             prop_assert!(flaws.iter().any(|(number, _)| *number == expected), "{flaws:?}");
         }
 

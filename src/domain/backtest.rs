@@ -8,8 +8,9 @@ use chrono::{DateTime, NaiveDate, Utc};
 use super::claim::Units;
 use super::grant::{Direction, EntryKind};
 use super::identity::{AccountId, EntryId};
-use super::policy::{Limit, Rule};
-use super::window::{Per, Window};
+use super::policy::Rule;
+use super::replay::{ReplayedGrant, ReplayedLimit};
+use super::window::{Length, Window};
 
 /// The longest range of days.
 pub const DAYS_MOST: i64 = 400;
@@ -111,8 +112,7 @@ pub struct BacktestReport {
 
 /// A draft that meets the ledger's entries one after the other.
 ///
-/// A grant takes units in the windows that contain its instant if it fits into all of them;
-/// otherwise it would have been denied, and takes none. A reversal or lapse gives the units of a
+/// A grant takes units of all limits if it fits into all of them; otherwise it would have been denied, and takes none. A reversal or lapse gives the units of a
 /// grant that was not denied back, from its own instant on; an adjustment moves what is used,
 /// whether or not it fits. Only limits count: a draft that is paused or not yet active denies
 /// nothing for that, and overrides are not applied.
@@ -120,7 +120,7 @@ pub struct Backtest {
     rule: Rule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
-    limits: Vec<Replaying>,
+    limits: Vec<ReplayedLimit>,
     /// Grants that were denied, and that are to be given back: they took nothing.
     denied_grants: BTreeSet<EntryId>,
     days: Vec<BacktestDay>,
@@ -129,14 +129,6 @@ pub struct Backtest {
     first_denied: Vec<DeniedAccount>,
     /// Every account that was denied, with its place among the first.
     denied: HashMap<AccountId, Option<usize>>,
-}
-
-/// A limit with what is used in its window of the moment. All accounts have the same windows,
-/// so that none of the past is kept.
-struct Replaying {
-    limit: Limit,
-    window: Window,
-    used: HashMap<AccountId, u64>,
 }
 
 impl BacktestTally {
@@ -150,47 +142,23 @@ impl BacktestTally {
     }
 }
 
-impl Replaying {
-    fn fits(&self, account: AccountId, units: Units) -> bool {
-        let used = self.used.get(&account).copied().unwrap_or_default();
-        used.saturating_add(units.get()) <= self.limit.max
-    }
-
-    fn take(&mut self, account: AccountId, units: Units) {
-        let used = self.used.entry(account).or_default();
-        *used = used.saturating_add(units.get());
-    }
-
-    /// Gives back what was taken at an instant, where the window still contains it.
-    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
-        if self.window.contains(at)
-            && let Some(used) = self.used.get_mut(&account)
-        {
-            *used = used.saturating_sub(units.get());
-        }
-    }
-}
-
 impl Backtest {
     /// A backtest of a draft on a range of the draft's own days.
     pub fn new(rule: Rule, range: DayRange) -> Self {
         let calendar = &rule.calendar;
         let (start, end) = (calendar.day_start(range.from), calendar.day_start(range.to));
-        let days = calendar.windows(Per::Day, start, end);
+        let days = calendar.windows(Length::Day, start, end);
         let days = days.map(|window| BacktestDay {
             window,
-            local_date: calendar.local_date(Per::Day, window),
+            local_date: calendar.local_date(Length::Day, window),
             tally: BacktestTally::default(),
         });
         let days = days.collect();
-        let starts = rule.limits.iter();
-        let starts = starts.map(|limit| calendar.window(limit.per, start).start);
+        let limits = rule.limits.iter();
+        let starts = limits.map(|limit| ReplayedLimit::counts_from(limit, calendar, start));
         let begin = starts.min().unwrap_or(start);
-        let limits = rule.limits.iter().map(|limit| Replaying {
-            limit: *limit,
-            window: calendar.window(limit.per, begin),
-            used: HashMap::new(),
-        });
+        let limits = rule.limits.iter();
+        let limits = limits.map(|limit| ReplayedLimit::new(limit, calendar, begin));
         Self {
             limits: limits.collect(),
             denied_grants: BTreeSet::new(),
@@ -218,9 +186,18 @@ impl Backtest {
         let Replayed { account, units, .. } = *entry;
         match entry.kind {
             EntryKind::Grant { .. } => {
-                let fits = self.limits.iter().all(|limit| limit.fits(account, units));
+                let limits = &mut self.limits;
+                let fits = limits
+                    .iter_mut()
+                    .all(|limit| limit.fits(account, units, at));
                 if fits {
-                    self.take(account, units);
+                    let grant = ReplayedGrant {
+                        account,
+                        id: entry.id,
+                        units,
+                        is_given_back: entry.is_given_back,
+                    };
+                    limits.iter_mut().for_each(|limit| limit.grant(grant));
                 } else if entry.is_given_back {
                     self.denied_grants.insert(entry.id);
                 }
@@ -229,41 +206,31 @@ impl Backtest {
             EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
                 let was_taken = !self.denied_grants.remove(&of) && of.at() >= self.begin;
                 if was_taken {
-                    self.give_back(account, units, of.at());
+                    let limits = self.limits.iter_mut();
+                    limits.for_each(|limit| limit.give_back(account, units, of, at));
                 }
             }
-            EntryKind::Adjustment(Direction::Up) => self.take(account, units),
-            EntryKind::Adjustment(Direction::Down) => self.give_back(account, units, at),
+            EntryKind::Adjustment(direction) => {
+                let limits = self.limits.iter_mut();
+                limits.for_each(|limit| match direction {
+                    Direction::Up => limit.take(account, units, at),
+                    Direction::Down => limit.take_off(account, units, at),
+                });
+            }
             EntryKind::Confirmation { .. } => {}
         }
     }
 
-    /// Leaves windows that have ended behind.
+    /// Leaves what has returned behind.
     fn move_on(&mut self, at: DateTime<Utc>) {
         let mut has_moved = false;
         for limit in &mut self.limits {
-            if at >= limit.window.end {
-                limit.window = self.rule.calendar.window(limit.limit.per, at);
-                limit.used.clear();
-                has_moved = true;
-            }
+            has_moved |= limit.move_on(&self.rule.calendar, at);
         }
         if has_moved {
-            let starts = self.limits.iter().map(|limit| limit.window.start);
+            let starts = self.limits.iter().map(|limit| limit.reaches_back_to(at));
             let earliest = EntryId::first_at(starts.min().unwrap_or(at));
             self.denied_grants = self.denied_grants.split_off(&earliest);
-        }
-    }
-
-    fn take(&mut self, account: AccountId, units: Units) {
-        for limit in &mut self.limits {
-            limit.take(account, units);
-        }
-    }
-
-    fn give_back(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
-        for limit in &mut self.limits {
-            limit.give_back(account, units, at);
         }
     }
 
@@ -327,12 +294,14 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::policy::{LimitDraft, RuleDraft};
+    use crate::domain::limit::draft::LimitDraft;
+    use crate::domain::policy::RuleDraft;
 
-    fn rule(time_zone: &str, limits: &[(u64, Per)]) -> Rule {
+    fn rule(time_zone: &str, limits: &[(u64, Length)]) -> Rule {
         let limits = limits.iter().map(|(max, per)| LimitDraft {
             max: i128::from(*max),
             per: per.to_string(),
+            ..LimitDraft::default()
         });
         let draft = RuleDraft {
             time_zone: time_zone.to_owned(),
@@ -381,7 +350,7 @@ mod tests {
     #[test]
     fn the_first_ones_are_told_in_their_order() {
         let range = range("2026-11-21", "2026-11-22");
-        let mut backtest = Backtest::new(rule("UTC", &[(1, Per::Day)]), range);
+        let mut backtest = Backtest::new(rule("UTC", &[(1, Length::Day)]), range);
         let noon: DateTime<Utc> = "2026-11-21T12:00:00Z".parse().unwrap();
         let mut number = 0;
         for round in 0..3 {
@@ -407,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_month_is_known_from_its_beginning() {
-        let limits = [(10, Per::Month)];
+        let limits = [(10, Length::Month)];
         let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
         let (first, end) = backtest.span();
         assert_eq!(first.at().to_rfc3339(), "2026-11-01T06:00:00+00:00");
@@ -431,7 +400,7 @@ mod tests {
     #[test]
     fn what_was_granted_before_reading_began_is_not_given_back() {
         // The week that the month begins in began before it.
-        let limits = [(4, Per::Month), (3, Per::Week)];
+        let limits = [(4, Length::Month), (3, Length::Week)];
         let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
         let (first, _) = backtest.span();
         let before = EntryId::new(first.at() - TimeDelta::hours(1), 1, 0);
@@ -532,11 +501,11 @@ mod tests {
         fn it_is_what_the_plain_model_says(
             steps in steps(),
             zone in 0..ZONES.len(),
-            limits in proptest::sample::subsequence(Per::ALL.to_vec(), 1..=3),
+            limits in proptest::sample::subsequence(Length::ALL.to_vec(), 1..=3),
             most in 1u64..12,
             days in 1i64..40,
         ) {
-            let limits: Vec<(u64, Per)> = (most..).step_by(3).zip(limits).collect();
+            let limits: Vec<(u64, Length)> = (most..).step_by(3).zip(limits).collect();
             let draft = rule(ZONES[zone], &limits);
             let calendar = draft.calendar.clone();
             let from = date("2026-10-20");
@@ -568,7 +537,7 @@ mod tests {
                     true => met.push(*entry),
                     false => refused.push(entry.id),
                 }
-                let day = calendar.local_date(Per::Day, calendar.window(Per::Day, at));
+                let day = calendar.local_date(Length::Day, calendar.window(Length::Day, at));
                 if day < from {
                     continue;
                 }

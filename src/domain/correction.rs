@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 
 use super::account::{
-    Sums, Unknown, check_version, instant_after, next_line, totals_at, totals_at_both,
+    Unknown, both, calendar_totals_at, check_version, instant_after, next_line, totals_at,
 };
 use super::claim::Units;
-use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line, Total};
+use super::grant::{Direction, Entry, EntryKind, Follower, Followers, Line};
 use super::identity::EntryId;
+use super::limit::total::{GivenBack, Total};
+use super::past::{Past, WantedPast};
 use super::policy::Policy;
 use super::refusal::{CorrectionRefusal, Refusal};
 
@@ -112,11 +114,11 @@ pub fn check_confirmation<'a>(
 /// The line of an entry that leaves what is used as it is.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`].
+/// [`Unknown::Past`] or [`Unknown::Policy`].
 pub fn carry_on(
     policy: &Policy,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
     check_version(policy, last)?;
@@ -125,30 +127,45 @@ pub fn carry_on(
         policy,
         last,
         at,
-        totals_at(policy, last, sums, at)?,
+        totals_at(policy, last, past, at)?,
     ))
 }
 
-/// The line of an entry that gives a grant's units back: to the windows in which they were
-/// granted, those that have ended too; but only current ones are on the line.
+/// The line of an entry that gives a grant's units back, where they count: the line has no windows
+/// that have ended.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`].
+/// [`Unknown::Past`] or [`Unknown::Policy`].
 pub fn give_back(
     policy: &Policy,
     units: Units,
-    granted_at: DateTime<Utc>,
+    grant: EntryId,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, now);
-    let mut totals = totals_at(policy, last, sums, at)?;
-    totals
-        .iter_mut()
-        .filter(|total| total.window.contains(granted_at))
-        .for_each(|total| total.give_back(units));
+    let mut totals = totals_at(policy, last, past, at)?;
+    let asks = totals.iter().any(Total::asks_for_grant);
+    let of_grant = match past.grant(grant) {
+        Some(totals) => totals,
+        None if asks => {
+            return Err(Unknown::Past(WantedPast {
+                grant: Some(grant),
+                ..WantedPast::default()
+            }));
+        }
+        None => &[],
+    };
+    let given = GivenBack {
+        units,
+        granted_at: grant.at(),
+        totals: of_grant,
+    };
+    for total in &mut totals {
+        total.give_back(given, at);
+    }
     Ok(next_line(policy, last, at, totals))
 }
 
@@ -157,37 +174,31 @@ pub fn give_back(
 /// limit: what was used was used.
 ///
 /// # Errors
-/// [`Unknown::Sums`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
+/// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
 pub fn adjust(
     policy: &Policy,
     units: Units,
     direction: Direction,
     counted_at: DateTime<Utc>,
     last: Option<&Line>,
-    sums: &Sums,
+    past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Result<Line, Refusal>, Unknown> {
     check_version(policy, last)?;
     let at = instant_after(last, now.max(counted_at));
-    let (mut totals, mut own) = totals_at_both(policy, last, sums, [at, counted_at])?;
-    let current = totals
-        .iter_mut()
-        .filter(|total| total.window.contains(counted_at));
-    let mut adjusted = current.chain(&mut own);
-    let result = adjusted.try_for_each(|total| enter(total, units, direction));
-    Ok(result.map(|()| next_line(policy, last, at, totals)))
-}
-
-fn enter(total: &mut Total, units: Units, direction: Direction) -> Result<(), Refusal> {
-    match direction {
-        Direction::Up => total.take(units)?,
-        Direction::Down if units.get() > total.used => {
-            let (per, used) = (total.per, total.used);
-            return Err(CorrectionRefusal::NotUsed { per, used }.into());
+    let current = totals_at(policy, last, past, at);
+    let own = calendar_totals_at(policy, last, past, counted_at);
+    let (mut totals, mut own) = both(current, own)?;
+    for total in totals.iter_mut().chain(&mut own) {
+        let entered = match direction {
+            Direction::Up => total.take(units, counted_at, at).map_err(Refusal::from),
+            Direction::Down => total.take_off(units, counted_at, at).map_err(Refusal::from),
+        };
+        if let Err(refusal) = entered {
+            return Ok(Err(refusal));
         }
-        Direction::Down => total.give_back(units),
     }
-    Ok(())
+    Ok(Ok(next_line(policy, last, at, totals)))
 }
 
 #[cfg(test)]
@@ -201,8 +212,9 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
     use crate::domain::identity::AccountId;
+    use crate::domain::limit::total::NotUsed;
     use crate::domain::samples;
-    use crate::domain::window::Per;
+    use crate::domain::window::Length;
 
     fn policy(version: u32, limits: &[(u64, &str)]) -> Policy {
         samples::policy(version, "UTC", limits)
@@ -218,15 +230,15 @@ mod tests {
 
     /// A line with so much used in each of the policy's windows at an instant.
     fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
-        let mut line = carry_on(policy, None, &Sums::default(), at).unwrap();
+        let mut line = carry_on(policy, None, &Past::default(), at).unwrap();
         for (total, used) in Arc::make_mut(&mut line.totals).iter_mut().zip(used) {
-            total.used = *used;
+            total.set_used(*used);
         }
         line
     }
 
     fn used(line: &Line) -> Vec<u64> {
-        line.totals.iter().map(|total| total.used).collect()
+        line.totals.iter().map(|total| total.used()).collect()
     }
 
     const NOON: &str = "2026-11-21T12:00:00Z";
@@ -242,8 +254,8 @@ mod tests {
             ("2026-11-20T23:59:59.999999Z", [2, 3, 3]),
             ("2026-10-31T23:59:59.999999Z", [2, 3, 5]),
         ] {
-            let given = at(granted_at);
-            let none = Sums::default();
+            let given = EntryId::new(at(granted_at), 1, 0);
+            let none = Past::default();
             let line = give_back(&policy, units(2), given, Some(&last), &none, at(NOON));
             let line = line.unwrap();
             assert_eq!(used(&line), expected, "{granted_at}");
@@ -256,11 +268,18 @@ mod tests {
         let policy = policy(1, &[(9, "day")]);
         let last = line(&policy, at(NOON), &[3]);
         let tomorrow = at(NOON) + TimeDelta::days(1);
-        let none = Sums::default();
-        let line = give_back(&policy, units(3), at(NOON), Some(&last), &none, tomorrow);
+        let none = Past::default();
+        let line = give_back(
+            &policy,
+            units(3),
+            EntryId::new(at(NOON), 1, 0),
+            Some(&last),
+            &none,
+            tomorrow,
+        );
         let line = line.unwrap();
         assert_eq!(used(&line), [0]);
-        assert!(line.totals[0].window.contains(tomorrow));
+        assert!(line.totals[0].window().unwrap().contains(tomorrow));
     }
 
     #[test]
@@ -268,11 +287,11 @@ mod tests {
         let policy = policy(2, &[(9, "hour"), (9, "day")]);
         let last = line(&policy, at(NOON), &[2, 3]);
         let later = at(NOON) + TimeDelta::hours(1);
-        let next = carry_on(&policy, Some(&last), &Sums::default(), later).unwrap();
+        let next = carry_on(&policy, Some(&last), &Past::default(), later).unwrap();
         assert_eq!(used(&next), [0, 3]);
         assert_eq!((next.number, next.at, next.policy_version), (2, later, 2));
         // Time does not run backwards.
-        let earlier = carry_on(&policy, Some(&next), &Sums::default(), at(NOON)).unwrap();
+        let earlier = carry_on(&policy, Some(&next), &Past::default(), at(NOON)).unwrap();
         assert_eq!((earlier.at, used(&earlier)), (later, vec![0, 3]));
     }
 
@@ -280,10 +299,13 @@ mod tests {
     fn nothing_is_corrected_under_an_older_version() {
         let (old, new) = (policy(1, &[(9, "day")]), policy(2, &[(9, "day")]));
         let last = line(&new, at(NOON), &[3]);
-        let (last, none, now) = (Some(&last), Sums::default(), at(NOON));
+        let (last, none, now) = (Some(&last), Past::default(), at(NOON));
         let unknown = Err(Unknown::Policy);
         assert_eq!(carry_on(&old, last, &none, now), unknown);
-        assert_eq!(give_back(&old, units(1), now, last, &none, now), unknown);
+        assert_eq!(
+            give_back(&old, units(1), EntryId::new(now, 1, 0), last, &none, now),
+            unknown
+        );
         let adjusted = adjust(&old, units(1), Direction::Up, now, last, &none, now);
         assert_eq!(adjusted, Err(Unknown::Policy));
     }
@@ -298,14 +320,14 @@ mod tests {
         let policy = policy(1, &[(9, "day"), (9, "month")]);
         let last = line(&policy, at(NOON), &[3, 5]);
         let (counted_at, now) = (at(counted_at), at(NOON));
-        let mut known = Sums::default();
+        let mut known = Past::default();
         let mut told = sums.iter();
         loop {
             let last = Some(&last);
             match adjust(&policy, units(by), direction, counted_at, last, &known, now) {
                 Ok(result) => return result.map(|line| used(&line)),
-                Err(Unknown::Sums(windows)) => {
-                    for window in windows {
+                Err(Unknown::Past(wanted)) => {
+                    for window in wanted.windows {
                         known.insert(window, *told.next().expect("no more than are told"));
                     }
                 }
@@ -331,15 +353,21 @@ mod tests {
     #[test]
     fn no_more_is_taken_off_than_is_used_in_every_window() {
         let down = Direction::Down;
-        let not_used = |per, used| Err(CorrectionRefusal::NotUsed { per, used }.into());
-        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Per::Day, 3));
+        let not_used = |length: Length, used| {
+            let per = length.into();
+            Err(NotUsed { per, used }.into())
+        };
+        assert_eq!(adjusted(4, down, NOON, &[]), not_used(Length::Day, 3));
         let yesterday = "2026-11-20T12:00:00Z";
-        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Per::Day, 1));
-        assert_eq!(adjusted(6, down, yesterday, &[8]), not_used(Per::Month, 5));
+        assert_eq!(adjusted(2, down, yesterday, &[1]), not_used(Length::Day, 1));
+        assert_eq!(
+            adjusted(6, down, yesterday, &[8]),
+            not_used(Length::Month, 5)
+        );
         let last_month = "2026-10-20T12:00:00Z";
         assert_eq!(
             adjusted(2, down, last_month, &[2, 1]),
-            not_used(Per::Month, 1)
+            not_used(Length::Month, 1)
         );
         let up = Direction::Up;
         assert_eq!(
@@ -356,7 +384,7 @@ mod tests {
     fn a_clock_that_stepped_back_leaves_an_adjustment_in_its_window() {
         let policy = policy(1, &[(9, "day")]);
         let (counted_at, now) = (at("2026-11-22T00:00:00Z"), at("2026-11-21T23:59:59Z"));
-        let none = Sums::default();
+        let none = Past::default();
         let line = adjust(
             &policy,
             units(1),

@@ -3,13 +3,15 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Sums, Unknown, Verdict, decide, instant_after, totals_at};
+use super::account::{Unknown, Verdict, decide, instant_after, totals_at};
 use super::claim::Units;
 use super::correction::{
     Hold, Holds, adjust, carry_on, check_confirmation, check_reversal, give_back,
 };
-use super::grant::{Entry, EntryKind, Follower, Followers, Line, Total};
+use super::grant::{Entry, EntryKind, Follower, Followers, Line};
 use super::identity::{AccountId, EntryId};
+use super::limit::total::Total;
+use super::past::Past;
 use super::policy::Policy;
 use super::refusal::Refusal;
 use super::work::{Task, Work};
@@ -24,8 +26,8 @@ pub struct Known {
     pub lapses_most: u32,
     /// What tells the ids of the account's lapses from other accounts' of the same instant.
     pub nonce: u64,
-    /// The units used in windows that the last line does not tell.
-    pub sums: Sums,
+    /// What the last line does not tell.
+    pub past: Past,
     /// Its open holds, once they were asked for.
     pub holds: Option<Holds>,
     /// The entries that name the grants which are to be corrected.
@@ -37,7 +39,7 @@ impl Default for Known {
         Self {
             lapses_most: u32::MAX,
             nonce: 0,
-            sums: Sums::default(),
+            past: Past::default(),
             holds: None,
             followers: Vec::new(),
         }
@@ -169,8 +171,8 @@ impl<'a> Drafting<'a> {
     fn lapse(&mut self) -> Result<(), Unknown> {
         while let Some(hold) = self.next_lapse()? {
             let Hold { grant, units, .. } = hold;
-            let (last, sums) = (self.line.as_ref(), self.sums());
-            let line = give_back(self.policy, units, grant.at(), last, &sums, self.now)?;
+            let (last, past) = (self.line.as_ref(), self.past());
+            let line = give_back(self.policy, units, grant, last, &past, self.now)?;
             self.append(Entry {
                 account: self.account,
                 id: EntryId::new(line.at, line.number, self.known.nonce),
@@ -223,7 +225,7 @@ impl<'a> Drafting<'a> {
             self.policy,
             units,
             self.line.as_ref(),
-            &self.sums(),
+            &self.past(),
             self.now,
         )
     }
@@ -231,13 +233,13 @@ impl<'a> Drafting<'a> {
     /// The totals now.
     ///
     /// # Errors
-    /// [`Unknown::Sums`].
+    /// [`Unknown::Past`].
     pub fn totals(&self) -> Result<Vec<Total>, Unknown> {
         let line = self.line.as_ref();
         totals_at(
             self.policy,
             line,
-            &self.sums(),
+            &self.past(),
             instant_after(line, self.now),
         )
     }
@@ -247,11 +249,11 @@ impl<'a> Drafting<'a> {
     /// # Errors
     /// [`Unknown`]; then the draft is of no use.
     fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
-        let (last, sums) = (self.line.as_ref(), self.sums());
+        let (last, past) = (self.line.as_ref(), self.past());
         let units = work.units;
         let mut would_deny = false;
         let line = match &work.task {
-            Task::Claim(_) => match decide(self.policy, units, last, &sums, self.now)? {
+            Task::Claim(_) => match decide(self.policy, units, last, &past, self.now)? {
                 Verdict::Granted(line) => line,
                 Verdict::WouldDeny(line) => {
                     would_deny = true;
@@ -265,7 +267,7 @@ impl<'a> Drafting<'a> {
                     Err(refusal) => return Ok(Decided::Refused(refusal.into())),
                     Ok(None) => self.must_know_the_next_hold(grant)?,
                 }
-                give_back(self.policy, units, grant.id.at(), last, &sums, self.now)?
+                give_back(self.policy, units, grant.id, last, &past, self.now)?
             }
             Task::Confirm(grant) => {
                 match check_confirmation(grant, &self.followers(grant.id)) {
@@ -273,14 +275,14 @@ impl<'a> Drafting<'a> {
                     Err(refusal) => return Ok(Decided::Refused(refusal.into())),
                     Ok(None) => self.must_know_the_next_hold(grant)?,
                 }
-                carry_on(self.policy, last, &sums, self.now)?
+                carry_on(self.policy, last, &past, self.now)?
             }
             Task::Adjust(..) if self.policy.archived => {
                 return Ok(Decided::Refused(Refusal::Archived));
             }
             Task::Adjust(direction, counted_at) => {
                 let at = counted_at.unwrap_or_else(|| instant_after(last, self.now));
-                match adjust(self.policy, units, *direction, at, last, &sums, self.now)? {
+                match adjust(self.policy, units, *direction, at, last, &past, self.now)? {
                     Ok(line) => line,
                     Err(refusal) => return Ok(Decided::Refused(refusal)),
                 }
@@ -329,9 +331,9 @@ impl<'a> Drafting<'a> {
         }
     }
 
-    /// The sums with what the draft adds.
-    fn sums(&self) -> Sums {
-        self.known.sums.clone().after(&self.entries)
+    /// The past with what the draft adds.
+    fn past(&self) -> Past {
+        self.known.past.clone().after(&self.entries)
     }
 
     fn followers(&self, grant: EntryId) -> Followers {
@@ -419,7 +421,7 @@ mod tests {
     }
 
     fn used(entries: &[Entry]) -> Vec<u64> {
-        let used = |entry: &Entry| entry.line.totals[0].used;
+        let used = |entry: &Entry| entry.line.totals[0].used();
         entries.iter().map(used).collect()
     }
 

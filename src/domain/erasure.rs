@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::claim::Subject;
 use super::grant::Line;
 use super::identity::AccountId;
+use super::limit::total::Total;
 use super::policy::PolicyId;
 
 /// For how long after its entry a key means the same claim.
@@ -45,15 +46,16 @@ pub struct ErasingAccount {
     pub override_ended: bool,
 }
 
-/// From when on nothing counts in an account any more: all windows of its last line are over, and so
-/// are its holds. `margin` is how much clocks may differ.
+/// From when on nothing counts in an account any more: all units of its last line have returned, and
+/// its holds are over. `margin` is how much clocks may differ. A limit per `ever` is not waited for:
+/// whoever is erased is new to it.
 pub fn over_at(
     last: Option<&Line>,
     holds_end: Option<DateTime<Utc>>,
     margin: TimeDelta,
 ) -> Option<DateTime<Utc>> {
-    let windows = last.into_iter().flat_map(|line| line.totals.iter());
-    let ends = windows.map(|total| total.window.end).chain(holds_end);
+    let totals = last.into_iter().flat_map(|line| line.totals.iter());
+    let ends = totals.filter_map(Total::resets_at).chain(holds_end);
     ends.chain(last.map(|line| line.at))
         .max()
         .and_then(|end| end.checked_add_signed(margin))
@@ -105,20 +107,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::grant::Total;
-    use crate::domain::window::{Per, Window};
+    use crate::domain::limit::total::{LimitState, WindowUse};
+    use crate::domain::window::{Length, Window};
 
     #[test]
     fn an_account_is_over_after_its_windows_and_holds() {
         let at = |hour| DateTime::UNIX_EPOCH + TimeDelta::hours(hour);
         let total = |start, end| Total {
-            per: Per::Day,
             max: 3,
-            used: 3,
-            window: Window {
-                start: at(start),
-                end: at(end),
-            },
+            state: LimitState::Calendar(WindowUse {
+                length: Some(Length::Day),
+                used: 3,
+                window: Window {
+                    start: at(start),
+                    end: at(end),
+                },
+            }),
         };
         let line = Line {
             number: 1,

@@ -3,13 +3,15 @@
 
 use chrono::{DateTime, Utc};
 
-use super::account::{Sums, Unknown, Verdict, totals_at};
+use super::account::{Unknown, Verdict, totals_at};
 use super::claim::Units;
 use super::correction::Hold;
 use super::drafting::{Drafting, Known};
-use super::grant::{Entry, Line, Total};
+use super::grant::{Entry, Line};
 use super::identity::AccountId;
+use super::limit::total::Total;
 use super::overrides::Override;
+use super::past::Past;
 use super::policy::Policy;
 
 /// The terms that held for an account at an instant.
@@ -62,7 +64,7 @@ impl TermsThen {
         let is_its = |version: &&Policy| version.version == line.policy_version;
         let version = versions.iter().find(is_its)?.clone();
         let policy = version.with_max(|per| {
-            let total = line.totals.iter().find(|total| total.per == per);
+            let total = line.totals.iter().find(|total| total.per() == per);
             total.map(|total| total.max)
         });
         Some(Self {
@@ -97,14 +99,14 @@ impl TermsThen {
     /// lapses that were due then have entries.
     ///
     /// # Errors
-    /// [`Unknown::Sums`].
+    /// [`Unknown::Past`].
     pub fn before(
         &self,
         grant: &Entry,
         last: Option<&Line>,
-        sums: &Sums,
+        past: &Past,
     ) -> Result<Vec<Total>, Unknown> {
-        totals_at(&self.policy, last, sums, grant.counted_at())
+        totals_at(&self.policy, last, past, grant.counted_at())
     }
 }
 
@@ -121,11 +123,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::limit::shape::OtherMax;
     use crate::domain::overrides::OverrideTerms;
-    use crate::domain::policy::{Limit, PolicyId};
+    use crate::domain::policy::PolicyId;
     use crate::domain::refusal::Refusal;
     use crate::domain::samples::policy;
-    use crate::domain::window::Per;
+    use crate::domain::window::Length;
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 
@@ -143,7 +146,10 @@ mod tests {
 
     fn exception(version: u32, changed_at: i64, terms: Option<(u64, Option<i64>)>) -> Override {
         let terms = terms.map(|(max, until)| OverrideTerms {
-            limits: vec![Limit::new(max, Per::Day)],
+            limits: vec![OtherMax {
+                max,
+                per: Length::Day.into(),
+            }],
             until: until.map(at),
         });
         Override {
@@ -206,7 +212,7 @@ mod tests {
         let Verdict::Refused(Refusal::Denied(totals)) = met.unwrap().verdict else {
             panic!("not denied")
         };
-        assert_eq!((totals[0].max, totals[0].used), (0, 0));
+        assert_eq!((totals[0].max, totals[0].used()), (0, 0));
     }
 
     #[test]

@@ -4,77 +4,12 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::claim::{Metadata, UNITS_MAX, Units};
+use super::claim::{Metadata, Units};
 use super::identity::{AccountId, EntryId, KeyId};
 use super::key::KeyNumber;
+use super::limit::total::Total;
 use super::policy::PolicyName;
-use super::window::{Per, Window};
-
-/// The most units that a window's total can have: what the stores sum exactly.
-pub const TOTAL_MAX: u64 = i64::MAX as u64;
-
-/// More units would be used in a window than can be counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more units would be used in a window than can be counted")]
-pub struct TooMany;
-
-/// What a limit's window held after an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Total {
-    /// Which limit.
-    pub per: Per,
-    /// The limit's `max` that was in force.
-    pub max: u64,
-    /// The units used in the window, with the entry's own: at most [`TOTAL_MAX`]. More than
-    /// [`UNITS_MAX`] only where no claim brought it there: Redis alone counted, or the limit is
-    /// younger than its window's entries.
-    pub used: u64,
-    /// The window.
-    pub window: Window,
-}
-
-impl Total {
-    /// What is left of the limit; 0 when a lowered `max` lies below what is used.
-    pub fn remaining(&self) -> u64 {
-        self.max.saturating_sub(self.used)
-    }
-
-    /// Whether so many more units fit.
-    pub fn fits(&self, units: Units) -> bool {
-        units.get() <= self.remaining()
-    }
-
-    /// Takes units, whether or not they fit.
-    ///
-    /// # Errors
-    /// [`TooMany`], and nothing is taken: more than [`UNITS_MAX`] would be used.
-    pub fn take(&mut self, units: Units) -> Result<(), TooMany> {
-        self.take_up_to(UNITS_MAX, units)
-    }
-
-    /// Takes units that Redis alone granted. A client was told of them, so they count also beyond
-    /// [`UNITS_MAX`].
-    ///
-    /// # Errors
-    /// [`TooMany`], and nothing is taken: more than [`TOTAL_MAX`] would be used.
-    pub fn record(&mut self, units: Units) -> Result<(), TooMany> {
-        self.take_up_to(TOTAL_MAX, units)
-    }
-
-    fn take_up_to(&mut self, most: u64, units: Units) -> Result<(), TooMany> {
-        let used = self.used + units.get();
-        if used > most {
-            return Err(TooMany);
-        }
-        self.used = used;
-        Ok(())
-    }
-
-    /// Gives units back.
-    pub fn give_back(&mut self, units: Units) {
-        self.used = self.used.saturating_sub(units.get());
-    }
-}
+use super::window::Window;
 
 /// The part of an account's last entry that a decision needs.
 #[derive(Debug, Clone, PartialEq, Eq)]

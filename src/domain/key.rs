@@ -7,7 +7,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::policy::{Fault, PolicyName};
+use super::fault::Fault;
+use super::policy::PolicyName;
 
 pub use super::claim::KeyNumber;
 

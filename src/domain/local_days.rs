@@ -3,7 +3,8 @@
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::policy::Policy;
-use super::window::{Calendar, Per};
+use super::window::Calendar;
+use super::window::Length;
 
 /// The local days of a policy, past and to come: each is lived by the version that was in force then.
 ///
@@ -107,7 +108,7 @@ impl<'p> LocalDays<'p> {
         let dates = shown.map(|lived| {
             let calendar = lived.calendar;
             let at = at.min(lived.until - TimeDelta::microseconds(1));
-            calendar.local_date(Per::Day, calendar.window(Per::Day, at))
+            calendar.local_date(Length::Day, calendar.window(Length::Day, at))
         });
         dates.max().unwrap_or_default()
     }

@@ -11,21 +11,28 @@ pub mod correction;
 pub mod drafting;
 pub mod erasure;
 pub mod explanation;
+pub mod fault;
 pub mod grant;
+#[cfg(test)]
+pub mod histories;
 pub mod identity;
 pub mod key;
+pub mod limit;
 pub mod local_days;
+#[cfg(test)]
+mod model;
 pub mod overrides;
+pub mod past;
 pub mod policy;
 pub mod reconciliation;
 pub mod record;
 pub mod refusal;
+pub mod replay;
 #[cfg(test)]
 pub mod samples;
 pub mod schedule;
 pub mod seal;
 pub mod statistics;
-pub mod totals;
 pub mod window;
 pub mod work;
 pub mod zone;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::claim::Subject;
+use super::fault::Fault;
 use super::identity::AccountId;
-use super::policy::{Fault, Limit, LimitDraft, Policy, PolicyId, check_limits};
+use super::limit::draft::{MaxDraft, check_maxima, misfit};
+use super::limit::shape::OtherMax;
+use super::policy::{Policy, PolicyId};
 use super::schedule::UnreadableTerms;
 
 /// An override as one of its versions has it.
@@ -46,7 +49,7 @@ pub struct UnreadableOverride {
 pub struct OverrideTerms {
     /// The `max` of some of the policy's limits, from 0 on. The others stay, and one that the
     /// policy does not have does nothing.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<OtherMax>,
     /// From this instant on the policy's own limits hold again.
     pub until: Option<DateTime<Utc>>,
 }
@@ -57,12 +60,12 @@ impl OverrideTerms {
     /// # Errors
     /// Every fault of it.
     pub fn check(
-        limits: &[LimitDraft],
+        limits: &[MaxDraft],
         until: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        let limits = check_limits(limits, 0, &mut faults);
+        let limits = check_maxima(limits, &mut faults);
         if until.is_some_and(|until| until <= now) {
             let detail = "it has passed: write a later instant, or null for no end";
             faults.push(Fault::new("/until", detail));
@@ -86,17 +89,22 @@ impl OverrideTerms {
         })
     }
 
-    /// The limits that a policy does not have.
+    /// The limits that a policy does not have, and those whose kind the `max` does not suit.
     pub fn misfits(&self, policy: &Policy) -> Vec<Fault> {
-        let has = |limit: &Limit| policy.rule.limits.iter().any(|own| own.per == limit.per);
         let limits = self.limits.iter().enumerate();
-        limits
-            .filter(|(_, limit)| !has(limit))
-            .map(|(index, limit)| {
-                let detail = format!("the policy {} has no limit per {}", policy.name, limit.per);
-                Fault::new(format!("/limits/{index}/per"), detail)
-            })
-            .collect()
+        let misfit = |(index, other): (usize, &OtherMax)| {
+            let mut limits = policy.rule.limits.iter();
+            match limits.find(|own| own.per() == other.per) {
+                Some(own) => misfit(own.shape, other.max)
+                    .map(|detail| Fault::new(format!("/limits/{index}/max"), detail)),
+                None => {
+                    let detail =
+                        format!("the policy {} has no limit per {}", policy.name, other.per);
+                    Some(Fault::new(format!("/limits/{index}/per"), detail))
+                }
+            }
+        };
+        limits.filter_map(misfit).collect()
     }
 }
 
@@ -105,8 +113,8 @@ mod tests {
     use super::*;
     use crate::domain::claim::UNITS_MAX;
 
-    fn limit(max: i128, per: &str) -> LimitDraft {
-        LimitDraft {
+    fn limit(max: i128, per: &str) -> MaxDraft {
+        MaxDraft {
             max,
             per: per.to_owned(),
         }

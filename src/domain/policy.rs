@@ -5,8 +5,11 @@ use std::fmt;
 use chrono::{DateTime, NaiveTime, Timelike, Utc, Weekday};
 
 use super::almanac::Almanac;
-use super::claim::UNITS_MAX;
-use super::window::{Calendar, Per};
+use super::fault::{Fault, choose};
+use super::limit::draft::{LimitDraft, check_limits};
+use super::limit::per::Per;
+use super::limit::shape::Limit;
+use super::window::Calendar;
 use super::zone::Zone;
 
 /// The longest description and the longest reason, in characters.
@@ -48,29 +51,6 @@ impl fmt::Display for PolicyName {
 /// The number that the ledger gave a policy's name: short enough for every entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub i32);
-
-/// `max` units `per` window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// The most units in a window: 1 … 2^53 − 1, and 0 in an override.
-    pub max: u64,
-    /// The window.
-    pub per: Per,
-    /// More units than these could never fit: `max`, or the policy's own where an override is
-    /// lower.
-    pub ceiling: u64,
-}
-
-impl Limit {
-    /// A limit that no override lowers.
-    pub fn new(max: u64, per: Per) -> Self {
-        Self {
-            max,
-            per,
-            ceiling: max,
-        }
-    }
-}
 
 /// Where a policy's grants must stand before they are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,34 +196,6 @@ pub struct RuleDraft {
     pub on_ledger_outage: Option<String>,
 }
 
-/// A limit as somebody wrote it.
-#[derive(Debug, Clone)]
-pub struct LimitDraft {
-    /// Any whole number.
-    pub max: i128,
-    /// Any text.
-    pub per: String,
-}
-
-/// One thing that is wrong with a draft.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// Where: a JSON pointer (RFC 6901) into the draft, such as `/limits/0/max`.
-    pub pointer: String,
-    /// What is wrong and what to do.
-    pub detail: String,
-}
-
-impl Fault {
-    /// A fault at a place.
-    pub fn new(pointer: impl Into<String>, detail: impl fmt::Display) -> Self {
-        Self {
-            pointer: pointer.into(),
-            detail: detail.to_string(),
-        }
-    }
-}
-
 impl RuleDraft {
     /// Checks the draft.
     ///
@@ -254,7 +206,7 @@ impl RuleDraft {
         let zone = Zone::parse(&self.time_zone)
             .map_err(|error| faults.push(Fault::new("/time_zone", error)))
             .ok();
-        let limits = check_limits(&self.limits, 1, &mut faults);
+        let limits = check_limits(&self.limits, &mut faults);
         let description = self.description.unwrap_or_default();
         if let Err(detail) = check_text(&description) {
             faults.push(Fault::new("/description", detail));
@@ -297,6 +249,22 @@ impl RuleDraft {
             "/on_ledger_outage",
             &mut faults,
         );
+        let uncounted = limits.iter().find(|limit| !limit.shape.may_be_counted());
+        if let Some(limit) = uncounted {
+            let detail = |instead| {
+                format!(
+                    "Redis alone counts limits per minute to year only, and there is one per {}: \
+                     write {instead}, or another limit",
+                    limit.per()
+                )
+            };
+            if durability == Durability::Counted {
+                faults.push(Fault::new("/durability", detail("recorded")));
+            }
+            if on_ledger_outage == OnLedgerOutage::Count {
+                faults.push(Fault::new("/on_ledger_outage", detail("refuse")));
+            }
+        }
         if let (Some(from), Some(until)) = (self.active_from, self.active_until)
             && from >= until
         {
@@ -324,60 +292,6 @@ impl RuleDraft {
             _ => Err(faults),
         }
     }
-}
-
-/// The choice with a name; the first one when no name is given or none fits.
-fn choose<T: Copy>(
-    name: Option<&str>,
-    choices: &[(&str, T)],
-    pointer: &str,
-    faults: &mut Vec<Fault>,
-) -> T {
-    let found = match name {
-        None => choices.first(),
-        Some(name) => choices.iter().find(|(choice, _)| *choice == name),
-    };
-    found
-        .unwrap_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
-            faults.push(Fault::new(pointer, format!("write {}", names.join(" or "))));
-            &choices[0]
-        })
-        .1
-}
-
-/// Checks limits whose `max` is `least` or more.
-pub(super) fn check_limits(
-    drafts: &[LimitDraft],
-    least: u64,
-    faults: &mut Vec<Fault>,
-) -> Vec<Limit> {
-    if drafts.is_empty() {
-        faults.push(Fault::new("/limits", "name at least one limit"));
-    }
-    let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
-    for (index, draft) in drafts.iter().enumerate() {
-        let max = u64::try_from(draft.max)
-            .ok()
-            .filter(|max| (least..=UNITS_MAX).contains(max));
-        if max.is_none() {
-            let detail = format!("max is a whole number from {least} to {UNITS_MAX}");
-            faults.push(Fault::new(format!("/limits/{index}/max"), detail));
-        }
-        let per = match draft.per.parse::<Per>() {
-            Err(error) => {
-                faults.push(Fault::new(format!("/limits/{index}/per"), error));
-                continue;
-            }
-            Ok(per) => per,
-        };
-        if limits.iter().any(|limit| limit.per == per) {
-            let detail = format!("there is a limit per {per} already; keep one of them");
-            faults.push(Fault::new(format!("/limits/{index}/per"), detail));
-        }
-        limits.push(Limit::new(max.unwrap_or(least), per));
-    }
-    limits
 }
 
 /// Checks a text for people: a description or a reason.
@@ -469,9 +383,8 @@ impl Policy {
     pub fn with_max(&self, max: impl Fn(Per) -> Option<u64>) -> Self {
         let mut policy = self.clone();
         for limit in &mut policy.rule.limits {
-            if let Some(max) = max(limit.per) {
-                limit.ceiling = limit.ceiling.max(max);
-                limit.max = max;
+            if let Some(max) = max(limit.per()) {
+                *limit = limit.with_max(max);
             }
         }
         policy
@@ -481,6 +394,8 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::claim::UNITS_MAX;
+    use crate::domain::window::Length;
 
     fn draft() -> RuleDraft {
         RuleDraft {
@@ -488,6 +403,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             ..RuleDraft::default()
         }
@@ -513,7 +429,7 @@ mod tests {
         let rule = draft().check().unwrap();
         assert_eq!(rule.calendar.day_starts_at, NaiveTime::MIN);
         assert_eq!(rule.calendar.week_starts_on, Weekday::Mon);
-        assert_eq!(rule.limits, [Limit::new(3, Per::Day)]);
+        assert_eq!(rule.limits, [Limit::new(3, Length::Day)]);
         assert_eq!(rule.inactive(DateTime::UNIX_EPOCH), None);
     }
 
@@ -522,6 +438,7 @@ mod tests {
         let limit = |max, per: &str| LimitDraft {
             max,
             per: per.to_owned(),
+            ..LimitDraft::default()
         };
         let wrong = RuleDraft {
             description: Some("x".repeat(1001)),

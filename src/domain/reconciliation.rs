@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::identity::AccountId;
+use super::limit::per::Per;
 use super::policy::PolicyName;
-use super::window::{Per, Window};
+use super::window::Window;
 
 /// How many differences a report keeps. It counts all of them.
 pub const DIFFERENCES_KEPT: usize = 1000;

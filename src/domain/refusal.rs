@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::grant::{TooMany, Total};
+use super::limit::per::Per;
+use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
-use super::window::Per;
 
 /// Why a claim is not granted, or a correction not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +13,11 @@ pub enum Refusal {
     Archived,
     /// The policy grants nothing just now.
     Inactive(Inactive),
-    /// The units are more than a limit's `max`, also without an override that lowers it: they
-    /// could never fit.
+    /// The units are more than fit into a limit at once, also without an override that lowers it:
+    /// they could never fit.
     NeverFits {
-        /// The limit's window.
         per: Per,
-        /// The limit's `max`.
+        /// The most that fit at once.
         max: u64,
     },
     /// Some window lacks room: the totals as they stand, the policy's limits in order.
@@ -32,6 +31,12 @@ pub enum Refusal {
 impl From<CorrectionRefusal> for Refusal {
     fn from(refusal: CorrectionRefusal) -> Self {
         Self::NotCorrected(refusal)
+    }
+}
+
+impl From<NotUsed> for Refusal {
+    fn from(not_used: NotUsed) -> Self {
+        CorrectionRefusal::NotUsed(not_used).into()
     }
 }
 
@@ -53,10 +58,5 @@ pub enum CorrectionRefusal {
     /// There is nothing to give back: the hold lapsed at this instant.
     GivenBack(DateTime<Utc>),
     /// Fewer units are used than are to be taken off.
-    NotUsed {
-        /// In this limit's window.
-        per: Per,
-        /// So many are used.
-        used: u64,
-    },
+    NotUsed(NotUsed),
 }

@@ -7,18 +7,21 @@ use chrono::DateTime;
 use super::claim::Units;
 use super::identity::AccountId;
 use super::key::KeyNumber;
-use super::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use super::limit::draft::LimitDraft;
+use super::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use super::work::{Task, Work};
 
-/// A version of a policy with these limits, each a `max` and a `per`.
+/// A version of a policy with these limits, each a `max` and a calendar word.
 pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
-    let limits = limits.iter().map(|(max, per)| LimitDraft {
-        max: i128::from(*max),
-        per: (*per).to_owned(),
-    });
+    let limits = limits.iter().map(|(max, per)| format!("{max} per {per}"));
+    policy_of(version, time_zone, &limits.collect::<Vec<_>>())
+}
+
+/// A version of a policy with these limits: see [`limit`].
+pub fn policy_of(version: u32, time_zone: &str, limits: &[impl AsRef<str>]) -> Policy {
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),
-        limits: limits.collect(),
+        limits: limits.iter().map(|text| limit(text.as_ref())).collect(),
         ..RuleDraft::default()
     };
     Policy {
@@ -31,6 +34,23 @@ pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
         changed_at: DateTime::UNIX_EPOCH,
         changed_by: "test".to_owned(),
         reason: None,
+    }
+}
+
+/// A limit such as `3 per day`, `5 per 24h sliding`, `5 per 24h sliding 1h` with a step, or
+/// `10 per 1s rate 20` with a burst.
+pub fn limit(text: &str) -> LimitDraft {
+    let words: Vec<&str> = text.split(' ').collect();
+    let kind = words.get(3).copied();
+    let last = words.get(4).copied();
+    LimitDraft {
+        max: words[0].parse().unwrap(),
+        per: words[2].to_owned(),
+        kind: kind.map(str::to_owned),
+        step: last.filter(|_| kind == Some("sliding")).map(str::to_owned),
+        burst: last
+            .filter(|_| kind == Some("rate"))
+            .map(|burst| burst.parse().unwrap()),
     }
 }
 

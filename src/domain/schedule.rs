@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::policy::{Policy, PolicyId, PolicyName, Rule};
-use super::window::Per;
+use super::window::Length;
 
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Effective {
             return Ok(now);
         }
         let current = &in_force.ok_or(NeverEffective::NewPolicy)?.rule;
-        let begins_at = current.calendar.window(Per::Day, now).end;
+        let begins_at = current.calendar.window(Length::Day, now).end;
         let ends = [current.active_until, rule.active_until];
         match ends.into_iter().flatten().min() {
             Some(ends_at) if ends_at <= begins_at => {
@@ -227,7 +227,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::policy::{LimitDraft, RuleDraft};
+    use crate::domain::limit::draft::LimitDraft;
+    use crate::domain::policy::RuleDraft;
     use crate::domain::samples::policy;
 
     fn at(seconds: i64) -> DateTime<Utc> {
@@ -240,6 +241,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             active_until,
             ..RuleDraft::default()

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::claim::Units;
-use super::grant::{Direction, EntryKind, Provisional, Total};
+use super::grant::{Direction, EntryKind, Provisional};
 use super::identity::AccountId;
+use super::limit::per::Per;
+use super::limit::total::Total;
 use super::policy::{PolicyId, PolicyName};
 use super::record::RecordPlace;
-use super::window::{Per, Window};
+use super::window::Window;
 
 /// Makes the figures, with their names in the tables and in the HTTP contract.
 macro_rules! figures {
@@ -243,12 +245,13 @@ impl FirstDenial {
         now: DateTime<Utc>,
     ) -> Option<Self> {
         let full = totals.iter().find(|total| !total.fits(units))?;
+        let denied_at = denied_at(totals, now);
         Some(Self {
             account,
-            denied_at: denied_at(totals, now),
+            denied_at,
             units: units.get(),
             policy_version,
-            window: (full.per, full.window),
+            window: full.denied_in(denied_at),
             totals: totals.to_vec(),
         })
     }
@@ -256,7 +259,8 @@ impl FirstDenial {
 
 /// The instant of a denial that is noted at `now`: a window may have ended since.
 pub fn denied_at(totals: &[Total], now: DateTime<Utc>) -> DateTime<Utc> {
-    let ends = totals.iter().map(|total| total.window.end);
+    let windows = totals.iter().filter_map(Total::window);
+    let ends = windows.map(|window| window.end);
     let last = ends.min().map(|end| end - TimeDelta::microseconds(1));
     last.map_or(now, |last| now.min(last))
 }

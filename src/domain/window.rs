@@ -8,9 +8,9 @@ use chrono::{TimeDelta, Timelike, Utc, Weekday};
 
 use super::zone::Zone;
 
-/// The length of a limit's windows.
+/// The length of a window of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Per {
+pub enum Length {
     /// Of the local clock.
     Minute,
     /// Of the local clock.
@@ -25,45 +25,45 @@ pub enum Per {
     Year,
 }
 
-impl Per {
+impl Length {
     /// All lengths, the shortest first.
-    pub const ALL: [Per; 6] = [
-        Per::Minute,
-        Per::Hour,
-        Per::Day,
-        Per::Week,
-        Per::Month,
-        Per::Year,
+    pub const ALL: [Length; 6] = [
+        Length::Minute,
+        Length::Hour,
+        Length::Day,
+        Length::Week,
+        Length::Month,
+        Length::Year,
     ];
 
     /// The word for it: `minute`, `hour`, `day`, `week`, `month` or `year`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Per::Minute => "minute",
-            Per::Hour => "hour",
-            Per::Day => "day",
-            Per::Week => "week",
-            Per::Month => "month",
-            Per::Year => "year",
+            Length::Minute => "minute",
+            Length::Hour => "hour",
+            Length::Day => "day",
+            Length::Week => "week",
+            Length::Month => "month",
+            Length::Year => "year",
         }
     }
 }
 
-impl fmt::Display for Per {
+impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Per {
-    type Err = UnknownPer;
+impl FromStr for Length {
+    type Err = UnknownLength;
 
-    /// Reads the word of [`Per::as_str`], in lower case.
-    fn from_str(text: &str) -> Result<Per, UnknownPer> {
-        Per::ALL
+    /// Reads the word of [`Length::as_str`], in lower case.
+    fn from_str(text: &str) -> Result<Length, UnknownLength> {
+        Length::ALL
             .into_iter()
             .find(|per| per.as_str() == text)
-            .ok_or_else(|| UnknownPer {
+            .ok_or_else(|| UnknownLength {
                 given: text.to_owned(),
             })
     }
@@ -72,7 +72,7 @@ impl FromStr for Per {
 /// The text is no word for a window's length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no window lasts a {given:?}; write minute, hour, day, week, month or year")]
-pub struct UnknownPer {
+pub struct UnknownLength {
     /// The text.
     pub given: String,
 }
@@ -87,6 +87,12 @@ pub struct Window {
 }
 
 impl Window {
+    /// The window without an end: all instants that perdiem knows.
+    pub const EVER: Self = Self {
+        start: FIRST,
+        end: LAST,
+    };
+
     /// Whether `instant` lies in the window.
     pub fn contains(&self, instant: DateTime<Utc>) -> bool {
         self.start <= instant && instant < self.end
@@ -123,7 +129,7 @@ impl Calendar {
     /// The one window that contains `at`.
     ///
     /// An `at` outside the years 0 to 9999 gets the window of the nearest instant inside.
-    pub fn window(&self, per: Per, at: DateTime<Utc>) -> Window {
+    pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
         let (start, end) = self.span(per, self.zone.latest_local(in_range(at)));
         Window {
             start: self.zone.first_instant(start),
@@ -134,7 +140,7 @@ impl Calendar {
     /// The local date that a window of this calendar belongs to: for a day its own date, even
     /// where clocks jump over its beginning into the next; for a week, month or year the date
     /// of its first day; for a minute or hour the date that clocks show at its start.
-    pub fn local_date(&self, per: Per, window: Window) -> NaiveDate {
+    pub fn local_date(&self, per: Length, window: Window) -> NaiveDate {
         // At a window's start clocks show more than ever before: `local` is `latest_local`.
         let (start, _) = self.span(per, self.zone.local(in_range(window.start)));
         start.date()
@@ -149,7 +155,7 @@ impl Calendar {
     /// All windows that have an instant in `[from, to)`, in order.
     pub fn windows(
         &self,
-        per: Per,
+        per: Length,
         from: DateTime<Utc>,
         to: DateTime<Utc>,
     ) -> impl Iterator<Item = Window> {
@@ -162,7 +168,7 @@ impl Calendar {
     }
 
     /// The local date-times from which and up to which the window lasts that has `local`.
-    fn span(&self, per: Per, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
+    fn span(&self, per: Length, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
         let midnight = local.date().and_time(NaiveTime::MIN);
         let hour = midnight + TimeDelta::hours(local.hour().into());
         let minute = hour + TimeDelta::minutes(local.minute().into());
@@ -174,18 +180,18 @@ impl Calendar {
             )
         };
         match per {
-            Per::Minute => (minute, minute + TimeDelta::minutes(1)),
-            Per::Hour => (hour, hour + TimeDelta::hours(1)),
-            Per::Day => days(day, day + Days::new(1)),
-            Per::Week => {
+            Length::Minute => (minute, minute + TimeDelta::minutes(1)),
+            Length::Hour => (hour, hour + TimeDelta::hours(1)),
+            Length::Day => days(day, day + Days::new(1)),
+            Length::Week => {
                 let first = day.week(self.week_starts_on).first_day();
                 days(first, first + Days::new(7))
             }
-            Per::Month => {
+            Length::Month => {
                 let first = day - Days::new(day.day0().into());
                 days(first, first + Months::new(1))
             }
-            Per::Year => {
+            Length::Year => {
                 let first = day - Days::new(day.ordinal0().into());
                 days(first, first + Months::new(12))
             }
@@ -213,10 +219,10 @@ mod tests {
 
     #[test]
     fn a_length_is_read_as_it_is_written() {
-        for per in Per::ALL {
+        for per in Length::ALL {
             assert_eq!(per.to_string().parse(), Ok(per));
         }
-        let error = "Daily".parse::<Per>().unwrap_err();
+        let error = "Daily".parse::<Length>().unwrap_err();
         assert_eq!(
             error.to_string(),
             "no window lasts a \"Daily\"; write minute, hour, day, week, month or year"
@@ -243,7 +249,7 @@ mod tests {
         let midnight: DateTime<Utc> = "2026-08-04T16:00:00Z".parse().unwrap();
         let day = |n| midnight + TimeDelta::days(n);
         let starts = |from, to| {
-            let windows = calendar.windows(Per::Day, from, to);
+            let windows = calendar.windows(Length::Day, from, to);
             windows.map(|window| window.start).collect::<Vec<_>>()
         };
         let second = TimeDelta::seconds(1);
@@ -261,7 +267,7 @@ mod tests {
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
         };
-        for per in Per::ALL {
+        for per in Length::ALL {
             let windows = calendar.windows(per, LAST, DateTime::<Utc>::MAX_UTC);
             assert!(windows.count() <= 2);
         }

@@ -26,7 +26,7 @@ use super::record::{LedgerFollower, RecordProgress};
 use super::seal::{SealPusher, SealStatus, Sealer};
 use super::statistics::{DayCloser, DenialWriter, FigureFollower};
 use super::{BuildError, Engine, EngineOptions};
-use crate::clock::Clock;
+use crate::clock::{Clock, FollowedClock};
 use crate::counter::Counters;
 use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST};
@@ -52,7 +52,8 @@ impl Engine {
         let zone_rules = zones::rules().to_string();
         tracing::debug!(zone_rules, "the rules of time zones are read");
         let (ledger, counters) = open_stores(&options).await?;
-        let clock = options.clock.clone();
+        let own_clock = FollowedClock::new(options.clock.clone());
+        let clock = Clock::Followed(own_clock.clone());
         let admin_key = options.admin_key.as_deref().map(AdminKey::new);
         let access = Access::open(&ledger, admin_key.transpose()?).await;
         let access = access.map_err(BuildError::Read)?;
@@ -65,7 +66,7 @@ impl Engine {
             watch: watch.clone(),
             running_time: running_time.clone(),
             ledger: ledger.clone(),
-            clock: clock.clone(),
+            clock: own_clock,
             policies: policies.clone(),
             tolerance: options.clock_tolerance,
             instance: Uuid::new_v4(),

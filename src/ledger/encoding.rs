@@ -6,14 +6,16 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::LedgerError;
+use crate::domain::fault::Fault;
 use crate::domain::grant::{Direction, Entry, EntryKind, Follower, Note, Provisional};
 use crate::domain::identity::EntryId;
 use crate::domain::key::Role;
+use crate::domain::limit::draft::LimitDraft;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::{Limit, LimitKind, OtherMax};
 use crate::domain::policy::{
-    Durability, Fault, Limit, LimitDraft, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft,
-    format_minute, weekday_name,
+    Durability, Mode, OnLedgerOutage, PolicyName, Rule, RuleDraft, format_minute, weekday_name,
 };
-use crate::domain::window::Per;
 
 /// The numbers of the kinds of entries, for Rust and for SQL.
 macro_rules! kind {
@@ -195,38 +197,60 @@ struct RuleRecord {
 struct LimitRecord {
     max: u64,
     per: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
 }
 
 impl From<&Limit> for LimitRecord {
     fn from(limit: &Limit) -> Self {
+        let kind = limit.shape.kind();
+        let is_of_calendar = kind == LimitKind::Calendar;
         Self {
             max: limit.max,
-            per: limit.per.as_str().to_owned(),
+            per: limit.per().to_string(),
+            kind: (!is_of_calendar).then(|| kind.as_str().to_owned()),
+            step: limit.shape.step().map(|step| step.to_string()),
+            burst: limit.shape.burst(),
         }
     }
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MaxRecord {
+    max: u64,
+    per: String,
+}
+
 /// An override's limits as JSON.
-pub fn encode_limits(limits: &[Limit]) -> String {
-    let records: Vec<LimitRecord> = limits.iter().map(LimitRecord::from).collect();
+pub fn encode_maxima(maxima: &[OtherMax]) -> String {
+    let record = |other: &OtherMax| MaxRecord {
+        max: other.max,
+        per: other.per.to_string(),
+    };
+    let records: Vec<MaxRecord> = maxima.iter().map(record).collect();
     serde_json::to_string(&records).expect("texts and numbers are JSON")
 }
 
-/// An override's limits from the JSON that [`encode_limits`] wrote.
+/// An override's limits from the JSON that [`encode_maxima`] wrote.
 ///
 /// # Errors
 /// Why another text cannot be read.
-pub fn decode_limits(text: &str) -> Result<Vec<Limit>, String> {
-    let records: Vec<LimitRecord> =
-        serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let limits = records.into_iter().map(|limit| {
-        let per = limit
+pub fn decode_maxima(text: &str) -> Result<Vec<OtherMax>, String> {
+    let records: Vec<MaxRecord> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let maxima = records.into_iter().map(|record| {
+        let per = record
             .per
             .parse::<Per>()
             .map_err(|error| error.to_string())?;
-        Ok(Limit::new(limit.max, per))
+        let max = record.max;
+        Ok(OtherMax { max, per })
     });
-    limits.collect()
+    maxima.collect()
 }
 
 /// A rule as JSON.
@@ -257,6 +281,9 @@ pub fn decode_rule(text: &str) -> Result<Rule, String> {
     let limits = record.limits.into_iter().map(|limit| LimitDraft {
         max: limit.max.into(),
         per: limit.per,
+        kind: limit.kind,
+        step: limit.step,
+        burst: limit.burst.map(i128::from),
     });
     let draft = RuleDraft {
         description: Some(record.description),
@@ -340,20 +367,24 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_an_error() {
         assert!(decode_rule("{}").is_err());
-        assert!(decode_limits(r#"[{"max":1,"per":"day","step":"1h"}]"#).is_err());
+        assert!(decode_maxima(r#"[{"max":1,"per":"day","step":"1h"}]"#).is_err());
         assert!(decode_role("root").is_err());
         assert!(decode_names("{}").is_err());
         assert!(decode_names("[\"A\"]").is_err());
         assert!(decode_kind(0, None, None).is_err());
         assert!(decode_kind(3, None, None).is_err());
-        assert!(decode_limits(r#"[{"max":1,"per":"eon"}]"#).is_err());
-        assert!(decode_limits(r#"[{"max":-1,"per":"day"}]"#).is_err());
+        assert!(decode_maxima(r#"[{"max":1,"per":"eon"}]"#).is_err());
+        assert!(decode_maxima(r#"[{"max":-1,"per":"day"}]"#).is_err());
     }
 
     #[test]
     fn limits_come_back_as_they_were() {
-        let limits = [Limit::new(0, Per::Day), Limit::new(7, Per::Month)];
-        assert_eq!(decode_limits(&encode_limits(&limits)).unwrap(), limits);
+        let other = |max, per: &str| OtherMax {
+            max,
+            per: per.parse().unwrap(),
+        };
+        let maxima = [other(0, "day"), other(7, "24h"), other(1, "ever")];
+        assert_eq!(decode_maxima(&encode_maxima(&maxima)).unwrap(), maxima);
     }
 
     #[test]
@@ -364,6 +395,7 @@ mod tests {
             limits: vec![LimitDraft {
                 max: 3,
                 per: "day".to_owned(),
+                ..LimitDraft::default()
             }],
             day_starts_at: Some("06:30".to_owned()),
             week_starts_on: Some("sunday".to_owned()),

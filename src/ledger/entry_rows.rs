@@ -6,7 +6,7 @@ use super::row::StoredRow;
 use super::{LedgerError, LedgerView};
 use crate::domain::claim::Metadata;
 use crate::domain::grant::{Entry, Line};
-use crate::domain::totals::decode_totals;
+use crate::domain::limit::text::decode_totals;
 
 /// The columns of an entry `e` and its details `d`.
 macro_rules! entry_columns {

@@ -6,8 +6,8 @@ use sqlx::error::{BoxDynError, DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+use crate::domain::limit::text::TotalsError;
 use crate::domain::schedule::UnreadableTerms;
-use crate::domain::totals::TotalsError;
 
 /// What can go wrong while the ledger is used.
 #[derive(Debug, thiserror::Error)]

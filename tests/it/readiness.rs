@@ -88,6 +88,31 @@ async fn a_clock_off_postgres_decides_nothing() {
     }
 }
 
+/// An instance whose machine is seconds off grants by the ledger's time from the first claim on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_follows_postgres() {
+    let ground = Ground::new(Stack::Postgres);
+    let right = || Clock::system().now();
+    for off in [TimeDelta::seconds(7), TimeDelta::seconds(-7)] {
+        let started_at = right();
+        let clock = ManualClock::at(started_at + off);
+        let app = start(&ground, &clock).await;
+        app.benefit(1000, "GMT+8").await;
+        let claimed_at = right();
+        clock.set(claimed_at + off);
+        let granted = app.claim("member-42", None).await.is(201);
+        let granted_at = granted["grant"]["granted_at"].as_str().expect("a text");
+        let granted_at = instant(granted_at);
+        // The machine's clock stood still while the instance started, so the ledger's went ahead.
+        let stood_still = claimed_at - started_at;
+        assert!(claimed_at <= granted_at, "{off}: {granted_at} {claimed_at}");
+        assert!(
+            granted_at <= claimed_at + stood_still * 2,
+            "{off}: {granted_at} {claimed_at}"
+        );
+    }
+}
+
 /// From the very first claim on: not even one is decided before the clock was looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_starts_with_a_wrong_clock_decides_nothing() {

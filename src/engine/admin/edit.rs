@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::policy::{Fault, Policy, PolicyName, Rule};
+use crate::domain::fault::Fault;
+use crate::domain::policy::{Policy, PolicyName, Rule};
 use crate::domain::schedule::Effective;
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};

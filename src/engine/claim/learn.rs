@@ -33,7 +33,7 @@ impl Known {
     /// Learns what the rule asked for; the policy's version is known before.
     ///
     /// # Errors
-    /// As [`Ledger::sums`].
+    /// As [`Ledger::past`].
     pub async fn learn(
         &mut self,
         unknown: Unknown,
@@ -43,9 +43,8 @@ impl Known {
         now: DateTime<Utc>,
     ) -> Result<(), LedgerError> {
         match (unknown, last) {
-            (Unknown::Sums(windows), _) => {
-                self.sums
-                    .extend(ledger.sums(account, last, &windows).await?);
+            (Unknown::Past(wanted), _) => {
+                self.past.extend(ledger.past(account, last, &wanted).await?);
             }
             (Unknown::Holds, Some(line)) => {
                 let at = instant_after(last, now);

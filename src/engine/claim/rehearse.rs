@@ -12,8 +12,9 @@ use super::totals::{last_line, totals};
 use crate::domain::account::{Verdict, instant_after, refuse};
 use crate::domain::claim::{Claim, Subject, Units};
 use crate::domain::drafting::Drafting;
-use crate::domain::grant::{Line, Total};
+use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::overrides::OverrideTerms;
 use crate::domain::policy::{Mode, Policy, PolicyName};
 use crate::domain::refusal::Refusal;
@@ -214,7 +215,7 @@ fn rehearse_counted(
         return Err(Refusal::Denied(totals));
     }
     for total in &mut totals {
-        total.take(units)?;
+        total.take(units, now, now)?;
     }
     Ok((totals.into(), !fits))
 }

@@ -13,6 +13,7 @@ use crate::counter::{Counters, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::erasure::KEY_MEMORY;
 use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::work::Task;
 use crate::engine::instance::{Metrics, Stage};
 use crate::faults::reach;
@@ -199,7 +200,8 @@ fn keys_after(after: Option<&Line>, entries: &[Entry], counts: bool) -> SettledK
 
 /// Until the last of a line's windows has ended, and as long as its keys are remembered.
 pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
-    let windows_end = line.totals.iter().map(|total| total.window.end).max();
+    // One without an end is remembered as long as the keys are.
+    let windows_end = line.totals.iter().filter_map(Total::resets_at).max();
     let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
     let ends_at = windows_end.max(forgets_at);
     let ttl = ends_at.map_or(TimeDelta::zero(), |ends_at| ends_at - now);
@@ -246,7 +248,7 @@ async fn read_keys(job: &mut Settling, ledger: &Ledger) {
         .line
         .totals
         .iter()
-        .map(|total| total.window.start);
+        .map(|total| total.span(settlement.line.at).start);
     let since = starts
         .chain([job.now - KEY_MEMORY])
         .min()

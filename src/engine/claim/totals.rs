@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 
 use super::learn::once_known;
 use crate::domain::drafting::Drafting;
-use crate::domain::grant::{Line, Total};
+use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::Policy;
 use crate::ledger::{Ledger, LedgerError, Look};
 
@@ -25,7 +26,7 @@ pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Lin
 /// The totals now, after an account's `last` line and the lapses since.
 ///
 /// # Errors
-/// As [`Ledger::sums`].
+/// As [`Ledger::past`].
 pub async fn totals(
     ledger: &Ledger,
     policy: &Policy,

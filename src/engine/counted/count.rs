@@ -15,8 +15,9 @@ use super::decision::{
 };
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, Counters, LedgerWord, Looked, Unavailable};
-use crate::domain::grant::{Entry, Total};
+use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::{Mode, Policy};
 use crate::engine::claim::settle::Settling;
 use crate::engine::claim::{
@@ -306,11 +307,11 @@ impl Counting {
         let mut totals = count.totals;
         for (total, (used, waits)) in totals.iter_mut().zip(looked.units) {
             let of_window = standing.iter().filter(|entry| {
-                let same = |other: &Total| other.per == total.per && other.window == total.window;
+                let same = |other: &Total| other.is_of_same_limit(total);
                 entry.line.totals.iter().any(same)
             });
             let twice = of_window.map(|entry| entry.units.get()).sum();
-            total.used = used + waits.saturating_sub(twice);
+            total.set_used(used + waits.saturating_sub(twice));
         }
         Ok(Some(totals))
     }

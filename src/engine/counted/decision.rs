@@ -14,11 +14,12 @@ use tokio::time::Instant;
 
 use crate::counter::{Count, Counted, CountedGrant, LedgerWord};
 use crate::domain::account::refuse;
-use crate::domain::grant::{Entry, Line, Provisional, Total};
+use crate::domain::grant::{Entry, Line, Provisional};
 use crate::domain::identity::EntryId;
-use crate::domain::policy::{Durability, Limit, Mode, OnLedgerOutage, Policy, Rule};
+use crate::domain::limit::shape::Limit;
+use crate::domain::limit::total::{Total, with_used};
+use crate::domain::policy::{Durability, Mode, OnLedgerOutage, Policy, Rule};
 use crate::domain::refusal::Refusal;
-use crate::domain::totals::with_used;
 use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Undecided};
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
@@ -55,9 +56,10 @@ pub fn first_count(
 ) -> Option<Count> {
     let (own, account) = (&claim.work.policy, claim.work.account);
     claim.work.policy = terms.of(own, account, None, now);
+    let may_be_counted = claim.work.policy.rule.may_be_counted();
     match refuse(&claim.work.policy, claim.work.units, now) {
-        Some(_) => None,
-        None => Some(count_of(claim, None, word, now)),
+        None if may_be_counted => Some(count_of(claim, None, word, now)),
+        Some(_) | None => None,
     }
 }
 
@@ -209,23 +211,19 @@ fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
 /// A policy's limits and windows, without what is used.
 pub fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
     let limits = policy.rule.limits.iter();
-    let total = |limit: &Limit| Total {
-        per: limit.per,
-        max: limit.max,
-        used: 0,
-        window: policy.rule.calendar.window(limit.per, now),
-    };
-    limits.map(total).collect()
+    let unused = |limit: &Limit| Total::unused(limit, &policy.rule.calendar, now, 1);
+    limits.map(unused).collect()
 }
 
 fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
     // An id has the grant's instant, which lies in the windows that are counted in.
-    let fits = |id: &EntryId| totals.iter().all(|total| total.window.contains(id.at()));
+    let windows = || totals.iter().filter_map(Total::window);
+    let fits = |id: &EntryId| windows().all(|window| window.contains(id.at()));
     // Under the newest id that the ledger may know it by; else the one that Redis may know it by.
     let sent = claim.sent.last().copied();
     let known = sent.or(claim.counted.filter(fits));
     // The ledger may be in the next window, by a clock that is a little ahead.
-    let starts = totals.iter().map(|total| total.window.start);
+    let starts = windows().map(|window| window.start);
     let at = starts.fold(now, DateTime::max);
     let entry = known.unwrap_or_else(|| EntryId::new(at, 0, claim.work.nonce));
     claim.counted = Some(entry);

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::counter::{CountedGrant, QueuedGrant, RecordedGrants, SettledKeys, Settlement};
-use crate::domain::account::{Sums, Unknown, instant_after, record};
+use crate::domain::account::{Unknown, instant_after, record};
 use crate::domain::drafting::{Drafting, Known, Lapses};
-use crate::domain::grant::{Entry, EntryKind, Line, Provisional, TooMany};
+use crate::domain::grant::{Entry, EntryKind, Line, Provisional};
 use crate::domain::identity::{AccountId, KeyId};
-use crate::domain::policy::{Limit, Policy};
-use crate::domain::window::Per;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::Limit;
+use crate::domain::limit::total::TooMany;
+use crate::domain::past::Past;
+use crate::domain::policy::Policy;
 use crate::engine::claim::useful_for;
 use crate::engine::claim::way::Missing;
 use crate::engine::instance::Terms;
@@ -95,13 +98,13 @@ impl Round<'_> {
                 break;
             }
             let entries = &mut recording.draft.entries;
-            // The ledger tells sums up to its last line, without the entries of this round.
+            // The ledger tells the past up to its last line, without the entries of this round.
             let may_learn = entries.is_empty();
-            let none = Sums::default();
-            let sums = if may_learn { &known.sums } else { &none };
+            let none = Past::default();
+            let past = if may_learn { &known.past } else { &none };
             let line = entries.last().map(|entry| &entry.line);
             let line = line.or(lapses.line.as_ref());
-            let (line, provisional) = match self.next_line(grant, policy, line, sums) {
+            let (line, provisional) = match self.next_line(grant, policy, line, past) {
                 Ok(Ok(recorded)) => recorded,
                 Ok(Err(too_many)) => return Ok(Err(too_many)),
                 Err(Missing::Ledger(_)) if !may_learn => break,
@@ -123,14 +126,14 @@ impl Round<'_> {
         grant: &CountedGrant,
         policy: &Arc<Policy>,
         line: Option<&Line>,
-        sums: &Sums,
+        past: &Past,
     ) -> Result<Result<(Line, Provisional), TooMany>, Missing> {
         let at = grant.entry.at();
-        match record(policy, grant.units, line, sums, at) {
+        match record(policy, grant.units, line, past, at) {
             Err(Unknown::Policy) => {
                 let policy = self.terms.after(policy, grant.account, line, at);
                 let policy = policy.ok_or(Missing::Policy)?;
-                record(&policy, grant.units, line, sums, at).map_err(Missing::Ledger)
+                record(&policy, grant.units, line, past, at).map_err(Missing::Ledger)
             }
             recorded => recorded.map_err(Missing::Ledger),
         }
@@ -200,10 +203,10 @@ impl Recording {
 /// What a grant was decided by: its version of the policy, with the `max` of then.
 pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
     let decided_by = |per: Per| {
-        let total = queued.totals.iter().find(|total| total.per == per);
+        let total = queued.totals.iter().find(|total| total.per() == per);
         total.map(|total| total.max)
     };
-    let is_own = |limit: &Limit| decided_by(limit.per).is_none_or(|max| max == limit.max);
+    let is_own = |limit: &Limit| decided_by(limit.per()).is_none_or(|max| max == limit.max);
     match policy.rule.limits.iter().all(is_own) {
         true => policy,
         false => Arc::new(policy.with_max(decided_by)),

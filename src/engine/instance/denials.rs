@@ -6,11 +6,11 @@ use chrono::{DateTime, Utc};
 use foldhash::{HashMap, HashSet};
 
 use crate::domain::claim::Units;
-use crate::domain::grant::Total;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::statistics::{DenialCount, FirstDenial, denied_at};
-use crate::domain::window::Per;
 
 /// How many first denials are kept of those of one second.
 const FIRST_MOST: usize = 100;
@@ -53,7 +53,8 @@ impl Denials {
         totals: &[Total],
         now: DateTime<Utc>,
     ) {
-        let second = denied_at(totals, now).timestamp();
+        let denied_at = denied_at(totals, now);
+        let second = denied_at.timestamp();
         let Some(full) = totals.iter().find(|total| !total.fits(units)) else {
             return;
         };
@@ -67,7 +68,8 @@ impl Denials {
         });
         let count = &mut of_second.count;
         count.denied += 1;
-        let window = (account, full.per, full.window.start);
+        let (per, window) = full.denied_in(denied_at);
+        let window = (account, per, window.start);
         if noted.known.contains(&window) {
             return;
         }

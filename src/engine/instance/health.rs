@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::policies::Policies;
 use super::terms::FRESH;
 use crate::chain::Chain;
-use crate::clock::Clock;
+use crate::clock::FollowedClock;
 use crate::domain::zones;
 use crate::engine::Engine;
 use crate::ledger::{Ledger, LedgerError};
@@ -203,8 +203,8 @@ pub struct Watcher {
     pub running_time: Arc<RunningTime>,
     /// The ledger.
     pub ledger: Ledger,
-    /// The source of time.
-    pub clock: Clock,
+    /// The machine's clock, which follows the ledger's.
+    pub clock: FollowedClock,
     /// The policies to keep fresh.
     pub policies: Arc<Policies>,
     /// How far the clock may be off; `None` does not look.
@@ -291,7 +291,7 @@ impl Watcher {
     async fn look(&self, tick: u32) -> Result<(), LedgerError> {
         self.policies.refresh(&self.ledger).await?;
         if let Some(tolerance) = self.tolerance {
-            let offset = self.clock_offset().await?;
+            let offset = self.compare_clocks(tolerance, tick == 0).await?;
             let seconds = offset.as_seconds_f64();
             self.metrics.clock_offset(seconds);
             let off = Some(offset).filter(|offset| offset.abs() > tolerance);
@@ -318,16 +318,25 @@ impl Watcher {
         Ok(())
     }
 
-    /// How far the clock is off the ledger's, as far as the time that the call took allows
-    /// to tell.
-    async fn clock_offset(&self) -> Result<TimeDelta, LedgerError> {
-        let before = self.clock.now();
-        let offset = self.ledger.clock_offset(before).await?;
-        let call = self.clock.now() - before;
-        Ok(match offset < TimeDelta::zero() {
-            true => (offset + call).min(TimeDelta::zero()),
+    /// How far the machine's clock is off the ledger's, as far as the time that the call took
+    /// allows to tell. Within the tolerance the instance's clock follows the ledger's.
+    async fn compare_clocks(
+        &self,
+        tolerance: TimeDelta,
+        is_first: bool,
+    ) -> Result<TimeDelta, LedgerError> {
+        let asked_at = self.clock.own();
+        let offset = self.ledger.clock_offset(asked_at).await?;
+        let told_at = self.clock.own();
+        let offset_least = match offset < TimeDelta::zero() {
+            true => (offset + (told_at - asked_at)).min(TimeDelta::zero()),
             false => offset,
-        })
+        };
+        if self.ledger.has_clock() && offset_least.abs() <= tolerance {
+            self.clock
+                .follow(asked_at - offset, asked_at, told_at, is_first);
+        }
+        Ok(offset_least)
     }
 }
 

@@ -12,8 +12,9 @@ use std::time::Duration;
 use foldhash::{HashMap, HashSet};
 use tokio::time::Instant;
 
-use crate::domain::grant::{Entry, Line, Total};
+use crate::domain::grant::{Entry, Line};
 use crate::domain::identity::{AccountId, KeyId};
+use crate::domain::limit::total::Total;
 use crate::ledger::{Burst, Fence};
 
 /// After this, another instance may have appended to the account. A line that it replaced would

@@ -9,10 +9,11 @@ use chrono::{DateTime, Utc};
 use foldhash::HashMap;
 use tokio::time::Instant;
 
-use crate::domain::account::{Sums, Unknown, Verdict, decide, instant_after};
+use crate::domain::account::{Unknown, Verdict, decide, instant_after};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
+use crate::domain::past::Past;
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};
 use crate::domain::work::Work;
@@ -167,7 +168,7 @@ impl Terms {
         now: DateTime<Utc>,
     ) -> Result<Verdict, Unknown> {
         work.policy = self.of(&work.policy, work.account, Some(line), now);
-        decide(&work.policy, work.units, Some(line), &Sums::default(), now)
+        decide(&work.policy, work.units, Some(line), &Past::default(), now)
     }
 
     /// What an account's override says at an instant.

@@ -15,8 +15,9 @@ use super::findings::Findings;
 use super::pace::Pace;
 use crate::clock::Clock;
 use crate::counter::{Counters, Reading, SettledKeys, Settlement, Unavailable};
-use crate::domain::grant::{Line, Total};
+use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::reconciliation::{Difference, DifferenceKind, Figures};
 use crate::engine::claim::useful_for;
 use crate::ledger::{Ledger, LedgerError};
@@ -289,14 +290,17 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
     }
     let (found, expected) = (totals(counter), totals(ledger));
     let used = |totals: &[Total], wanted: &Total| {
-        let same = |total: &&Total| (total.per, total.window) == (wanted.per, wanted.window);
-        totals.iter().find(same).map(|total| total.used)
+        let same = |total: &&Total| total.per() == wanted.per() && total.is_of_same_limit(wanted);
+        totals.iter().find(same).map(|total| total.used())
     };
     let only_found = found.iter().filter(|total| used(expected, total).is_none());
     let all = expected.iter().chain(only_found);
+    let at = ledger
+        .or(counter)
+        .map_or(chrono::DateTime::UNIX_EPOCH, |line| line.at);
     let figures = all.map(|total| Figures {
-        per: total.per,
-        window: total.window,
+        per: total.per(),
+        window: total.span(at),
         found: used(found, total),
         expected: used(expected, total),
     });
@@ -309,29 +313,32 @@ fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
 mod tests {
     use std::sync::Arc;
 
-    use chrono::{DateTime, TimeDelta};
+    use chrono::TimeDelta;
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::window::{Per, Window};
+    use crate::domain::limit::total::{LimitState, WindowUse};
+    use crate::domain::window::{Length, Window};
 
     const ACCOUNT: AccountId = AccountId(Uuid::nil());
 
     fn line(number: u64, used: u64) -> Line {
-        let start = DateTime::UNIX_EPOCH;
+        let start = chrono::DateTime::UNIX_EPOCH;
         Line {
             number,
             at: start,
             policy_version: 1,
             lapses_at: None,
             totals: Arc::new([Total {
-                per: Per::Day,
                 max: 9,
-                used,
-                window: Window {
-                    start,
-                    end: start + TimeDelta::days(1),
-                },
+                state: LimitState::Calendar(WindowUse {
+                    length: Some(Length::Day),
+                    used,
+                    window: Window {
+                        start,
+                        end: start + TimeDelta::days(1),
+                    },
+                }),
             }]),
         }
     }
@@ -377,7 +384,10 @@ mod tests {
         assert_eq!(tell(Some(&two), None), (Some(2), None));
         // Another window of the same length: both are told.
         let mut tomorrow = line(3, 3);
-        Arc::make_mut(&mut tomorrow.totals)[0].window.start += TimeDelta::days(1);
+        let total = &mut Arc::make_mut(&mut tomorrow.totals)[0];
+        if let LimitState::Calendar(calendar) = &mut total.state {
+            calendar.window.start += TimeDelta::days(1);
+        }
         assert_eq!(figures(Some(&three), Some(&tomorrow)).len(), 2);
     }
 }

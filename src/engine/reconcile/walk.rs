@@ -2,11 +2,11 @@
 
 use super::findings::Findings;
 use super::pace::Pace;
-use crate::domain::account::Sums;
 use crate::domain::audit::{AccountAudit, Flaw};
 use crate::domain::claim::Subject;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
+use crate::domain::past::Past;
 use crate::domain::reconciliation::{Difference, DifferenceKind};
 use crate::ledger::{Audited, Ledger, LedgerError};
 
@@ -144,18 +144,26 @@ impl Account {
         entry: &Entry,
         ledger: &Ledger,
     ) -> Result<Vec<Flaw>, LedgerError> {
-        let mut sums = Sums::default();
-        if let Some((line, windows)) = self.audit.unknown(entry) {
-            for window in windows {
-                match ledger.sums(self.id, Some(line), &[window]).await {
-                    Ok(sum) => sums.extend(sum),
+        let mut past = Past::default();
+        // What a part of the past tells may ask for another: a limit's tail, and then a grant.
+        while let Some((line, wanted)) = self.audit.unknown(entry, &past) {
+            let mut was_told = false;
+            for part in wanted.parts() {
+                match ledger.past(self.id, Some(line), &part).await {
+                    Ok(told) => {
+                        past.extend(told);
+                        was_told = true;
+                    }
                     // Dropped entries may count in it: its total is taken as it is.
                     Err(LedgerError::Archived(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
+            if !was_told {
+                break;
+            }
         }
-        Ok(self.audit.check(entry, &sums))
+        Ok(self.audit.check(entry, &past))
     }
 }
 

@@ -12,8 +12,9 @@ use crate::domain::account::{Verdict, instant_after};
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
 use crate::domain::explanation::TermsThen;
-use crate::domain::grant::{Followers, Grant, Line, Total};
+use crate::domain::grant::{Followers, Grant, Line};
 use crate::domain::identity::AccountId;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::record::{Mark, RecordPlace};
 use crate::engine::claim::once_known;
@@ -148,7 +149,7 @@ impl Engine {
                 });
                 let explanation = explanation.await?;
                 let (totals, lapsed) = (explanation.totals, explanation.lapsed);
-                let limits = self.limits_then(account, last, totals, &lapsed).await?;
+                let limits = self.limits_then(account, last, totals, &lapsed, at).await?;
                 Some((LimitsThen { terms, limits }, explanation.verdict))
             }
         };
@@ -190,9 +191,11 @@ impl Engine {
         })?;
         let (account, at) = (entry.account, entry.counted_at());
         let totals = once_known(&self.ledger, account, last, at, |known| {
-            terms.before(entry, last, &known.sums)
+            terms.before(entry, last, &known.past)
         });
-        let limits = self.limits_then(account, last, totals.await?, &[]).await?;
+        let limits = self
+            .limits_then(account, last, totals.await?, &[], at)
+            .await?;
         grant.followers = Followers::among(entry.id, life.iter().map(|listed| &listed.entry));
         let positions = self.positions_of(life.iter()).await?;
         let mut since = placed(life, &positions);
@@ -237,27 +240,27 @@ impl Engine {
         last: Option<&Line>,
         totals: Vec<Total>,
         lapsed: &[Hold],
+        at: DateTime<Utc>,
     ) -> Result<Vec<LimitThen>, LedgerError> {
         let mut read = Vec::with_capacity(totals.len());
         let cut_at = self.ledger.cut_at(account).await?;
         for total in totals {
-            check_window(cut_at, total.window)?;
+            let span = total.span(at);
+            check_window(cut_at, span)?;
             let counted = match last {
                 Some(line) => {
-                    let counted = self
-                        .ledger
-                        .counted_in(account, line, total.window, ENTRIES_MOST);
+                    let counted = self.ledger.counted_in(account, line, span, ENTRIES_MOST);
                     counted.await?
                 }
                 None => (0, Vec::new()),
             };
-            read.push((total, counted));
+            read.push((total, span, counted));
         }
-        let all = read.iter().flat_map(|(_, (_, newest))| newest);
+        let all = read.iter().flat_map(|(_, _, (_, newest))| newest);
         let positions = self.positions_of(all).await?;
         let most = ENTRIES_MOST as usize;
-        let limits = read.into_iter().map(|(total, (count, mut newest))| {
-            let counts = |hold: &&Hold| total.window.contains(hold.grant.at());
+        let limits = read.into_iter().map(|(total, span, (count, mut newest))| {
+            let counts = |hold: &&Hold| span.contains(hold.grant.at());
             let mut lapsed: Vec<Hold> = lapsed.iter().filter(counts).cloned().collect();
             let count = count + lapsed.len() as u64;
             lapsed.truncate(most);

@@ -5,7 +5,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use crate::domain::local_days::{Lived, LocalDays};
 use crate::domain::policy::PolicyName;
 use crate::domain::record::RecordPlace;
-use crate::domain::window::{Per, Window};
+use crate::domain::window::{Length, Window};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, InvalidCursor, ListFailure};
 
@@ -13,7 +13,7 @@ use crate::engine::{Engine, InvalidCursor, ListFailure};
 #[derive(Debug, Clone)]
 pub struct WindowQuery {
     /// Of which kind.
-    pub per: Per,
+    pub per: Length,
     /// From the one that contains this instant on; the present one when absent.
     pub from: Option<DateTime<Utc>>,
     /// Those that begin before this instant; one when absent.

@@ -1,5 +1,6 @@
 //! A denial: the answer with status 429.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use super::limits::{LimitUsage, insert_fields, seconds_until};
 use super::problem::{MEDIA_TYPE, Problem, QUOTA_EXCEEDED};
 use super::words::{self, any_of};
 use crate::domain::claim::Units;
-use crate::domain::grant::Total;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::LimitKind;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::Policy;
-use crate::domain::window::Per;
+use crate::domain::window::Length;
 
 const QUOTA_EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -37,7 +40,7 @@ pub struct Denial {
     pub totals: Vec<Total>,
 }
 
-/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-10, "quota-exceeded").
+/// The body of a denial (draft-ietf-httpapi-ratelimit-headers-11, "quota-exceeded").
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DenialBody {
     /// Always `https://iana.org/assignments/http-problem-types#quota-exceeded`.
@@ -66,8 +69,8 @@ pub struct DenialBody {
     pub subject: String,
     /// The limits that lack room, by their `per`.
     #[serde(rename = "violated-policies")]
-    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
-    pub violated_policies: Vec<&'static str>,
+    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
+    pub violated_policies: Vec<Per>,
     /// Every limit as it stands.
     pub limits: Vec<LimitUsage>,
 }
@@ -87,6 +90,12 @@ impl Denial {
         self.totals.iter().filter(move |total| !total.fits(units))
     }
 
+    /// When the claim could fit: never if some limit never has room for it. `None` if all have.
+    fn fits_at(&self) -> Option<Option<DateTime<Utc>>> {
+        let ends = self.lacking().map(|total| total.fits_at(self.asked.units));
+        ends.max_by(|one, two| compare_ends(*one, *two))
+    }
+
     pub fn body(&self) -> DenialBody {
         DenialBody {
             kind: QUOTA_EXCEEDED_TYPE,
@@ -96,7 +105,7 @@ impl Denial {
             outcome: "denied",
             policy: self.asked.policy.name.to_string(),
             subject: self.asked.subject.clone(),
-            violated_policies: self.lacking().map(|total| total.per.as_str()).collect(),
+            violated_policies: self.lacking().map(Total::per).collect(),
             limits: LimitUsage::all(&self.totals),
         }
     }
@@ -106,8 +115,8 @@ impl Denial {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
         insert_fields(&mut response, &self.totals, now);
-        if let Some(ends_at) = self.lacking().map(|total| total.window.end).max() {
-            response.insert_header((header::RETRY_AFTER, seconds_until(ends_at, now).max(1)));
+        if let Some(Some(fits_at)) = self.fits_at() {
+            response.insert_header((header::RETRY_AFTER, seconds_until(fits_at, now).max(1)));
         }
         response.content_type(MEDIA_TYPE).json(self.body())
     }
@@ -121,38 +130,49 @@ impl fmt::Display for Denial {
             units,
             ..
         } = &self.asked;
-        let last = self.lacking().max_by_key(|total| total.window.end);
-        let Some(total) = last else { return Ok(()) };
+        let fits_at = |total: &Total| total.fits_at(*units);
+        let later = |one: &&Total, two: &&Total| compare_ends(fits_at(one), fits_at(two));
+        let Some(total) = self.lacking().max_by(later) else {
+            return Ok(());
+        };
         write!(
             formatter,
-            "{} has used {} of {} for {} under {}",
+            "{} has used {} of {} {} under {}",
             subject,
-            total.used,
-            total.max,
-            this_window(total.per),
+            total.used(),
+            total.at_once(),
+            this_window(total.per()),
             policy.name,
         )?;
         if total.remaining() > 0 {
             write!(formatter, " and asks for {}", units.get())?;
         }
-        write!(
-            formatter,
-            "; the next window begins at {}",
-            total
-                .window
-                .end
-                .to_rfc3339_opts(SecondsFormat::AutoSi, true)
-        )
+        let at = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
+        match (total.kind(), total.resets_at(), fits_at(total)) {
+            (LimitKind::Calendar, Some(ends_at), _) => {
+                write!(formatter, "; the next window begins at {}", at(ends_at))
+            }
+            (_, _, Some(fits_at)) => write!(formatter, "; there is room again at {}", at(fits_at)),
+            (_, _, None) => write!(formatter, "; what was used does not return"),
+        }
     }
 }
 
-fn this_window(per: Per) -> &'static str {
-    match per {
-        Per::Minute => "this minute",
-        Per::Hour => "this hour",
-        Per::Day => "today",
-        Per::Week => "this week",
-        Per::Month => "this month",
-        Per::Year => "this year",
-    }
+/// None comes last.
+fn compare_ends(one: Option<DateTime<Utc>>, two: Option<DateTime<Utc>>) -> Ordering {
+    (one.is_none(), one).cmp(&(two.is_none(), two))
+}
+
+fn this_window(per: Per) -> String {
+    let word = match per {
+        Per::Calendar(Length::Minute) => "for this minute",
+        Per::Calendar(Length::Hour) => "for this hour",
+        Per::Calendar(Length::Day) => "for today",
+        Per::Calendar(Length::Week) => "for this week",
+        Per::Calendar(Length::Month) => "for this month",
+        Per::Calendar(Length::Year) => "for this year",
+        Per::Ever => "for ever",
+        Per::Elapsed(_) => return format!("per {per}"),
+    };
+    word.to_owned()
 }

@@ -14,6 +14,7 @@ use super::problem::{self, InvalidPart, Problem, ProblemKind};
 use crate::domain::claim::{UNITS_MAX, Units};
 use crate::domain::grant::Entry;
 use crate::domain::key::Role;
+use crate::domain::limit::total::NotUsed;
 use crate::domain::policy::{Inactive, PolicyName};
 use crate::domain::refusal::{CorrectionRefusal, Refusal};
 use crate::domain::schedule::UnreadableTerms;
@@ -156,7 +157,7 @@ impl ApiError {
             Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
             Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
             Refusal::NeverFits { per, max } => {
-                let detail = format!("these units can never fit: the max per {per} is {max}");
+                let detail = format!("these units can never fit: at most {max} fit per {per}");
                 Self::invalid_body("/units", detail)
             }
             Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
@@ -165,8 +166,8 @@ impl ApiError {
                     format!("more than {UNITS_MAX} would be used in a window: send fewer units");
                 Self::invalid_body("/units", detail)
             }
-            Refusal::NotCorrected(CorrectionRefusal::NotUsed { per, used }) => {
-                let detail = format!("more than the {used} that are used in this {per}");
+            Refusal::NotCorrected(CorrectionRefusal::NotUsed(NotUsed { per, used })) => {
+                let detail = format!("more than the {used} that are used per {per}");
                 Self::invalid_body("/units", detail)
             }
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,

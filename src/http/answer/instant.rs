@@ -15,6 +15,17 @@ pub fn serialize<S: Serializer>(instant: &DateTime<Utc>, serializer: S) -> Resul
     serializer.serialize_str(str::from_utf8(&text).map_err(S::Error::custom)?)
 }
 
+/// As [`serialize`], and null for none.
+pub fn serialize_some<S: Serializer>(
+    instant: &Option<DateTime<Utc>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match instant {
+        Some(instant) => serialize(instant, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// Writes an instant in RFC 3339 as chrono does: with no, three, six or nine digits after the
 /// second.
 pub fn write(out: &mut Vec<u8>, instant: DateTime<Utc>) {

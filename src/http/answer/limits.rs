@@ -7,8 +7,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{instant, words};
-use crate::domain::grant::Total;
-use crate::domain::window::Per;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::LimitKind;
+use crate::domain::limit::total::Total;
 
 /// The largest integer of a structured field (RFC 8941, section 3.3.1).
 const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
@@ -16,41 +17,59 @@ const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// A limit and its window, as they are now or were at a grant.
+/// A limit, as it is now or was at a grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LimitUsage {
-    /// The window: `minute`, `hour`, `day`, `week`, `month` or `year`.
-    #[schema(value_type = words::Per, example = "day")]
-    pub per: &'static str,
+    /// The limit's name: `minute`, `hour`, `day`, `week`, `month`, `year`, `ever`, or a duration.
+    #[schema(value_type = words::LimitName, example = "day")]
+    pub per: Per,
+    /// How units return: `calendar`, `from_first_claim`, `sliding` or `rate`.
+    #[schema(value_type = words::LimitKind, example = "calendar")]
+    pub kind: &'static str,
     /// The most units in a window; 0 where an override blocks the subject.
     #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
-    /// The units used in the window. Claims bring it to 2^53 − 1 at most; it can be more where
-    /// grants were recorded afterwards, or the limit is younger than the window's entries.
+    /// The units used. Claims bring it to 2^53 − 1 at most; it can be more where grants were
+    /// recorded afterwards, or the limit is younger than the entries that it counts.
     #[schema(example = 1)]
     pub used: u64,
-    /// The units left; 0 where more is used: `max` was lowered, or the policy only observes.
+    /// The units left: of a rate those of its bucket. 0 where more is used: `max` was lowered, or
+    /// the policy only observes.
     #[schema(example = 2)]
     pub remaining: u64,
-    /// When the window began.
+    /// When the window began; null where there is none.
     #[schema(example = "2026-11-20T16:00:00Z")]
-    #[serde(serialize_with = "instant::serialize")]
-    pub window_start: DateTime<Utc>,
-    /// When it ends, and the next one begins at zero.
+    #[serde(serialize_with = "instant::serialize_some")]
+    pub window_start: Option<DateTime<Utc>>,
+    /// When the next units return; null where none do.
     #[schema(example = "2026-11-21T16:00:00Z")]
-    #[serde(serialize_with = "instant::serialize")]
-    pub resets_at: DateTime<Utc>,
+    #[serde(serialize_with = "instant::serialize_some")]
+    pub more_at: Option<DateTime<Utc>>,
+    /// From when on nothing is used any more if nothing more is granted; null where nothing returns.
+    #[schema(example = "2026-11-21T16:00:00Z")]
+    #[serde(serialize_with = "instant::serialize_some")]
+    pub resets_at: Option<DateTime<Utc>>,
 }
 
 impl From<&Total> for LimitUsage {
     fn from(total: &Total) -> Self {
+        let per = total.per();
+        let (window, resets_at) = (total.window(), total.resets_at());
+        let more_at = match total.kind() {
+            LimitKind::Calendar => resets_at,
+            _ => total.more_at(),
+        };
         Self {
-            per: total.per.as_str(),
+            per,
+            kind: total.kind().as_str(),
             max: total.max,
-            used: total.used,
+            used: total.used(),
             remaining: total.remaining(),
-            window_start: total.window.start,
-            resets_at: total.window.end,
+            window_start: window
+                .filter(|_| per != Per::Ever)
+                .map(|window| window.start),
+            more_at,
+            resets_at,
         }
     }
 }
@@ -61,40 +80,51 @@ impl LimitUsage {
     }
 }
 
-/// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10): one item
-/// a limit, named by its `per`; quotas in units, times in seconds.
+/// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item
+/// a limit, named by its `per`; quotas in units, times in seconds. `t` is the time within which no
+/// more than `r` units can be used: until more return.
 pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
     let (mut policies, mut limits) = (String::with_capacity(32), String::with_capacity(32));
     for total in totals {
-        let quota = total.max.min(FIELD_INTEGER_MAX);
-        let window = (total.window.end - total.window.start).num_seconds();
-        push_item(&mut policies, total.per, (";q=", quota), (";w=", window));
+        let quota = total.at_once().min(FIELD_INTEGER_MAX);
+        let window = total.refill_seconds();
+        push_item(&mut policies, total.per(), (";q=", quota), (";w=", window));
         let remaining = total.remaining().min(FIELD_INTEGER_MAX);
-        let seconds = seconds_until(total.window.end, now);
-        push_item(&mut limits, total.per, (";r=", remaining), (";t=", seconds));
+        let seconds = total.more_at().map(|more_at| seconds_until(more_at, now));
+        push_item(
+            &mut limits,
+            total.per(),
+            (";r=", remaining),
+            (";t=", seconds),
+        );
     }
     response.insert_header((RATELIMIT_POLICY, policies));
     response.insert_header((RATELIMIT, limits));
 }
 
 /// Adds an item to the list in a field.
-fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, i64)) {
+fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Option<i64>)) {
     let mut digits = itoa::Buffer::new();
     if !list.is_empty() {
         list.push_str(", ");
     }
     list.push('"');
-    list.push_str(per.as_str());
+    list.push_str(&per.as_text());
     list.push('"');
     list.push_str(units.0);
     list.push_str(digits.format(units.1));
-    list.push_str(seconds.0);
-    list.push_str(digits.format(seconds.1));
+    if let Some(time) = seconds.1 {
+        list.push_str(seconds.0);
+        list.push_str(digits.format(time));
+    }
 }
 
 /// Whole seconds from `now` until an instant, rounded up, so that a client that waits so
 /// long does not come too early.
 pub fn seconds_until(instant: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
-    let millis = (instant - now).num_milliseconds().max(0);
-    millis / 1000 + i64::from(millis % 1000 > 0)
+    let micros = (instant - now)
+        .num_microseconds()
+        .unwrap_or(i64::MAX)
+        .max(0);
+    micros / 1_000_000 + i64::from(micros % 1_000_000 > 0)
 }

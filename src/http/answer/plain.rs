@@ -3,6 +3,7 @@
 
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
+use chrono::{DateTime, Utc};
 
 use super::grant::{ClaimAnswer, GrantBody};
 use super::instant;
@@ -94,25 +95,47 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
 fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
     let LimitUsage {
         per,
+        kind,
         max,
         used,
         remaining,
         window_start,
+        more_at,
         resets_at,
     } = limit;
     out.extend_from_slice(br#"{"per":""#);
-    out.extend_from_slice(per.as_bytes());
+    out.extend_from_slice(per.as_text().as_bytes());
+    out.extend_from_slice(br#"","kind":""#);
+    out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(br#"","max":"#);
     write_number(out, *max);
     out.extend_from_slice(br#","used":"#);
     write_number(out, *used);
     out.extend_from_slice(br#","remaining":"#);
     write_number(out, *remaining);
-    out.extend_from_slice(br#","window_start":""#);
-    instant::write(out, *window_start);
-    out.extend_from_slice(br#"","resets_at":""#);
-    instant::write(out, *resets_at);
-    out.extend_from_slice(br#""}"#);
+    out.extend_from_slice(br#","window_start":"#);
+    write_instant(out, *window_start);
+    out.extend_from_slice(br#","more_at":"#);
+    let written_from = out.len();
+    write_instant(out, *more_at);
+    let written = written_from..out.len();
+    out.extend_from_slice(br#","resets_at":"#);
+    // For a window of the calendar they are the same.
+    match more_at == resets_at {
+        true => out.extend_from_within(written),
+        false => write_instant(out, *resets_at),
+    }
+    out.push(b'}');
+}
+
+fn write_instant(out: &mut Vec<u8>, instant: Option<DateTime<Utc>>) {
+    let Some(instant) = instant else {
+        out.extend_from_slice(b"null");
+        return;
+    };
+    out.push(b'"');
+    instant::write(out, instant);
+    out.push(b'"');
 }
 
 fn write_number(out: &mut Vec<u8>, number: u64) {
@@ -125,7 +148,6 @@ fn write_text(out: &mut Vec<u8>, text: &str) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use chrono::{DateTime, Utc};
     use proptest::prelude::*;
     use uuid::Uuid;
 
@@ -138,14 +160,17 @@ mod tests {
 
     prop_compose! {
         fn limits()(
-            per in prop_oneof![Just("day"), Just("month")],
+            per in prop_oneof![Just("day"), Just("month"), Just("ever"), Just("90s")],
+            kind in prop_oneof![Just("calendar"), Just("sliding")],
             max: u64,
             used: u64,
-            window_start in instants(),
-            resets_at in instants(),
+            window_start in proptest::option::of(instants()),
+            more_at in proptest::option::of(instants()),
+            resets_at in proptest::option::of(instants()),
         ) -> LimitUsage {
             let remaining = max.saturating_sub(used);
-            LimitUsage { per, max, used, remaining, window_start, resets_at }
+            let per = per.parse().unwrap();
+            LimitUsage { per, kind, max, used, remaining, window_start, more_at, resets_at }
         }
     }
 

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::policy::Fault;
+use crate::domain::fault::Fault;
 
 pub const MEDIA_TYPE: &str = "application/problem+json";
 

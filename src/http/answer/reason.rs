@@ -3,7 +3,8 @@
 use super::error::written;
 use crate::domain::account::Verdict;
 use crate::domain::claim::Units;
-use crate::domain::grant::{Entry, Provisional, Total};
+use crate::domain::grant::{Entry, Provisional};
+use crate::domain::limit::total::Total;
 use crate::domain::policy::Inactive;
 use crate::domain::refusal::Refusal;
 
@@ -16,7 +17,14 @@ pub fn describe_verdict(
 ) -> (&'static str, String) {
     let units = units.get();
     let no_room = || {
-        let used = |total: &&Total| format!("{} of {} per {}", total.used, total.max, total.per);
+        let used = |total: &&Total| {
+            format!(
+                "{} of {} per {}",
+                total.used(),
+                total.at_once(),
+                total.per()
+            )
+        };
         let used: Vec<String> = lacking.iter().map(used).collect();
         let used = used.join(", ");
         format!("there was no room for {units} more: {used} were used")
@@ -52,7 +60,7 @@ pub fn describe_verdict(
             ("no_longer_active", detail)
         }
         Refusal::NeverFits { per, max } => {
-            let detail = format!("{units} could never fit: the max per {per} was {max}");
+            let detail = format!("{units} could never fit: at most {max} fit per {per}");
             ("never_fits", detail)
         }
         Refusal::TooMany => {

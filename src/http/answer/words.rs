@@ -3,10 +3,12 @@
 //! The words that a field may take come from the domain's lists, so that they cannot drift. The
 //! fields themselves are texts, since a wrong word is told with its place.
 
+use std::borrow::Cow;
+
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::domain::{grant, key, policy, reconciliation, schedule, window};
+use crate::domain::{grant, key, limit, policy, reconciliation, schedule, window};
 use crate::engine::Engine;
 
 /// Makes the schema of what is one of some, or more: the derive would say exactly one.
@@ -56,8 +58,10 @@ macro_rules! words {
 }
 
 words! {
-    /// The length of a limit's windows.
-    Per = window::Per::ALL.map(window::Per::as_str);
+    /// The length of a window of the calendar.
+    WindowLength = window::Length::ALL.map(window::Length::as_str);
+    /// How the units of a limit return.
+    LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
     /// A weekday.
     Weekday = policy::WEEKDAYS.map(|(_, name)| name);
     /// Where a policy's grants must stand before they are answered.
@@ -111,4 +115,27 @@ words! {
     Store = Engine::STORE_NAMES;
     /// Whether an instance decides claims.
     ReadinessStatus = ["ready", "not ready"];
+}
+
+/// The name of a limit.
+pub enum LimitName {}
+
+impl PartialSchema for LimitName {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "The name of a limit: `minute`, `hour`, `day`, `week`, `month` or `year` of the \
+                 local calendar, `ever`, or a duration from 1s to 400d, such as `90s`, `15m`, `24h` \
+                 or `7d`. Answers write a duration with the largest of h, m and s that divides it.",
+            ))
+            .pattern(Some("^(minute|hour|day|week|month|year|ever|[0-9]+[smhd])$"))
+            .into()
+    }
+}
+
+impl ToSchema for LimitName {
+    fn name() -> Cow<'static, str> {
+        "Per".into()
+    }
 }

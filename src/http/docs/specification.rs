@@ -83,7 +83,7 @@ use crate::http::v1::{
         pages::problems,
     ),
     // Those of parameters and of completed answers are not found by themselves.
-    components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue)),
+    components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue, words::WindowLength)),
     security(("key" = [])),
     tags(
         (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
-use crate::domain::policy::{Fault, check_reason};
+use crate::domain::fault::Fault;
+use crate::domain::policy::check_reason;
 use crate::http::answer::{ApiError, InvalidPart};
 
 /// Collects what is wrong with parameters and bodies, so that all of it is told at once.

@@ -10,8 +10,9 @@ use utoipa::ToSchema;
 
 use super::explanation::{ClaimExplanation, ExplanationQuery, explain};
 use crate::domain::claim::{Claim, HoldTime, Metadata, Subject, Units};
-use crate::domain::grant::{Followers, Grant, Total};
+use crate::domain::grant::{Followers, Grant};
 use crate::domain::key::KeyNumber;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::refusal::Refusal;
 use crate::engine::{Outcome, Rehearsal};

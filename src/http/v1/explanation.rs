@@ -12,9 +12,11 @@ use super::policies::PolicyAnswer;
 use crate::domain::account::Verdict;
 use crate::domain::claim::{Subject, Units};
 use crate::domain::correction::Hold;
-use crate::domain::grant::{Entry, KindWord, Total};
+use crate::domain::grant::{Entry, KindWord};
 use crate::domain::identity::to_micros;
 use crate::domain::key::KeyNumber;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::total::Total;
 use crate::domain::policy::PolicyName;
 use crate::domain::zone::Zone;
 use crate::engine::{
@@ -77,8 +79,8 @@ pub struct ClaimExplanation {
     #[schema(example = "there was no room for 1 more per day: 3 of 3 were used")]
     detail: String,
     /// The limits that had no room for the units, by their `per`.
-    #[schema(value_type = Vec<words::Per>, example = json!(["day"]))]
-    lacking: Vec<&'static str>,
+    #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
+    lacking: Vec<Per>,
     /// Null where no version of the policy was in force.
     terms: Option<TermsBody>,
     /// In the policy's order, without the claim's own units. Empty where no version was in force.
@@ -120,8 +122,8 @@ pub struct TermsBody {
 /// Units of a limit: 2 to 2 of 3 for "2nd of 3".
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TookBody {
-    #[schema(value_type = words::Per, example = "day")]
-    per: &'static str,
+    #[schema(value_type = words::LimitName, example = "day")]
+    per: Per,
     #[schema(example = 2)]
     first: u64,
     #[schema(example = 2)]
@@ -135,12 +137,12 @@ pub struct TookBody {
 pub struct LimitExplanation {
     #[serde(flatten)]
     usage: LimitUsage,
-    /// When the window began, by clocks in the policy's zone.
+    /// When the window began, by clocks in the policy's zone; null where there was none.
     #[schema(example = "2026-11-21T00:00:00+08:00")]
-    window_start_local: DateTime<FixedOffset>,
-    /// When it ended, by those clocks.
+    window_start_local: Option<DateTime<FixedOffset>>,
+    /// From when on nothing was used any more, by those clocks; null where nothing returned.
     #[schema(example = "2026-11-22T00:00:00+08:00")]
-    resets_at_local: DateTime<FixedOffset>,
+    resets_at_local: Option<DateTime<FixedOffset>>,
     /// How many entries make what was used.
     #[schema(example = 3)]
     entry_count: u64,
@@ -232,10 +234,11 @@ impl LimitExplanation {
         let lapsed = lapsed.into_iter().map(CountedEntryBody::from);
         let newest = newest.into_iter().map(CountedEntryBody::from);
         let entries: Vec<_> = lapsed.chain(newest).collect();
+        let usage = LimitUsage::from(&total);
         Self {
-            usage: LimitUsage::from(&total),
-            window_start_local: local(total.window.start),
-            resets_at_local: local(total.window.end),
+            window_start_local: usage.window_start.map(local),
+            resets_at_local: usage.resets_at.map(local),
+            usage,
             entry_count: count,
             entries_cut: count > entries.len() as u64,
             entries,
@@ -270,7 +273,7 @@ impl ClaimExplanation {
         let verdict = met.map(|(_, verdict)| verdict);
         let is_refused = matches!(verdict, None | Some(Verdict::Refused(_)));
         let (reason, detail) = describe_verdict(verdict, &lacking, units);
-        let lacking = lacking.iter().map(|total| total.per.as_str()).collect();
+        let lacking = lacking.iter().map(|total| total.per()).collect();
         let told = found.met.map(|(met, _)| told(met));
         let (terms, limits) = told.unzip();
         Self {
@@ -300,10 +303,10 @@ impl GrantExplanation {
             met,
         } = found;
         let took = met.limits.iter().map(|limit| TookBody {
-            per: limit.total.per.as_str(),
-            first: limit.total.used + 1,
-            last: limit.total.used + grant.entry.units.get(),
-            max: limit.total.max,
+            per: limit.total.per(),
+            first: limit.total.used() + 1,
+            last: limit.total.used() + grant.entry.units.get(),
+            max: limit.total.at_once(),
         });
         let took = took.collect();
         let (terms, limits) = told(met);

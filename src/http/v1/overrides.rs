@@ -6,10 +6,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::policies::LimitAnswer;
 use crate::domain::identity::to_micros;
+use crate::domain::limit::draft::MaxDraft;
+use crate::domain::limit::per::Per;
+use crate::domain::limit::shape::OtherMax;
 use crate::domain::overrides::{Override, OverrideTerms};
-use crate::domain::policy::{LimitDraft, PolicyName};
+use crate::domain::policy::PolicyName;
 use crate::engine::Precondition;
 use crate::http::answer::{ApiError, HttpAnswer, page, versioned, words};
 use crate::http::request::{
@@ -40,8 +42,24 @@ pub struct OverrideLimitBody {
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
     /// One that the policy has a limit for.
-    #[schema(value_type = words::Per, example = "day")]
+    #[schema(value_type = words::LimitName, example = "day")]
     per: String,
+}
+
+/// Another `max` for a limit of the policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OverriddenMax {
+    #[schema(example = 10)]
+    max: u64,
+    #[schema(value_type = words::LimitName, example = "day")]
+    per: Per,
+}
+
+impl From<&OtherMax> for OverriddenMax {
+    fn from(other: &OtherMax) -> Self {
+        let OtherMax { max, per } = *other;
+        Self { max, per }
+    }
 }
 
 /// A version of an override.
@@ -55,7 +73,7 @@ pub struct OverrideAnswer {
     /// 1, 2, 3 …: every change makes a new one.
     #[schema(example = 1)]
     version: u32,
-    limits: Vec<LimitAnswer>,
+    limits: Vec<OverriddenMax>,
     until: Option<DateTime<Utc>>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
@@ -81,7 +99,7 @@ impl OverrideAnswer {
             policy: policy.to_string(),
             subject: found.subject.map(|subject| subject.as_str().to_owned()),
             version: found.version,
-            limits: limits.map(LimitAnswer::from).collect(),
+            limits: limits.map(OverriddenMax::from).collect(),
             until: terms.and_then(|terms| terms.until),
             changed_at: found.changed_at,
             changed_by: found.changed_by,
@@ -96,11 +114,11 @@ impl OverrideBody {
         let until = faults.body_instant("/until", self.until.as_ref());
         let until = until.map(to_micros);
         faults.reason(self.reason.as_ref());
-        let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
+        let limits = self.limits.into_iter().map(|Object(limit)| MaxDraft {
             max: limit.max.0,
             per: limit.per,
         });
-        let limits: Vec<LimitDraft> = limits.collect();
+        let limits: Vec<MaxDraft> = limits.collect();
         let terms = faults.draft(OverrideTerms::check(&limits, until, now));
         Ok((faults.or(terms)?, self.reason))
     }

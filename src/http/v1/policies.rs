@@ -6,9 +6,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::domain::limit::draft::LimitDraft;
+use crate::domain::limit::per::{Elapsed, Per};
+use crate::domain::limit::shape::{Limit, LimitKind};
 use crate::domain::policy::{
-    Durability, Limit, LimitDraft, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute,
-    weekday_name,
+    Durability, OnLedgerOutage, Policy, Rule, RuleDraft, format_minute, weekday_name,
 };
 use crate::engine::{PolicyChange, Precondition, Standing};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, versioned, words};
@@ -74,9 +76,21 @@ pub struct LimitBody {
     /// The most units in a window.
     #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
-    /// `minute`, `hour`, `day`, `week`, `month` or `year`.
-    #[schema(value_type = words::Per, example = "day")]
+    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d, such
+    /// as `24h`, which wants a `kind`.
+    #[schema(value_type = words::LimitName, example = "day")]
     per: String,
+    /// For a duration. `from_first_claim`: all units return so long after the first grant. `sliding`:
+    /// each unit returns so long after it was taken. `rate`: units return evenly.
+    #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
+    kind: Option<String>,
+    /// For `sliding`: instants are rounded up to multiples of this duration, which divides `per` into
+    /// 100 parts at most. Without it `max` is 100 at most.
+    #[schema(example = "1h")]
+    step: Option<String>,
+    /// For `rate`: the most units at once; `max` when absent.
+    #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    burst: Option<WholeNumber>,
 }
 
 /// A version of a policy.
@@ -133,8 +147,20 @@ pub struct PolicyAnswer {
 pub struct LimitAnswer {
     #[schema(example = 3)]
     max: u64,
-    #[schema(value_type = words::Per, example = "day")]
-    per: &'static str,
+    #[schema(value_type = words::LimitName, example = "day")]
+    per: Per,
+    /// Absent for a limit of the calendar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<words::LimitKind>, required = false, example = "sliding")]
+    kind: Option<&'static str>,
+    /// Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, required = false, example = "1h")]
+    step: Option<Elapsed>,
+    /// Absent where it is `max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, example = 20)]
+    burst: Option<u64>,
 }
 
 page! {
@@ -145,9 +171,13 @@ page! {
 
 impl From<&Limit> for LimitAnswer {
     fn from(limit: &Limit) -> Self {
+        let kind = limit.shape.kind();
         Self {
             max: limit.max,
-            per: limit.per.as_str(),
+            per: limit.per(),
+            kind: (kind != LimitKind::Calendar).then(|| kind.as_str()),
+            step: limit.shape.step(),
+            burst: limit.shape.burst(),
         }
     }
 }
@@ -199,6 +229,9 @@ impl PolicyBody {
         let limits = self.limits.into_iter().map(|Object(limit)| LimitDraft {
             max: limit.max.0,
             per: limit.per,
+            kind: limit.kind,
+            step: limit.step,
+            burst: limit.burst.map(|burst| burst.0),
         });
         let draft = RuleDraft {
             description: self.description,

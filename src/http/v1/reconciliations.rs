@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::domain::limit::per::Per;
 use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tally};
 use crate::http::answer::{ApiError, HttpAnswer, page, words};
 use crate::http::request::{Admin, Auditor, Body, Caller, EngineData, Page, PageQuery, path_id};
@@ -109,8 +110,8 @@ pub struct DifferenceBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WindowFigures {
     /// The limit's window.
-    #[schema(value_type = words::Per, example = "day")]
-    per: &'static str,
+    #[schema(value_type = words::LimitName, example = "day")]
+    per: Per,
     #[schema(example = "2026-11-20T16:00:00Z")]
     window_start: DateTime<Utc>,
     /// The window ends before this instant.
@@ -182,7 +183,7 @@ impl From<KeptDifference> for DifferenceBody {
 impl From<&Figures> for WindowFigures {
     fn from(figures: &Figures) -> Self {
         Self {
-            per: figures.per.as_str(),
+            per: figures.per,
             window_start: figures.window.start,
             resets_at: figures.window.end,
             found: figures.found,

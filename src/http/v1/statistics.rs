@@ -5,6 +5,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::domain::limit::per::Per;
 use crate::domain::policy::PolicyName;
 use crate::domain::statistics::FirstDenial;
 use crate::engine::{FigureOfDay, FigurePage, FigureQuery};
@@ -203,8 +204,8 @@ pub struct FirstDenialAnswer {
     #[schema(example = 1)]
     units: u64,
     /// The limit that lacked room.
-    #[schema(value_type = words::Per, example = "day")]
-    per: &'static str,
+    #[schema(value_type = words::LimitName, example = "day")]
+    per: Per,
     /// The version of the policy that it was decided by.
     #[schema(example = 1)]
     policy_version: u32,
@@ -217,7 +218,7 @@ impl From<FirstDenial> for FirstDenialAnswer {
         Self {
             denied_at: denial.denied_at,
             units: denial.units,
-            per: denial.window.0.as_str(),
+            per: denial.window.0,
             policy_version: denial.policy_version,
             limits: LimitUsage::all(&denial.totals),
         }

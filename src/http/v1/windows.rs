@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::domain::window::Per;
+use crate::domain::window::Length;
 use crate::engine::{LivedWindow, WindowQuery};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
@@ -14,7 +14,7 @@ use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, Polic
 #[into_params(parameter_in = Query)]
 pub struct WindowListQuery {
     /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
-    #[param(value_type = Option<words::Per>, example = "day")]
+    #[param(value_type = Option<words::WindowLength>, example = "day")]
     per: Option<String>,
     /// From the window that contains this instant on; now when absent.
     #[param(value_type = Option<DateTime<Utc>>)]
@@ -72,8 +72,8 @@ pub async fn list(
 ) -> HttpAnswer {
     let WindowListQuery { per, from, to } = query.0;
     let mut faults = Faults::default();
-    let per = faults.parameter("per", per.as_ref(), str::parse::<Per>);
-    let per = per.unwrap_or(Per::Day);
+    let per = faults.parameter("per", per.as_ref(), str::parse::<Length>);
+    let per = per.unwrap_or(Length::Day);
     let from = faults.instant("from", from.as_ref());
     let to = faults.instant("to", to.as_ref());
     let page = page.0.check(&mut faults);

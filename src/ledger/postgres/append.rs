@@ -12,7 +12,7 @@ use super::Store;
 use crate::domain::claim::{Metadata, Subject};
 use crate::domain::grant::{Entry, EntryKind, Line};
 use crate::domain::identity::AccountId;
-use crate::domain::totals::encode_totals;
+use crate::domain::limit::text::encode_totals;
 use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};
 use crate::ledger::fence::{Burst, Fence};
 use crate::ledger::{Draft, LedgerError, new_blinds};

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::Store;
 use crate::domain::grant::Entry;
 use crate::domain::identity::AccountId;
-use crate::domain::totals::encode_totals;
+use crate::domain::limit::text::encode_totals;
 use crate::faults::reach;
 use crate::ledger::batched::{Batched, ROWS_MOST, batched, eight, sixty_four};
 use crate::ledger::encoding::{claimed_by, encode_flags, encode_kind, has_details, kind, signed};

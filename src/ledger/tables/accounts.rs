@@ -1,13 +1,10 @@
-//! One account's entries: their sums, their holds, their keys, and the entries themselves.
+//! One account's entries: their holds, their keys, and the entries themselves.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
-use crate::domain::account::Sums;
 use crate::domain::correction::{Hold, Holds};
 use crate::domain::grant::{Entry, Line};
-use crate::domain::identity::{AccountId, EntryId, KeyId};
-use crate::domain::window::Window;
-use crate::ledger::encoding::kind;
+use crate::domain::identity::{AccountId, KeyId};
 use crate::ledger::entry_rows::{decode_entry, entry_columns, with_details};
 use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
@@ -44,29 +41,8 @@ macro_rules! open_holds {
 const LAPSED_HOLDS: &str = open_holds!("hold.held_until <= $4");
 const NEXT_HOLDS: &str = open_holds!("hold.held_until > $4");
 
-/// The running sum of what an account's entries add and give back, raised by what it would have
-/// fallen below zero.
-const SUM: &str = concat!(
-    "SELECT CAST(COALESCE(
-         SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
-     ) AS bigint) FROM (
-         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
-             SELECT e.number, CASE WHEN e.kind IN (",
-    kind!(GRANT),
-    ", ",
-    kind!(ADJUSTMENT_UP),
-    ") THEN e.units ELSE -e.units END AS added
-             FROM entries AS e",
-    with_details!(),
-    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
-    kind!(CONFIRMATION),
-    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
-         ) AS steps
-     ) AS sums"
-);
-
 /// The instant of the last line that the account $1 has lost to a cut.
-const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
+pub(super) const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
         SELECT id FROM entries WHERE account = $1 ORDER BY number LIMIT 1
     )";
 
@@ -83,47 +59,6 @@ const ENTRIES: &str = concat!(
 );
 
 impl Ledger {
-    /// The units used inside each window, as the sum of an account's entries up to its line
-    /// `last`: in the order of their numbers, and never below zero on the way.
-    ///
-    /// # Errors
-    /// [`LedgerError::Archived`] where entries were dropped that may count in one of them.
-    pub async fn sums(
-        &self,
-        account: AccountId,
-        last: Option<&Line>,
-        windows: &[Window],
-    ) -> Result<Sums, LedgerError> {
-        let mut sums = Sums::default();
-        for window in windows {
-            let units = match last {
-                Some(line) => self.sum(account, line.number, *window).await?,
-                None => 0,
-            };
-            sums.insert(*window, units);
-        }
-        Ok(sums)
-    }
-
-    async fn sum(
-        &self,
-        account: AccountId,
-        number: u64,
-        window: Window,
-    ) -> Result<u64, LedgerError> {
-        let sum = query(SUM)
-            .bind(account)
-            .bind(number)
-            .bind(EntryId::first_at(window.start))
-            .bind(EntryId::first_at(window.end));
-        self.in_time(async |mut session| {
-            let cut = session.first(query(CUT_AT).bind(account), only).await?;
-            check_window(cut, window)?;
-            session.one(sum).await
-        })
-        .await
-    }
-
     /// The instant of the last line that an account has lost to a cut.
     pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
         let cut = query(CUT_AT).bind(account);
@@ -184,20 +119,5 @@ impl Ledger {
     ) -> Result<Vec<Entry>, LedgerError> {
         let entries = query(ENTRIES).bind(account).bind(before).bind(limit);
         self.reads().await?.lend().all(entries, decode_entry).await
-    }
-}
-
-/// Whether all entries are there that count in a window.
-///
-/// # Errors
-/// [`LedgerError::Archived`].
-pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(), LedgerError> {
-    match cut_at {
-        Some(at) if window.start <= at => Err(LedgerError::Archived(format!(
-            "entries of this account that count in the window from {} on were archived and dropped: \
-             look into the archive",
-            window.start.to_rfc3339_opts(SecondsFormat::AutoSi, true)
-        ))),
-        Some(_) | None => Ok(()),
     }
 }

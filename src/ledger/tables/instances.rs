@@ -14,6 +14,11 @@ const CLOCK: Texts = Texts {
 };
 
 impl Ledger {
+    /// Whether it has a clock that others can follow.
+    pub fn has_clock(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
     /// How far this machine's clock is off the ledger's: positive when it is ahead. On SQLite
     /// only how far `now` is behind its newest entry.
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {

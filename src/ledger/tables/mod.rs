@@ -20,6 +20,7 @@ pub mod keys;
 pub mod leaves;
 pub mod open_days;
 pub mod overrides;
+pub mod past;
 pub mod policies;
 pub mod reconciliations;
 pub mod record;

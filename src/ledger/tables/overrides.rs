@@ -12,7 +12,7 @@ use crate::domain::overrides::{Override, OverrideTerms, UnreadableOverride};
 use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::schedule::UnreadableTerms;
-use crate::ledger::encoding::{decode_limits, encode_limits, narrowed};
+use crate::ledger::encoding::{decode_maxima, encode_maxima, narrowed};
 use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError, new_blind};
@@ -24,7 +24,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
     let until = row.get("until")?;
     let policy: PolicyId = row.get("policy")?;
     let limits: Option<String> = row.get("limits")?;
-    let limits = limits.map(|limits| decode_limits(&limits)).transpose();
+    let limits = limits.map(|limits| decode_maxima(&limits)).transpose();
     let limits = match limits {
         Ok(limits) => limits,
         Err(why) => {
@@ -257,7 +257,7 @@ pub(super) async fn insert_version(
     .bind(version.account)
     .bind(version.version)
     .bind(revision)
-    .bind(terms.map(|terms| encode_limits(&terms.limits)))
+    .bind(terms.map(|terms| encode_maxima(&terms.limits)))
     .bind(terms.and_then(|terms| terms.until))
     .bind(version.changed_at)
     .bind(version.changed_by.as_str())

@@ -265,26 +265,26 @@ fn decode_counters(text: &str) -> Result<CountersCompared, LedgerError> {
 
 /// `["day", start, end, found, expected]`, instants in seconds since 1970.
 #[derive(Serialize, Deserialize)]
-struct FiguresRecord<'a>(&'a str, i64, i64, Option<u64>, Option<u64>);
+struct FiguresRecord(String, i64, i64, Option<u64>, Option<u64>);
 
 fn encode_figures(figures: &[Figures]) -> String {
     let record = |figures: &Figures| {
         let Window { start, end } = figures.window;
         FiguresRecord(
-            figures.per.as_str(),
+            figures.per.to_string(),
             start.timestamp(),
             end.timestamp(),
             figures.found,
             figures.expected,
         )
     };
-    let records: Vec<FiguresRecord<'_>> = figures.iter().map(record).collect();
+    let records: Vec<FiguresRecord> = figures.iter().map(record).collect();
     serde_json::to_string(&records).expect("arrays of texts and numbers are JSON")
 }
 
 fn decode_figures(text: &str) -> Result<Vec<Figures>, LedgerError> {
     let corrupt = || LedgerError::Corrupt(format!("a difference's windows {text:?}"));
-    let records: Vec<FiguresRecord<'_>> = serde_json::from_str(text).map_err(|_| corrupt())?;
+    let records: Vec<FiguresRecord> = serde_json::from_str(text).map_err(|_| corrupt())?;
     let figures = |FiguresRecord(per, start, end, found, expected)| {
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).ok_or_else(corrupt);
         Ok(Figures {
@@ -303,13 +303,13 @@ fn decode_figures(text: &str) -> Result<Vec<Figures>, LedgerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::window::Per;
+    use crate::domain::window::Length;
 
     #[test]
     fn figures_come_back_as_they_were() {
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
         let figures = [Some(3), None].map(|found| Figures {
-            per: Per::Week,
+            per: Length::Week.into(),
             window: Window {
                 start: instant(-5),
                 end: instant(604_795),

@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use super::open_days::open;
 use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::limit::text::{decode_totals, encode_totals};
 use crate::domain::policy::{PolicyId, PolicyName};
 use crate::domain::record::RecordPlace;
 use crate::domain::statistics::{
     DayFigures, DenialCount, DeniedOn, FigureSums, FirstDenial, OpenDay, TalliedEntry, sum,
 };
-use crate::domain::totals::{decode_totals, encode_totals};
 use crate::domain::window::Window;
 use crate::ledger::access::Ending;
 use crate::ledger::encoding::{decode_flags, decode_kind, kind};
@@ -245,11 +245,12 @@ fn decode_earlier(row: &StoredRow<'_>) -> Result<EarlierEntry, LedgerError> {
 fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
     let totals = decode_totals(&row.get::<String>("totals")?)?;
     let (per, start): (String, DateTime<Utc>) = (row.get("per")?, row.get("window_start")?);
-    let mut windows = totals.iter().map(|total| (total.per, total.window));
-    let window = windows.find(|(of, window)| of.as_str() == per && window.start == start);
+    let denied_at: DateTime<Utc> = row.get("denied_at")?;
+    let mut windows = totals.iter().map(|total| total.denied_in(denied_at));
+    let window = windows.find(|(of, window)| of.to_string() == per && window.start == start);
     Ok(FirstDenial {
         account: row.get("account")?,
-        denied_at: row.get("denied_at")?,
+        denied_at,
         units: row.get("units")?,
         policy_version: row.get("policy_version")?,
         window: window.ok_or_else(|| LedgerError::Corrupt(format!("a denial of no {per}")))?,
@@ -396,7 +397,7 @@ impl Ledger {
                 let (per, Window { start, .. }) = denial.window;
                 let add = query(ADD_FIRST_DENIAL)
                     .bind(denial.account)
-                    .bind(per.as_str())
+                    .bind(per.to_string())
                     .bind(start)
                     .bind(denial.denied_at)
                     .bind(denial.units)

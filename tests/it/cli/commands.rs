@@ -115,7 +115,7 @@ async fn commands_say_what_is_wrong() {
     let rows = [
         ("claim nothing member-42", here, "no policy nothing"),
         ("claim benefit member-42 --units 0", here, "#/units: "),
-        ("claim benefit member-42 --units 4", here, "max per day is 3"),
+        ("claim benefit member-42 --units 4", here, "at most 3 fit per day"),
         ("claim benefit member-42 --metadata {", here, "--metadata is not JSON"),
         ("claim benefit ''", here, "#/subject: "),
         ("usage nothing member-42", here, "no policy nothing"),

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use perdiem::counter::{Ask, Counter, Counters, RedisAccess, SettledKeys, Settlement};
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, KeyId};
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::limit::total::{LimitState, Total, WindowUse};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::Window;
 use redis::aio::MultiplexedConnection;
 use uuid::Uuid;
 
@@ -112,14 +114,16 @@ fn now() -> DateTime<Utc> {
 
 fn line(number: u64) -> Line {
     let day = instant("2026-11-20T16:00:00Z");
-    let total = |per, used, days| Total {
-        per,
+    let total = |length, used, days| Total {
         max: 9_007_199_254_740_991,
-        used,
-        window: Window {
-            start: day,
-            end: day + TimeDelta::days(days),
-        },
+        state: LimitState::Calendar(WindowUse {
+            length: Some(length),
+            used,
+            window: Window {
+                start: day,
+                end: day + TimeDelta::days(days),
+            },
+        }),
     };
     Line {
         number,
@@ -127,8 +131,8 @@ fn line(number: u64) -> Line {
         policy_version: 3,
         lapses_at: None,
         totals: Arc::new([
-            total(Per::Day, number * 2, 1),
-            total(Per::Week, number * 3, 7),
+            total(Length::Day, number * 2, 1),
+            total(Length::Week.into(), number * 3, 7),
         ]),
     }
 }

@@ -9,11 +9,13 @@ use perdiem::counter::{
     RecordedGrants, RedisAccess, SettledKeys, Settlement,
 };
 use perdiem::domain::claim::{Subject, Units};
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::domain::key::KeyNumber;
+use perdiem::domain::limit::total::{LimitState, Total, WindowUse};
 use perdiem::domain::policy::PolicyId;
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::Window;
 use uuid::Uuid;
 
 use crate::support::app::{NOON, instant};
@@ -50,13 +52,15 @@ impl Bench {
     fn totals(&self) -> Vec<Total> {
         let at = |text: &str| text.parse::<DateTime<_>>().expect("an instant");
         vec![Total {
-            per: Per::Day,
             max: self.max,
-            used: 0,
-            window: Window {
-                start: at("2026-11-21T00:00:00Z"),
-                end: at("2026-11-22T00:00:00Z"),
-            },
+            state: LimitState::Calendar(WindowUse {
+                length: Some(Length::Day),
+                used: 0,
+                window: Window {
+                    start: at("2026-11-21T00:00:00Z"),
+                    end: at("2026-11-22T00:00:00Z"),
+                },
+            }),
         }]
     }
 

@@ -1,6 +1,6 @@
 //! Redis is tampered with, and its disk fills up. The ledger decides meanwhile.
 
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use uuid::Uuid;
 
 use super::setup::Setup;
@@ -45,11 +45,11 @@ fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let (Ok(number), Ok(mut totals)) = (number.parse(), decode_totals(totals)) else {
         return;
     };
-    if totals[0].used == 0 {
+    if totals[0].used() == 0 {
         return;
     }
-    let (number, used) = other(number, totals[0].used);
-    totals[0].used = used;
+    let (number, used) = other(number, totals[0].used());
+    totals[0].set_used(used);
     let line = format!("{head} {}", encode_totals(&totals));
     let number = number.to_string();
     redis.command::<()>(&["HSET", name, "number", &number, "line", &line]);

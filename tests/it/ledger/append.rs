@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
+use perdiem::domain::limit::total::{LimitState, Total};
 use perdiem::ledger::{Draft, Ledger, LedgerError, Look};
 use tokio::task::JoinSet;
 
@@ -32,10 +33,10 @@ async fn lines_go_on_from_one_another(stack: Stack) {
     let first = desk.append(desk.draft("a", None, 1)).await;
     let fourth = desk.append(desk.draft("a", Some(&first), 3)).await;
     assert_eq!((first.number, fourth.number), (1, 4));
-    assert_eq!(fourth.totals[0].used, 4);
+    assert_eq!(fourth.totals[0].used(), 4);
     desk.advance(TimeDelta::days(1));
     let fifth = desk.append(desk.draft("a", Some(&fourth), 1)).await;
-    assert_eq!((fifth.totals[0].used, fifth.totals[1].used), (1, 5));
+    assert_eq!((fifth.totals[0].used(), fifth.totals[1].used()), (1, 5));
     assert_eq!(desk.last("a").await, Some(fifth));
     assert_eq!(desk.entries("a").await, 5);
 }
@@ -59,16 +60,23 @@ async fn a_stale_line_is_refused(stack: Stack) {
     fn totals(line: &mut Line) -> &mut [Total] {
         Arc::make_mut(&mut line.totals)
     }
+    fn change_used(line: &mut Line, used: fn(u64) -> u64) {
+        let total = &mut totals(line)[0];
+        total.set_used(used(total.used()));
+    }
     let with = |change: fn(&mut Line)| {
         let mut draft = desk.draft("a", Some(&second), 1);
         draft.after.as_mut().map(change);
         draft
     };
     let changes: [fn(&mut Line); 9] = [
-        |line| totals(line)[0].used -= 1,
-        |line| totals(line)[0].used += 1,
+        |line| change_used(line, |used| used - 1),
+        |line| change_used(line, |used| used + 1),
         |line| totals(line)[1].max += 1,
-        |line| totals(line)[0].window.start += TimeDelta::hours(1),
+        |line| match &mut totals(line)[0].state {
+            LimitState::Calendar(calendar) => calendar.window.start += TimeDelta::hours(1),
+            _ => panic!("no window of the calendar"),
+        },
         |line| line.totals = line.totals[..1].into(),
         |line| totals(line).reverse(),
         |line| line.at -= TimeDelta::microseconds(1),
@@ -244,7 +252,7 @@ async fn writers_never_fork_an_account(stack: Stack) {
     for grants in accounts.values() {
         assert_eq!(grants.len(), entries);
         let last = &grants[entries - 1].entry.line;
-        assert_eq!(last.totals[0].used, entries as u64);
+        assert_eq!(last.totals[0].used(), entries as u64);
     }
 }
 

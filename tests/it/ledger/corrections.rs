@@ -1,11 +1,12 @@
 //! What the ledger keeps of corrections, and what it refuses whoever asks.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Unknown, Verdict, decide};
+use perdiem::domain::account::{Unknown, Verdict, decide};
 use perdiem::domain::claim::Units;
 use perdiem::domain::correction::{Hold, Holds, adjust, carry_on, give_back};
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line, Note};
 use perdiem::domain::identity::EntryId;
+use perdiem::domain::past::Past;
 use perdiem::ledger::{Draft, LedgerError, Look};
 use uuid::Uuid;
 
@@ -55,28 +56,28 @@ impl Statement {
         let after = self.last.as_ref();
         let account = self.desk.account("a");
         let units = Units::new(units.into()).expect("units");
-        let mut sums = Sums::default();
+        let mut past = Past::default();
         let mut line = loop {
             let line = match kind {
-                EntryKind::Grant { .. } => match decide(policy, units, after, &sums, now) {
+                EntryKind::Grant { .. } => match decide(policy, units, after, &past, now) {
                     Ok(Verdict::Granted(line) | Verdict::WouldDeny(line)) => Ok(line),
                     Ok(Verdict::Refused(refusal)) => panic!("{refusal:?}"),
                     Err(unknown) => Err(unknown),
                 },
-                EntryKind::Confirmation { .. } => carry_on(policy, after, &sums, now),
+                EntryKind::Confirmation { .. } => carry_on(policy, after, &past, now),
                 EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
-                    give_back(policy, units, of.at(), after, &sums, now)
+                    give_back(policy, units, of, after, &past, now)
                 }
                 EntryKind::Adjustment(direction) => {
-                    let adjusted = adjust(policy, units, direction, now, after, &sums, now);
+                    let adjusted = adjust(policy, units, direction, now, after, &past, now);
                     adjusted.map(|line| line.expect("it may be adjusted"))
                 }
             };
             match line {
                 Ok(line) => break line,
-                Err(Unknown::Sums(windows)) => {
-                    let more = self.desk.ledger.sums(account, after, &windows).await;
-                    sums.extend(more.expect("sums"));
+                Err(Unknown::Past(wanted)) => {
+                    let more = self.desk.ledger.past(account, after, &wanted).await;
+                    past.extend(more.expect("the past"));
                 }
                 Err(unknown) => panic!("{unknown:?}"),
             }

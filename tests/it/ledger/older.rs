@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use perdiem::domain::grant::Total;
 use perdiem::domain::identity::{AccountId, EntryId};
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::limit::total::{LimitState, Total, WindowUse};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::Window;
 use perdiem::ledger::Look;
 use sqlx::migrate::Migrator;
 use sqlx::{PgPool, SqlitePool};
@@ -90,18 +91,20 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
     };
     let seen = ledger.look(&look).await.expect("a look");
     let at = |minute: &str| instant(&format!("{minute}:00Z"));
-    let total = |per, max, used, start: &str, end: &str| Total {
-        per,
+    let total = |length, max, used, start: &str, end: &str| Total {
         max,
-        used,
-        window: Window {
-            start: at(start),
-            end: at(end),
-        },
+        state: LimitState::Calendar(WindowUse {
+            length: Some(length),
+            used,
+            window: Window {
+                start: at(start),
+                end: at(end),
+            },
+        }),
     };
     let most = (1 << 53) - 1;
     let first = [total(
-        Per::Minute,
+        Length::Minute,
         most,
         1,
         "1969-12-31T23:59",
@@ -109,8 +112,8 @@ async fn totals_of_an_older_ledger_are_written_anew(stack: Stack) {
     )];
     assert_eq!(seen.entries[0].line.totals[..], first);
     let last = [
-        total(Per::Month, 30, 2, "2025-11-01T00:00", "2025-12-01T00:00"),
-        total(Per::Minute, 3, 1, "2026-11-21T03:04", "2026-11-21T03:05"),
+        total(Length::Month, 30, 2, "2025-11-01T00:00", "2025-12-01T00:00"),
+        total(Length::Minute, 3, 1, "2026-11-21T03:04", "2026-11-21T03:05"),
     ];
     assert_eq!(seen.lines[&account].totals[..], last);
 }

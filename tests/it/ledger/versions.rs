@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use perdiem::domain::claim::Subject;
 use perdiem::domain::key::{Key, KeyNumber, KeyRule, Role};
+use perdiem::domain::limit::shape::OtherMax;
 use perdiem::domain::overrides::{Override, OverrideTerms};
-use perdiem::domain::policy::{Limit, Policy, PolicyName};
+use perdiem::domain::policy::{Policy, PolicyName};
 use perdiem::domain::schedule::StoredVersion;
-use perdiem::domain::window::Per;
+use perdiem::domain::window::Length;
 use perdiem::ledger::{Change, KeyVersion, Ledger};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -76,7 +77,12 @@ async fn keys_between(ledger: &Ledger, after: u64, up_to: u64) -> Vec<KeyVersion
 async fn override_day(desk: &Desk, subject: &str, max: Option<u64>) -> Override {
     let (policy, subject) = (&desk.policy.name, Subject::new(subject).expect("a subject"));
     let terms = max.map(|max| OverrideTerms {
-        limits: vec![Limit::new(max, Per::Day), Limit::new(0, Per::Month)],
+        limits: [(max, Length::Day), (0, Length::Month)]
+            .map(|(max, length)| OtherMax {
+                max,
+                per: length.into(),
+            })
+            .to_vec(),
         until: Some(instant(NOON)),
     });
     let edited = desk

@@ -2,7 +2,7 @@
 
 use perdiem::counter::Reading;
 use perdiem::domain::identity::AccountId;
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ async fn plant(scene: &Scene, subject: &str, number: u64, used: u64) {
     let line: String = scene.run(&["HGET", &name, "line"]).await;
     let (start, totals) = line.rsplit_once(' ').expect("totals");
     let mut totals = decode_totals(totals).expect("totals");
-    totals[0].used = used;
+    totals[0].set_used(used);
     let line = format!("{start} {}", encode_totals(&totals));
     let number = number.to_string();
     let _: i64 = scene

@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Unknown, instant_after};
+use perdiem::domain::account::{Unknown, instant_after};
 use perdiem::domain::correction::{Hold, Holds};
 use perdiem::domain::drafting::Known;
 use perdiem::domain::grant::{Direction, Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
+use perdiem::domain::past::{Movement, Past, WantedPast};
 use perdiem::domain::policy::Policy;
 use perdiem::domain::schedule::StoredVersion;
-use perdiem::domain::window::Window;
 use perdiem::ledger::{Burst, Draft, Fence, LedgerError, LedgerPlace, LedgerView, Look};
 
 use super::Planted;
@@ -103,13 +103,25 @@ impl Ledger {
         self.entries.iter().filter(is_wanted).cloned().collect()
     }
 
-    /// The units used inside windows, up to a line: the running sum, raised by what it would have
-    /// fallen below zero.
-    fn sums(&self, account: AccountId, last: Option<&Line>, windows: &[Window]) -> Sums {
-        let mut sums = Sums::default();
-        for window in windows {
+    /// What is wanted of an account's entries up to a line. The units used inside a window are the
+    /// running sum, raised by what it would have fallen below zero.
+    fn past(&self, account: AccountId, last: Option<&Line>, wanted: &WantedPast) -> Past {
+        let mut past = Past::default();
+        let up_to = last.map_or(0, |line| line.number);
+        if let Some(since) = wanted.since {
+            let entries = self.entries_of(account, up_to);
+            let tail = entries.filter(|entry| entry.line.at > since);
+            past.insert_tail(since, tail.map(Movement::from).collect());
+        }
+        if let Some(grant) = wanted.grant {
+            let mut entries = self.entries_of(account, up_to);
+            let found = entries.find(|entry| entry.id == grant);
+            let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
+            past.insert_grant(grant, totals);
+        }
+        for window in &wanted.windows {
             let (mut sum, mut lowest) = (0, 0);
-            for entry in self.entries_of(account, last.map_or(0, |line| line.number)) {
+            for entry in self.entries_of(account, up_to) {
                 let counted_at = names(entry.kind).unwrap_or(entry.id).at();
                 if window.contains(counted_at) {
                     sum += added(entry);
@@ -117,9 +129,9 @@ impl Ledger {
                 }
             }
             let units = u64::try_from(sum - lowest).expect("no negative sum");
-            sums.insert(*window, units);
+            past.insert(*window, units);
         }
-        sums
+        past
     }
 
     /// The holds that an account's entries up to a line leave open.
@@ -159,7 +171,7 @@ impl Ledger {
         now: DateTime<Utc>,
     ) {
         match (unknown, last) {
-            (Unknown::Sums(windows), _) => known.sums.extend(self.sums(account, last, &windows)),
+            (Unknown::Past(wanted), _) => known.past.extend(self.past(account, last, &wanted)),
             (Unknown::Holds, Some(line)) => {
                 let at = instant_after(last, now);
                 known.holds = Some(self.holds(account, line, at, known.lapses_most));

@@ -26,7 +26,8 @@ mod world;
 use std::cell::Cell;
 
 use chrono::{DateTime, TimeDelta};
-use perdiem::domain::policy::{LimitDraft, Policy, PolicyId, PolicyName, RuleDraft};
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
@@ -148,6 +149,7 @@ fn policy(version: u32, counting: Counting) -> Policy {
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: i128::from(*max),
         per: (*per).to_owned(),
+        ..LimitDraft::default()
     });
     let draft = RuleDraft {
         time_zone: (*zone).to_owned(),

@@ -9,10 +9,10 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use perdiem::counter::{
     Answer, Ask, Count, Counted, Counter, LedgerWord, QueuedGrant, SettledKeys, Settlement,
 };
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
-use perdiem::domain::totals::with_used;
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::total::{Total, with_used};
 
 use super::Planted;
 
@@ -304,14 +304,15 @@ fn basis<'a>(
 /// The units used in a window without those that wait; `None` where the ledger must be asked.
 fn used_before(basis: &Basis, total: &Total, word: LedgerWord) -> Option<u64> {
     let Basis::Line(line) = basis else {
-        return Some(total.used);
+        return Some(total.used());
     };
-    let is_same = |it: &&Total| (it.per, it.window) == (total.per, total.window);
+    let is_same =
+        |it: &&Total| (it.per(), it.window().unwrap()) == (total.per(), total.window().unwrap());
     match line.and_then(|line| line.totals.iter().find(is_same)) {
-        Some(found) => Some(found.used),
+        Some(found) => Some(found.used()),
         None if word == LedgerWord::Silent => Some(0),
         None => line
-            .is_some_and(|line| line.at < total.window.start)
+            .is_some_and(|line| line.at < total.window().unwrap().start)
             .then_some(0),
     }
 }
@@ -323,5 +324,5 @@ impl StoredWaiting {
 }
 
 fn window(total: &Total) -> (Per, DateTime<Utc>) {
-    (total.per, total.window.start)
+    (total.per(), total.window().unwrap().start)
 }

@@ -9,11 +9,13 @@ use perdiem::counter::{
     RedisAccess, SettledKeys, Settlement,
 };
 use perdiem::domain::claim::{Metadata, Subject, Units};
-use perdiem::domain::grant::{Line, Total};
+use perdiem::domain::grant::Line;
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
 use perdiem::domain::key::KeyNumber;
+use perdiem::domain::limit::total::{LimitState, Total, WindowUse};
 use perdiem::domain::policy::PolicyId;
-use perdiem::domain::window::{Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::Window;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use uuid::Uuid;
@@ -219,21 +221,23 @@ fn key_id(dice: &mut Dice) -> KeyId {
 }
 
 fn totals(at: DateTime<Utc>, used: u64) -> Vec<Total> {
-    let total = |(per, (hours, max))| {
-        let length = hours * 3600;
-        let start = at.timestamp().div_euclid(length) * length;
+    let total = |(length, (hours, max))| {
+        let seconds = hours * 3600;
+        let start = at.timestamp().div_euclid(seconds) * seconds;
         let instant = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
         Total {
-            per,
             max,
-            used,
-            window: Window {
-                start: instant(start),
-                end: instant(start + length),
-            },
+            state: LimitState::Calendar(WindowUse {
+                length: Some(length),
+                used,
+                window: Window {
+                    start: instant(start),
+                    end: instant(start + seconds),
+                },
+            }),
         }
     };
-    let limits = [Per::Hour, Per::Day]
+    let limits = [Length::Hour, Length::Day]
         .into_iter()
         .zip(HOURS.into_iter().zip(MAX));
     limits.map(total).collect()

@@ -84,7 +84,7 @@ fn entry_in_words(entry: &Entry) -> String {
         EntryKind::Adjustment(_) => "adjustment".to_owned(),
     };
     let (line, account) = (&entry.line, subject(entry.account));
-    let used: Vec<u64> = line.totals.iter().map(|total| total.used).collect();
+    let used: Vec<u64> = line.totals.iter().map(|total| total.used()).collect();
     let version = line.policy_version;
     let number = line.number;
     format!(

@@ -1,11 +1,13 @@
 //! A clerk's desk: a ledger with a policy, and drafts to append to it.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::account::{Sums, Verdict, decide};
+use perdiem::domain::account::{Verdict, decide};
 use perdiem::domain::claim::{IdempotencyKey, Metadata, Subject, Units};
 use perdiem::domain::grant::{Entry, EntryKind, Line};
 use perdiem::domain::identity::{AccountId, EntryId, KeyId};
-use perdiem::domain::policy::{LimitDraft, Policy, PolicyName, Rule, RuleDraft};
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::past::Past;
+use perdiem::domain::policy::{Policy, PolicyName, Rule, RuleDraft};
 use perdiem::ledger::{
     Change, Draft, Edited, Ledger, LedgerError, LedgerView, Look, PolicyTerms, Standing,
 };
@@ -82,7 +84,7 @@ impl Desk {
                 &self.policy,
                 units,
                 last.as_ref(),
-                &Sums::default(),
+                &Past::default(),
                 self.now,
             );
             let Ok(Verdict::Granted(line)) = verdict else {
@@ -164,6 +166,7 @@ pub fn rule(time_zone: &str, limits: &[(impl Into<i128> + Copy, &str)]) -> Rule 
     let limits = limits.iter().map(|(max, per)| LimitDraft {
         max: (*max).into(),
         per: (*per).to_owned(),
+        ..LimitDraft::default()
     });
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),

@@ -1,7 +1,8 @@
 //! Any zone, any calendar, any instant, any text.
 
 use chrono::{DateTime, Datelike, NaiveTime, TimeDelta, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
 use proptest::prelude::*;
 
@@ -30,8 +31,8 @@ fn any_instant() -> impl Strategy<Value = DateTime<Utc>> {
         .prop_map(|micros| DateTime::from_timestamp_micros(micros).unwrap())
 }
 
-fn any_per() -> impl Strategy<Value = Per> {
-    prop::sample::select(Per::ALL.to_vec())
+fn any_per() -> impl Strategy<Value = Length> {
+    prop::sample::select(Length::ALL.to_vec())
 }
 
 proptest! {
@@ -57,7 +58,7 @@ proptest! {
     #[test]
     fn the_local_date_of_a_window_leads_back_to_it(
         calendar in any_calendar(),
-        per in prop::sample::select(vec![Per::Day, Per::Week, Per::Month, Per::Year]),
+        per in prop::sample::select(vec![Length::Day, Length::Week, Length::Month, Length::Year]),
         instant in any_instant(),
     ) {
         let window = calendar.window(per, instant);
@@ -65,10 +66,10 @@ proptest! {
         prop_assert_eq!(calendar.zone.first_instant(start), window.start);
         prop_assert!(start <= calendar.zone.local(window.start));
         let aligned = match per {
-            Per::Week => start.weekday() == calendar.week_starts_on,
-            Per::Month => start.day() == 1,
-            Per::Year => start.ordinal() == 1,
-            Per::Minute | Per::Hour | Per::Day => true,
+            Length::Week => start.weekday() == calendar.week_starts_on,
+            Length::Month => start.day() == 1,
+            Length::Year => start.ordinal() == 1,
+            Length::Minute | Length::Hour | Length::Day => true,
         };
         prop_assert!(aligned);
     }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Offset as _, TimeDelta};
 use chrono::{TimeZone as _, Timelike as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zone::Zone;
 use perdiem::domain::zones::Zones;
 
@@ -56,7 +57,7 @@ fn seconds_ahead(zone: &Zone, instant: DateTime<Utc>) -> i32 {
 
 /// Windows that touch `[from, to)`: in order, gapless, each its instants' own, with dates that
 /// only grow.
-fn assert_windows_tile(calendar: &Calendar, per: Per, from: DateTime<Utc>, to: DateTime<Utc>) {
+fn assert_windows_tile(calendar: &Calendar, per: Length, from: DateTime<Utc>, to: DateTime<Utc>) {
     let mut last: Option<Window> = None;
     for window in calendar.windows(per, from, to) {
         assert_is_a_window(calendar, per, window);
@@ -68,7 +69,7 @@ fn assert_windows_tile(calendar: &Calendar, per: Per, from: DateTime<Utc>, to: D
                     calendar.local_date(per, last),
                     calendar.local_date(per, window),
                 );
-                assert!(before < after || (per < Per::Day && before == after));
+                assert!(before < after || (per < Length::Day && before == after));
             }
         }
         last = Some(window);
@@ -109,7 +110,7 @@ fn windows_of_every_zone_tile_time() {
         }
         walked += 1;
         let calendar = calendar_by_turns(&zone, turn);
-        assert_windows_tile(&calendar, Per::Year, from, to);
+        assert_windows_tile(&calendar, Length::Year, from, to);
         for (turn, change) in changes.into_iter().enumerate() {
             // Rules without an end repeat themselves.
             if change.year() > 2030 && turn % 20 > 1 {
@@ -117,11 +118,11 @@ fn windows_of_every_zone_tile_time() {
             }
             let near = |span: TimeDelta| (change - span, change + span);
             for (per, span) in [
-                (Per::Minute, TimeDelta::minutes(1)),
-                (Per::Hour, TimeDelta::hours(1)),
-                (Per::Day, TimeDelta::days(1)),
-                (Per::Week, TimeDelta::days(1)),
-                (Per::Month, TimeDelta::days(1)),
+                (Length::Minute, TimeDelta::minutes(1)),
+                (Length::Hour, TimeDelta::hours(1)),
+                (Length::Day, TimeDelta::days(1)),
+                (Length::Week, TimeDelta::days(1)),
+                (Length::Month, TimeDelta::days(1)),
             ] {
                 let (from, to) = near(span);
                 assert_windows_tile(&calendar_by_turns(&zone, turn), per, from, to);
@@ -199,10 +200,13 @@ fn windows_begin_where_chrono_tz_shows_them_first() {
                 .collect();
             for (per, expected) in [
                 (
-                    Per::Hour,
+                    Length::Hour,
                     starts(&shown, |local| (local.date(), local.hour())),
                 ),
-                (Per::Day, starts(&shown, |local| (local - into_day).date())),
+                (
+                    Length::Day,
+                    starts(&shown, |local| (local - into_day).date()),
+                ),
             ] {
                 let expected = expected.into_iter().filter(|start| from < *start);
                 let found = calendar.windows(per, from, to).map(|window| window.start);
@@ -215,7 +219,7 @@ fn windows_begin_where_chrono_tz_shows_them_first() {
                 .filter(|start| from < *start)
                 .step_by(60)
             {
-                let window = calendar.window(Per::Minute, start);
+                let window = calendar.window(Length::Minute, start);
                 assert_eq!(window.start, start, "{calendar:?} {change}");
             }
         }

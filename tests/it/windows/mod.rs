@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime};
 use chrono::{TimeDelta, TimeZone as _, Utc, Weekday};
-use perdiem::domain::window::{Calendar, Per, Window};
+use perdiem::domain::window::Length;
+use perdiem::domain::window::{Calendar, Window};
 use perdiem::domain::zones::Zones;
 
 /// The tz database that fixtures are pinned to.
@@ -42,7 +43,7 @@ fn calendar(zone: &str) -> Calendar {
 
 /// The window is the one of its first instant, its last, and one between; and its neighbours'
 /// bounds are its own.
-fn assert_is_a_window(calendar: &Calendar, per: Per, window: Window) {
+fn assert_is_a_window(calendar: &Calendar, per: Length, window: Window) {
     let last = window.end - TimeDelta::nanoseconds(1);
     let middle = window.start + (window.end - window.start) / 2;
     assert!(window.start < window.end, "{calendar:?} {per} {window:?}");
@@ -63,14 +64,14 @@ fn assert_day(calendar: &Calendar, on: &str, start: &str, end: &str) {
         start: at(start),
         end: at(end),
     };
-    assert_eq!(calendar.window(Per::Day, window.start), window);
-    assert_is_a_window(calendar, Per::Day, window);
-    assert_eq!(calendar.local_date(Per::Day, window), date(on));
+    assert_eq!(calendar.window(Length::Day, window.start), window);
+    assert_is_a_window(calendar, Length::Day, window);
+    assert_eq!(calendar.local_date(Length::Day, window), date(on));
 }
 
 /// The window that has an instant lasts from `start` to `end`.
 #[track_caller]
-fn assert_window(calendar: &Calendar, per: Per, instant: &str, start: &str, end: &str) {
+fn assert_window(calendar: &Calendar, per: Length, instant: &str, start: &str, end: &str) {
     let window = calendar.window(per, at(instant));
     assert_eq!((window.start, window.end), (at(start), at(end)));
     assert_is_a_window(calendar, per, window);
@@ -104,12 +105,12 @@ fn day_starts_at_moves_weeks_months_and_years_but_not_hours() {
     let instant = "2026-07-31 22:29";
     #[rustfmt::skip]
     let rows = [
-        (Per::Minute, "2026-07-31 22:29", "2026-07-31 22:30", "2026-08-01"),
-        (Per::Hour, "2026-07-31 22:00", "2026-07-31 23:00", "2026-08-01"),
-        (Per::Day, "2026-07-30 22:30", "2026-07-31 22:30", "2026-07-31"),
-        (Per::Week, "2026-07-25 22:30", "2026-08-01 22:30", "2026-07-26"),
-        (Per::Month, "2026-06-30 22:30", "2026-07-31 22:30", "2026-07-01"),
-        (Per::Year, "2025-12-31 22:30", "2026-12-31 22:30", "2026-01-01"),
+        (Length::Minute, "2026-07-31 22:29", "2026-07-31 22:30", "2026-08-01"),
+        (Length::Hour, "2026-07-31 22:00", "2026-07-31 23:00", "2026-08-01"),
+        (Length::Day, "2026-07-30 22:30", "2026-07-31 22:30", "2026-07-31"),
+        (Length::Week, "2026-07-25 22:30", "2026-08-01 22:30", "2026-07-26"),
+        (Length::Month, "2026-06-30 22:30", "2026-07-31 22:30", "2026-07-01"),
+        (Length::Year, "2025-12-31 22:30", "2026-12-31 22:30", "2026-01-01"),
     ];
     for (per, start, end, on) in rows {
         assert_window(&gmt_plus_8, per, instant, start, end);
@@ -132,7 +133,7 @@ fn every_window_of_the_fixture_is_ours() {
     let mut empty = 0;
     for row in rows.records() {
         let row = row.unwrap();
-        let per: Per = row[1].parse().unwrap();
+        let per: Length = row[1].parse().unwrap();
         let local = NaiveDateTime::parse_from_str(&row[2], "%Y-%m-%dT%H:%M").unwrap();
         let window = Window {
             start: row[3].parse().unwrap(),
@@ -140,7 +141,7 @@ fn every_window_of_the_fixture_is_ours() {
         };
         let calendar = Calendar {
             zone: BUNDLED.get(&row[0]).unwrap(),
-            day_starts_at: if per < Per::Day {
+            day_starts_at: if per < Length::Day {
                 MIDNIGHT
             } else {
                 local.time()

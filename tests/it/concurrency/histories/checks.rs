@@ -36,7 +36,7 @@ impl Model {
         for (number, (limit, used)) in limits.iter().zip(used).enumerate() {
             let told = &told[number];
             let used = used + units;
-            prop_assert_eq!(&told["per"], limit.per.as_str());
+            prop_assert_eq!(&told["per"], &json!(limit.per));
             prop_assert_eq!(&told["max"], limit.max, "{}", told);
             prop_assert_eq!(&told["used"], used, "{}", told);
             prop_assert_eq!(&told["remaining"], limit.max.saturating_sub(used));

@@ -120,7 +120,7 @@ impl Play {
             .seconds
             .map(|seconds| now + TimeDelta::seconds(seconds));
         let body = json!({
-            "limits": [{ "max": choice.max, "per": choice.per.as_str() }],
+            "limits": [{ "max": choice.max, "per": choice.per }],
             "until": until,
             "reason": "a test",
         });

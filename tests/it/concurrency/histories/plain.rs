@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::window::Length;
 use serde_json::Value;
 
 use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};
@@ -180,7 +181,7 @@ impl Model {
             true => {
                 self.newest()?;
                 let calendar = self.in_force(now).choice.rule().calendar;
-                calendar.window(Per::Day, now).end
+                calendar.window(Length::Day, now).end
             }
         };
         self.versions.push(Version {
@@ -213,7 +214,7 @@ impl Model {
     ) -> Result<(), &'static str> {
         let newest = self.newest().ok_or("unknown-policy")?;
         let limits = newest.choice.rule().limits;
-        if limits.iter().all(|limit| limit.per != choice.per) {
+        if limits.iter().all(|limit| limit.per() != choice.per) {
             return Err("invalid");
         }
         self.overrides.insert(subject, (choice, until));
@@ -234,10 +235,10 @@ impl Model {
         let overridden = overridden.filter(|(_, until)| until.is_none_or(|until| now < until));
         let rule = self.in_force(now).choice.rule();
         let limits = rule.limits.iter().map(|limit| {
-            let other = overridden.filter(|(other, _)| other.per == limit.per);
+            let other = overridden.filter(|(other, _)| other.per == limit.per());
             let max = other.map_or(limit.max, |(other, _)| other.max);
             Limit {
-                per: limit.per,
+                per: limit.per(),
                 max,
                 ceiling: max.max(limit.max),
             }
@@ -251,7 +252,10 @@ impl Model {
         let calendar = self.in_force(now).choice.rule().calendar;
         let limits = self.limits(subject, now);
         let used = limits.iter().map(|limit| {
-            let window = calendar.window(limit.per, at);
+            let Per::Calendar(length) = limit.per else {
+                panic!("no window of the calendar")
+            };
+            let window = calendar.window(length, at);
             let inside = self
                 .entries
                 .iter()

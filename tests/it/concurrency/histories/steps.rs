@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
-use perdiem::domain::policy::{LimitDraft, Rule, RuleDraft};
-use perdiem::domain::window::Per;
+use perdiem::domain::limit::draft::LimitDraft;
+use perdiem::domain::limit::per::Per;
+use perdiem::domain::policy::{Rule, RuleDraft};
+use perdiem::domain::window::Length;
 use serde_json::{Value, json};
 
 use super::subject_text;
@@ -110,7 +112,14 @@ impl OverrideChoice {
     pub fn draw(dice: &mut Dice) -> Self {
         let seconds = [dice.between(1, 19), dice.between(600, 100_000)][dice.below(2)];
         Self {
-            per: [Per::Day, Per::Day, Per::Day, Per::Day, Per::Hour, Per::Week][dice.below(6)],
+            per: [
+                Length::Day.into(),
+                Length::Day.into(),
+                Length::Day.into(),
+                Length::Day.into(),
+                Length::Hour.into(),
+                Length::Week.into(),
+            ][dice.below(6)],
             max: dice.between(0, 19),
             seconds: dice.percent(50).then_some(seconds.cast_signed()),
         }
@@ -180,6 +189,7 @@ impl RuleChoice {
         let limits = limits.iter().map(|(max, per)| LimitDraft {
             max: i128::from(*max),
             per: (*per).to_owned(),
+            ..LimitDraft::default()
         });
         let draft = RuleDraft {
             time_zone: ZONES[self.zone].to_owned(),

@@ -2,8 +2,8 @@
 //! with junk. None of that may change an answer.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::grant::Total;
-use perdiem::domain::totals::{decode_totals, encode_totals};
+use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::total::Total;
 
 use super::steps::draw_subject;
 use super::subject_text;
@@ -63,7 +63,9 @@ impl Tamperer {
             // It claims more entries and units than there are; nobody confirmed it recently.
             3..5 => {
                 let change = |line: &mut CounterLine| {
-                    line.totals.iter_mut().for_each(|it| it.used = it.max + 1);
+                    line.totals
+                        .iter_mut()
+                        .for_each(|it| it.set_used(it.max + 1));
                     line.number += 7;
                 };
                 self.change(subject, now - TimeDelta::seconds(4), change)

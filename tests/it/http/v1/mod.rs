@@ -11,6 +11,7 @@ pub mod exports;
 mod grants;
 mod history;
 pub mod keys;
+mod limits;
 mod overrides;
 mod policies;
 pub mod statistics;

@@ -62,13 +62,17 @@ fn check_totals(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     })?;
     for (total, (max, per)) in line.totals.iter().zip(limits) {
         let own = window(per, hours_east, line.at);
-        promise([total.window.start, total.window.end] == own, || {
-            "an entry is in its windows".to_owned()
-        })?;
+        promise(
+            [total.window().unwrap().start, total.window().unwrap().end] == own,
+            || "an entry is in its windows".to_owned(),
+        )?;
         // What is due lapses in an entry of its own.
         let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
-        promise(total.used == sum && total.max == *max, || {
-            format!("totals are sums: a {per} says {} and has {sum}", total.used)
+        promise(total.used() == sum && total.max == *max, || {
+            format!(
+                "totals are sums: a {per} says {} and has {sum}",
+                total.used()
+            )
         })?;
         let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
         promise(

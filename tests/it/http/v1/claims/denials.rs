@@ -15,8 +15,9 @@ on_every_stack!(
 /// The day of the tests in Shanghai.
 fn day(used: u64) -> Value {
     json!({
-        "per": "day", "max": 3, "used": used, "remaining": 3 - used,
-        "window_start": "2026-11-20T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
+        "per": "day", "kind": "calendar", "max": 3, "used": used, "remaining": 3 - used,
+        "window_start": "2026-11-20T16:00:00Z",
+        "more_at": "2026-11-21T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
     })
 }
 

@@ -55,8 +55,9 @@ async fn the_same_claim_gets_the_same_grant(stack: Stack) {
                 "metadata": { "order": "A-17", "items": [1, { "b": 1.5, "a": "é" }] },
             },
             "limits": [{
-                "per": "day", "max": 3, "used": 2, "remaining": 1,
-                "window_start": "2026-11-20T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
+                "per": "day", "kind": "calendar", "max": 3, "used": 2, "remaining": 1,
+                "window_start": "2026-11-20T16:00:00Z",
+                "more_at": "2026-11-21T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
             }],
         })
     );

@@ -22,11 +22,11 @@ async fn usage_is_what_the_ledger_tells(stack: Stack) {
             "policy": "benefit", "policy_version": 1, "time_zone": "Asia/Shanghai",
             "subject": "member-42",
             "limits": [{
-                "per": "day", "max": 3, "used": used, "remaining": 3 - used,
-                "window_start": "2026-11-20T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
+                "per": "day", "kind": "calendar", "max": 3, "used": used, "remaining": 3 - used,
+                "window_start": "2026-11-20T16:00:00Z", "more_at": "2026-11-21T16:00:00Z", "resets_at": "2026-11-21T16:00:00Z",
             }, {
-                "per": "month", "max": 4, "used": used, "remaining": 4 - used,
-                "window_start": "2026-10-31T16:00:00Z", "resets_at": "2026-11-30T16:00:00Z",
+                "per": "month", "kind": "calendar", "max": 4, "used": used, "remaining": 4 - used,
+                "window_start": "2026-10-31T16:00:00Z", "more_at": "2026-11-30T16:00:00Z", "resets_at": "2026-11-30T16:00:00Z",
             }],
         })
     };

@@ -16,8 +16,8 @@ on_every_store!(
 
 /// What a newer perdiem, or one with newer zones, might write in the place of a part of a rule.
 const NEWER: [(&str, &str); 4] = [
-    (r#""per":"day""#, r#""per":"24h","kind":"sliding""#),
-    (r#""per":"day""#, r#""per":"day","step":"1h""#),
+    (r#""per":"day""#, r#""per":"24h","kind":"leaky""#),
+    (r#""per":"day""#, r#""per":"day","carry_over":1"#),
     (r#""paused":false"#, r#""paused":false,"carry_over":1"#),
     (r#""UTC""#, r#""Mars/Olympus_Mons""#),
 ];
@@ -134,7 +134,7 @@ async fn an_override_that_cannot_be_read_stops_its_policy_alone(stack: Stack) {
         "INSERT INTO override_versions (account, version, revision, limits, until, changed_at,
              changed_by, reason, xact)
          SELECT account, version + 1, (SELECT revision FROM ledger),
-             replace(limits, 'day', '24h'), until, changed_at, changed_by, reason, xact
+             replace(limits, 'day', 'fortnight'), until, changed_at, changed_by, reason, xact
          FROM override_versions";
     as_next(&mut direct, add).await;
     is_stopped(&app, "an override").await;

@@ -1,0 +1,259 @@
+//! Histories of an account as the rule makes them, for the tests.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use proptest::sample::Index;
+use uuid::Uuid;
+
+use super::account::{Unknown, Verdict, decide, instant_after, record};
+use super::claim::Units;
+use super::correction::{Hold, adjust, carry_on, give_back};
+use super::grant::{Direction, Entry, EntryKind, Line};
+use super::identity::{AccountId, EntryId};
+use super::limit::sliding::TakenUnits;
+use super::limit::total::{LimitState, Total};
+use super::past::{Movement, Past, WantedPast};
+use super::policy::Policy;
+
+/// What is done in a step of a history.
+#[derive(Debug, Clone)]
+pub enum What {
+    Grant,
+    /// For so long.
+    Hold(TimeDelta),
+    /// Granted without the ledger, so long ago.
+    Record(TimeDelta),
+    Reverse(Index),
+    Confirm(Index),
+    /// Counted so long ago.
+    Adjust(Direction, TimeDelta),
+}
+
+/// What is wanted of the entries up to a number; sums by the plain definition, never below zero.
+pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
+    let mut past = Past::default();
+    let earlier = || entries.iter().filter(|entry| entry.line.number <= number);
+    if let Some(since) = wanted.since {
+        let tail = earlier().filter(|entry| entry.line.at > since);
+        past.insert_tail(since, tail.map(Movement::from).collect());
+    }
+    if let Some(grant) = wanted.grant {
+        let found = earlier().find(|entry| entry.id == grant);
+        let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
+        past.insert_grant(grant, totals);
+    }
+    for window in &wanted.windows {
+        let earlier = earlier();
+        let inside = earlier.filter(|entry| window.contains(entry.counted_at()));
+        let sum = inside.fold(0, |sum: i64, entry| {
+            let units = entry.units.get().cast_signed();
+            match entry.kind {
+                EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => sum + units,
+                EntryKind::Confirmation { .. } => sum,
+                EntryKind::Reversal { .. }
+                | EntryKind::Lapse { .. }
+                | EntryKind::Adjustment(Direction::Down) => (sum - units).max(0),
+            }
+        });
+        past.insert(*window, sum.cast_unsigned());
+    }
+    past
+}
+
+/// An account as its entries tell it.
+pub struct History {
+    pub account: AccountId,
+    pub entries: Vec<Entry>,
+    pub open: Vec<Hold>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::of(AccountId(Uuid::nil()))
+    }
+}
+
+impl History {
+    pub fn of(account: AccountId) -> Self {
+        Self {
+            account,
+            entries: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    pub fn last(&self) -> Option<&Line> {
+        self.entries.last().map(|entry| &entry.line)
+    }
+
+    /// What the rule says once it knows the sums that it asks for.
+    pub fn ask<T>(&self, rule: impl Fn(&Past) -> Result<T, Unknown>) -> T {
+        let mut known = Past::default();
+        loop {
+            match rule(&known) {
+                Ok(said) => return said,
+                Err(Unknown::Past(wanted)) => {
+                    known.extend(self.past(&wanted));
+                }
+                Err(unknown) => panic!("{unknown:?}"),
+            }
+        }
+    }
+
+    /// What is wanted of all entries.
+    pub fn past(&self, wanted: &WantedPast) -> Past {
+        past(&self.entries, u64::MAX, wanted)
+    }
+
+    fn enter(&mut self, kind: EntryKind, units: Units, counted_at: DateTime<Utc>, line: Line) {
+        let nonce = self.account.0.as_u64_pair().1;
+        let id = EntryId::new(counted_at, line.number, nonce);
+        match kind {
+            EntryKind::Grant {
+                held_until: Some(until),
+            } => self.open.push(Hold {
+                grant: id,
+                units,
+                until,
+            }),
+            EntryKind::Confirmation { of }
+            | EntryKind::Reversal { of }
+            | EntryKind::Lapse { of } => self.open.retain(|hold| hold.grant != of),
+            EntryKind::Grant { held_until: None } | EntryKind::Adjustment(_) => {}
+        }
+        let lapses_at = self.open.iter().map(|hold| hold.until).min();
+        self.entries.push(Entry {
+            account: self.account,
+            id,
+            kind,
+            units,
+            key: None,
+            metadata: None,
+            provisional: None,
+            would_deny: false,
+            is_erased: false,
+            claimed_by: None,
+            note: None,
+            line: Line { lapses_at, ..line },
+        });
+    }
+
+    pub fn lapse(&mut self, policy: &Policy, now: DateTime<Utc>) {
+        let at = instant_after(self.last(), now);
+        let due = self.open.iter().filter(|hold| hold.until <= at);
+        for hold in due.cloned().collect::<Vec<_>>() {
+            let units = hold.units;
+            let line =
+                self.ask(|past| give_back(policy, units, hold.grant, self.last(), past, now));
+            self.enter(EntryKind::Lapse { of: hold.grant }, units, line.at, line);
+        }
+    }
+
+    /// A grant that was not given back, if there is one.
+    fn choose(&self, index: Index) -> Option<Entry> {
+        let closed: Vec<EntryId> = self.entries.iter().filter_map(closes).collect();
+        let standing = self.entries.iter().filter(|entry| {
+            matches!(entry.kind, EntryKind::Grant { .. }) && !closed.contains(&entry.id)
+        });
+        let standing: Vec<&Entry> = standing.collect();
+        (!standing.is_empty()).then(|| (*index.get(&standing)).clone())
+    }
+
+    /// Does one thing, after the lapses that are due. Returns what the rule said of a claim.
+    pub fn step(
+        &mut self,
+        policy: &Policy,
+        units: Units,
+        what: &What,
+        now: DateTime<Utc>,
+    ) -> Option<Verdict> {
+        if let What::Record(ago) = what {
+            let granted_at = now - *ago;
+            let recorded = self
+                .ask(|sums| record(policy, units, self.last(), sums, granted_at))
+                .unwrap();
+            let kind = EntryKind::Grant { held_until: None };
+            self.enter(kind, units, granted_at, recorded.0);
+            let entry = self.entries.last_mut().unwrap();
+            entry.provisional = Some(recorded.1);
+            return None;
+        }
+        self.lapse(policy, now);
+        match what {
+            What::Grant | What::Hold(_) => {
+                let verdict = self.ask(|sums| decide(policy, units, self.last(), sums, now));
+                if let Verdict::Granted(line) = verdict.clone() {
+                    let held_until = match what {
+                        What::Hold(lasts) => Some(line.at + *lasts),
+                        _ => None,
+                    };
+                    self.enter(EntryKind::Grant { held_until }, units, line.at, line);
+                }
+                return Some(verdict);
+            }
+            What::Reverse(index) => {
+                let grant = self.choose(*index)?;
+                let units = grant.units;
+                let line =
+                    self.ask(|past| give_back(policy, units, grant.id, self.last(), past, now));
+                self.enter(EntryKind::Reversal { of: grant.id }, units, line.at, line);
+            }
+            What::Confirm(index) => {
+                let hold = index_of(*index, &self.open).cloned()?;
+                let line = self.ask(|sums| carry_on(policy, self.last(), sums, now));
+                let kind = EntryKind::Confirmation { of: hold.grant };
+                self.enter(kind, hold.units, line.at, line);
+            }
+            What::Adjust(direction, ago) => {
+                let at = now - *ago;
+                let adjusted =
+                    self.ask(|sums| adjust(policy, units, *direction, at, self.last(), sums, now));
+                if let Ok(line) = adjusted {
+                    self.enter(EntryKind::Adjustment(*direction), units, at, line);
+                }
+            }
+            What::Record(_) => {}
+        }
+        None
+    }
+}
+
+fn closes(entry: &Entry) -> Option<EntryId> {
+    match entry.kind {
+        EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
+        _ => None,
+    }
+}
+
+fn index_of<T>(index: Index, items: &[T]) -> Option<&T> {
+    (!items.is_empty()).then(|| index.get(items))
+}
+
+/// Changes one thing that a total tells.
+pub fn plant(total: &mut Total, which: Index) {
+    match &mut total.state {
+        LimitState::Calendar(calendar) => calendar.used += 1,
+        LimitState::FromFirstClaim(opened) => match &mut opened.opened {
+            Some(at) if which.index(2) == 0 => *at -= TimeDelta::microseconds(1),
+            Some(_) => opened.used += 1,
+            None => opened.opened = Some(DateTime::UNIX_EPOCH),
+        },
+        LimitState::Sliding(log) if log.pairs.is_empty() => {
+            log.pairs.push(TakenUnits { at: 0, units: 1 });
+        }
+        LimitState::Sliding(log) => {
+            let which = which.index(3 * log.pairs.len());
+            let place = which / 3;
+            match which % 3 {
+                0 => log.pairs[place].units += 1,
+                1 => log.pairs[place].at -= 1,
+                _ => drop(log.pairs.remove(place)),
+            }
+        }
+        LimitState::Rate(bucket) => match which.index(4) {
+            0 => bucket.owed += 1,
+            1 => bucket.given_back += 1,
+            2 => bucket.since += 1,
+            _ => bucket.at -= 1,
+        },
+    }
+}

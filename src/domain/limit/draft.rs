@@ -1,0 +1,594 @@
+//! Limits as somebody wrote them.
+
+use super::per::{Elapsed, Per};
+use super::shape::{EXACT_MAX, Limit, LimitKind, OtherMax, PAIRS_MOST, Shape};
+use crate::domain::claim::UNITS_MAX;
+use crate::domain::fault::Fault;
+
+/// The most units a second of a rate.
+const RATE_MAX: u128 = 1_000_000;
+
+/// The longest time in which a rate's bucket is refilled, in seconds: 4000 days.
+const REFILL_MAX_SECONDS: u128 = 4000 * 86_400;
+
+/// A limit as somebody wrote it.
+#[derive(Debug, Clone, Default)]
+pub struct LimitDraft {
+    /// Any whole number.
+    pub max: i128,
+    /// Any text.
+    pub per: String,
+    /// Any text; none for a limit of the calendar.
+    pub kind: Option<String>,
+    /// Any text, for a sliding limit.
+    pub step: Option<String>,
+    /// Any whole number, for a rate.
+    pub burst: Option<i128>,
+}
+
+/// Another `max` for a limit, as somebody wrote it.
+#[derive(Debug, Clone)]
+pub struct MaxDraft {
+    /// Any whole number.
+    pub max: i128,
+    /// Any text.
+    pub per: String,
+}
+
+/// Checks a policy's limits.
+pub fn check_limits(drafts: &[LimitDraft], faults: &mut Vec<Fault>) -> Vec<Limit> {
+    if drafts.is_empty() {
+        faults.push(Fault::new("/limits", "name at least one limit"));
+    }
+    let mut limits: Vec<Limit> = Vec::with_capacity(drafts.len());
+    let mut names: Vec<Per> = Vec::with_capacity(drafts.len());
+    for (index, draft) in drafts.iter().enumerate() {
+        let mut checking = Checking { index, faults };
+        let max = checking.max(draft.max, 1);
+        let Some(per) = checking.per(&draft.per) else {
+            continue;
+        };
+        checking.only_one(per, names.iter().copied());
+        names.push(per);
+        let shape = checking.shape(draft, max, per);
+        if let (Some(max), Some(shape)) = (max, shape) {
+            limits.push(Limit::new(max, shape));
+        }
+    }
+    limits
+}
+
+/// Checks the other `max` of some limits.
+pub fn check_maxima(drafts: &[MaxDraft], faults: &mut Vec<Fault>) -> Vec<OtherMax> {
+    if drafts.is_empty() {
+        faults.push(Fault::new("/limits", "name at least one limit"));
+    }
+    let mut maxima: Vec<OtherMax> = Vec::with_capacity(drafts.len());
+    for (index, draft) in drafts.iter().enumerate() {
+        let mut checking = Checking { index, faults };
+        let max = checking.max(draft.max, 0);
+        if let Some(per) = checking.per(&draft.per) {
+            checking.only_one(per, maxima.iter().map(|other| other.per));
+            let max = max.unwrap_or(0);
+            maxima.push(OtherMax { max, per });
+        }
+    }
+    maxima
+}
+
+/// Why a limit of a shape cannot have a `max`; `None` where it can.
+pub fn misfit(shape: Shape, max: u64) -> Option<String> {
+    match shape {
+        Shape::Sliding { per, step: None } if max > EXACT_MAX => Some(format!(
+            "a sliding limit without a step has a max of {EXACT_MAX} at most: give the limit a \
+             step, such as \"{}\"",
+            finest_step(per)
+        )),
+        Shape::Rate { per, .. } if u128::from(max) > RATE_MAX * u128::from(per.seconds()) => {
+            Some(format!(
+                "a rate has at most {RATE_MAX} units a second: write a max of {} at most per {per}",
+                RATE_MAX * u128::from(per.seconds())
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Steps that people use, in seconds.
+const STEPS: [u32; 19] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200,
+    86_400,
+];
+
+/// A short step that divides a time into no more cells than a log holds.
+fn finest_step(per: Elapsed) -> Elapsed {
+    let fits = |step: &u32| {
+        per.seconds().is_multiple_of(*step) && ((per.seconds() / step) as usize) < PAIRS_MOST
+    };
+    let steps = STEPS.into_iter().chain(1..=per.seconds());
+    let step = steps.into_iter().find(fits);
+    step.and_then(|step| Elapsed::from_seconds(step.into()))
+        .unwrap_or(per)
+}
+
+/// Finds what is wrong with one limit.
+struct Checking<'a> {
+    index: usize,
+    faults: &'a mut Vec<Fault>,
+}
+
+impl Checking<'_> {
+    fn fault(&mut self, field: &str, detail: impl std::fmt::Display) {
+        let pointer = format!("/limits/{}/{field}", self.index);
+        self.faults.push(Fault::new(pointer, detail));
+    }
+
+    fn whole(&mut self, field: &str, given: i128, least: u64) -> Option<u64> {
+        let number = u64::try_from(given).ok();
+        let number = number.filter(|number| (least..=UNITS_MAX).contains(number));
+        if number.is_none() {
+            let detail = format!("{field} is a whole number from {least} to {UNITS_MAX}");
+            self.fault(field, detail);
+        }
+        number
+    }
+
+    fn max(&mut self, given: i128, least: u64) -> Option<u64> {
+        self.whole("max", given, least)
+    }
+
+    fn per(&mut self, given: &str) -> Option<Per> {
+        let per = given.parse();
+        per.map_err(|error| self.fault("per", error)).ok()
+    }
+
+    fn only_one(&mut self, per: Per, mut others: impl Iterator<Item = Per>) {
+        if others.any(|other| other == per) {
+            let detail = format!("there is a limit per {per} already; keep one of them");
+            self.fault("per", detail);
+        }
+    }
+
+    fn shape(&mut self, draft: &LimitDraft, max: Option<u64>, per: Per) -> Option<Shape> {
+        let known = draft.kind.as_deref();
+        let known = known.map(|kind| LimitKind::ALL.into_iter().find(|of| of.as_str() == kind));
+        let shape = match (per, known) {
+            (_, Some(None)) => {
+                self.fault("kind", "write from_first_claim, sliding or rate");
+                return None;
+            }
+            (Per::Calendar(length), None | Some(Some(LimitKind::Calendar))) => {
+                Shape::Calendar(length)
+            }
+            (Per::Ever, None | Some(Some(LimitKind::Calendar))) => Shape::Ever,
+            (Per::Calendar(_) | Per::Ever, Some(Some(kind))) => {
+                let kind = kind.as_str();
+                let detail = format!(
+                    "a limit per {per} is of the calendar: leave kind out, or write per as a \
+                     duration, such as \"24h\", to which {kind} applies"
+                );
+                self.fault("kind", detail);
+                return None;
+            }
+            (Per::Elapsed(per), None | Some(Some(LimitKind::Calendar))) => {
+                let detail = format!(
+                    "{per} is a duration: write from_first_claim (all units return {per} after the \
+                     first grant), sliding (each unit returns {per} after it was taken) or rate \
+                     (units return evenly); or write per as a calendar word, such as \"day\""
+                );
+                self.fault("kind", detail);
+                return None;
+            }
+            (Per::Elapsed(per), Some(Some(LimitKind::FromFirstClaim))) => {
+                Shape::FromFirstClaim(per)
+            }
+            (Per::Elapsed(per), Some(Some(LimitKind::Sliding))) => Shape::Sliding {
+                per,
+                step: self.step(draft.step.as_deref(), per),
+            },
+            (Per::Elapsed(per), Some(Some(LimitKind::Rate))) => Shape::Rate {
+                per,
+                burst: self.burst(draft.burst, max, per),
+            },
+        };
+        if draft.step.is_some() && shape.kind() != LimitKind::Sliding {
+            self.fault("step", "only a sliding limit has a step: leave it out");
+        }
+        if draft.burst.is_some() && shape.kind() != LimitKind::Rate {
+            self.fault("burst", "only a rate has a burst: leave it out");
+        }
+        // A step that cannot be read leaves open what fits.
+        let has_wrong_step =
+            matches!(shape, Shape::Sliding { step: None, .. }) && draft.step.is_some();
+        let misfit = max.and_then(|max| misfit(shape, max));
+        if let Some(detail) = misfit.filter(|_| !has_wrong_step) {
+            self.fault("max", detail);
+        }
+        Some(shape)
+    }
+
+    fn step(&mut self, given: Option<&str>, per: Elapsed) -> Option<Elapsed> {
+        let step: Elapsed = match given?.parse() {
+            Ok(step) => step,
+            Err(error) => {
+                self.fault("step", error);
+                return None;
+            }
+        };
+        let cells = per.seconds() / step.seconds();
+        let finest = finest_step(per);
+        if !per.seconds().is_multiple_of(step.seconds()) {
+            let detail =
+                format!("{step} does not divide {per}: write a step that does, such as {finest}");
+            self.fault("step", detail);
+            return None;
+        }
+        if cells as usize >= PAIRS_MOST {
+            let most = PAIRS_MOST - 1;
+            let detail = format!(
+                "{per} has {cells} steps of {step}, and {most} at most are kept: write {finest} or longer"
+            );
+            self.fault("step", detail);
+            return None;
+        }
+        Some(step)
+    }
+
+    fn burst(&mut self, given: Option<i128>, max: Option<u64>, per: Elapsed) -> Option<u64> {
+        let burst = self.whole("burst", given?, 1)?;
+        if let Some(max) = max {
+            let most = REFILL_MAX_SECONDS * u128::from(max) / u128::from(per.seconds());
+            if u128::from(burst) > most {
+                let detail = format!(
+                    "a burst returns within 4000 days: write {most} at most, or a higher max"
+                );
+                self.fault("burst", detail);
+            }
+        }
+        Some(burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::window::Length;
+
+    /// A limit per a text; the rest as `with` says.
+    fn draft(max: i128, per: &str, with: impl Fn(&mut LimitDraft)) -> LimitDraft {
+        let mut draft = LimitDraft {
+            max,
+            per: per.to_owned(),
+            ..LimitDraft::default()
+        };
+        with(&mut draft);
+        draft
+    }
+
+    fn kind(kind: &str) -> impl Fn(&mut LimitDraft) {
+        move |draft| draft.kind = Some(kind.to_owned())
+    }
+
+    fn with_step(step: &str) -> impl Fn(&mut LimitDraft) {
+        move |draft| {
+            draft.kind = Some("sliding".to_owned());
+            draft.step = Some(step.to_owned());
+        }
+    }
+
+    fn with_burst(burst: i128) -> impl Fn(&mut LimitDraft) {
+        move |draft| {
+            draft.kind = Some("rate".to_owned());
+            draft.burst = Some(burst);
+        }
+    }
+
+    fn elapsed(text: &str) -> Elapsed {
+        text.parse().unwrap()
+    }
+
+    /// Each fault's pointer and detail.
+    fn faults(drafts: &[LimitDraft]) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        check_limits(drafts, &mut faults);
+        let faults = faults.into_iter();
+        faults.map(|fault| (fault.pointer, fault.detail)).collect()
+    }
+
+    /// The one fault of a limit is at a field, and its detail says what to write.
+    #[track_caller]
+    fn is_wrong(draft: LimitDraft, field: &str, says: &str) {
+        let found = faults(std::slice::from_ref(&draft));
+        let [(pointer, detail)] = &found[..] else {
+            panic!("{draft:?}: {found:?}")
+        };
+        assert_eq!(
+            pointer,
+            &format!("/limits/0/{field}"),
+            "{draft:?}: {detail}"
+        );
+        assert!(detail.contains(says), "{draft:?}: {detail}");
+    }
+
+    #[test]
+    fn each_kind_can_be_written() {
+        let (day, second) = (elapsed("24h"), elapsed("1s"));
+        let sliding = |step: Option<&str>| Shape::Sliding {
+            per: day,
+            step: step.map(elapsed),
+        };
+        let rate = |burst| Shape::Rate { per: second, burst };
+        for (draft, max, shape) in [
+            (draft(3, "day", |_| {}), 3, Shape::Calendar(Length::Day)),
+            (
+                draft(3, "day", kind("calendar")),
+                3,
+                Shape::Calendar(Length::Day),
+            ),
+            (draft(1, "ever", |_| {}), 1, Shape::Ever),
+            (draft(1, "ever", kind("calendar")), 1, Shape::Ever),
+            (
+                draft(5, "1d", kind("from_first_claim")),
+                5,
+                Shape::FromFirstClaim(day),
+            ),
+            (draft(100, "86400s", kind("sliding")), 100, sliding(None)),
+            (
+                draft(500, "24h", with_step("1h")),
+                500,
+                sliding(Some("60m")),
+            ),
+            (draft(5, "24h", with_step("24h")), 5, sliding(Some("24h"))),
+            // 100 steps of 864 seconds.
+            (draft(5, "24h", with_step("864s")), 5, sliding(Some("864s"))),
+            (draft(10, "1s", kind("rate")), 10, rate(None)),
+            (draft(10, "1s", with_burst(1)), 10, rate(Some(1))),
+            (
+                draft(1_000_000, "1s", with_burst(20)),
+                1_000_000,
+                rate(Some(20)),
+            ),
+            (
+                draft(1, "1s", with_burst(4000 * 86_400)),
+                1,
+                rate(Some(345_600_000)),
+            ),
+        ] {
+            let mut faults = Vec::new();
+            let limits = check_limits(std::slice::from_ref(&draft), &mut faults);
+            assert_eq!(limits, [Limit::new(max, shape)], "{draft:?}: {faults:?}");
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_does_not_belong_to_the_time_is_told() {
+        for per in ["24h", "60s", "7d"] {
+            for draft in [draft(3, per, |_| {}), draft(3, per, kind("calendar"))] {
+                for word in ["from_first_claim", "sliding", "rate", "\"day\""] {
+                    is_wrong(draft.clone(), "kind", word);
+                }
+            }
+        }
+        for per in ["day", "minute", "ever"] {
+            for other in ["from_first_claim", "sliding", "rate"] {
+                is_wrong(draft(3, per, kind(other)), "kind", "leave kind out");
+                is_wrong(draft(3, per, kind(other)), "kind", "\"24h\"");
+            }
+        }
+        for unknown in ["fixed", "", "Sliding", "from-first-claim"] {
+            let write = "write from_first_claim, sliding or rate";
+            is_wrong(draft(3, "24h", kind(unknown)), "kind", write);
+            is_wrong(draft(3, "day", kind(unknown)), "kind", write);
+        }
+    }
+
+    #[test]
+    fn no_two_limits_have_one_name() {
+        let sliding = |max, per| draft(max, per, kind("sliding"));
+        for (one, two, name) in [
+            (draft(3, "day", |_| {}), draft(4, "day", |_| {}), "day"),
+            (draft(3, "ever", |_| {}), draft(4, "ever", |_| {}), "ever"),
+            (sliding(3, "24h"), sliding(4, "1d"), "24h"),
+            (sliding(3, "24h"), draft(3, "1440m", kind("rate")), "24h"),
+            (sliding(3, "60s"), draft(3, "1m", with_burst(2)), "1m"),
+        ] {
+            let found = faults(&[one, two]);
+            let detail = format!("there is a limit per {name} already; keep one of them");
+            assert_eq!(found, [("/limits/1/per".to_owned(), detail)]);
+        }
+        // Also where the first one has another fault.
+        let found = faults(&[draft(3, "24h", |_| {}), sliding(3, "1d")]);
+        let pointers: Vec<&str> = found.iter().map(|(pointer, _)| &**pointer).collect();
+        assert_eq!(pointers, ["/limits/0/kind", "/limits/1/per"]);
+        // A day of the calendar is not a time of 24 hours.
+        assert_eq!(faults(&[draft(3, "day", |_| {}), sliding(3, "24h")]), []);
+        assert_eq!(faults(&[])[0].0, "/limits");
+    }
+
+    #[test]
+    fn a_step_divides_the_time_into_a_hundred_at_most() {
+        for (per, step, says) in [
+            ("24h", "7h", "write a step that does, such as 15m"),
+            ("1h", "24h", "24h does not divide 1h"),
+            ("7s", "2s", "such as 1s"),
+            ("24h", "863s", "such as 15m"),
+            ("24h", "10m", "write 15m or longer"),
+            (
+                "24h",
+                "1s",
+                "24h has 86400 steps of 1s, and 100 at most are kept",
+            ),
+            ("101s", "1s", "write 101s or longer"),
+            ("24h", "hour", "write one from 1s to 400d"),
+            ("24h", "0s", "write one from 1s to 400d"),
+            ("24h", "", "write one from 1s to 400d"),
+        ] {
+            is_wrong(draft(5, per, with_step(step)), "step", says);
+            // What fits under the max is not told before the step is right.
+            is_wrong(draft(500, per, with_step(step)), "step", says);
+        }
+        let leave_out = "only a sliding limit has a step: leave it out";
+        for (per, other) in [
+            ("day", None),
+            ("ever", None),
+            ("24h", Some("from_first_claim")),
+            ("24h", Some("rate")),
+        ] {
+            let with = |draft: &mut LimitDraft| {
+                draft.kind = other.map(str::to_owned);
+                draft.step = Some("1h".to_owned());
+            };
+            is_wrong(draft(5, per, with), "step", leave_out);
+        }
+    }
+
+    #[test]
+    fn an_exact_log_needs_a_small_max() {
+        for (per, step) in [
+            ("24h", "15m"),
+            ("1s", "1s"),
+            ("400d", "96h"),
+            ("101s", "101s"),
+        ] {
+            let says = format!("a max of 100 at most: give the limit a step, such as \"{step}\"");
+            is_wrong(draft(101, per, kind("sliding")), "max", &says);
+            // What the detail says to write is right.
+            assert_eq!(faults(&[draft(101, per, with_step(step))]), []);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_of_a_rate_and_returns_in_time() {
+        is_wrong(
+            draft(5, "1s", with_burst(0)),
+            "burst",
+            "a whole number from 1 to",
+        );
+        is_wrong(
+            draft(5, "1s", with_burst(-1)),
+            "burst",
+            "a whole number from 1 to",
+        );
+        is_wrong(
+            draft(5, "1s", with_burst(1 << 53)),
+            "burst",
+            "a whole number from 1 to",
+        );
+        let most = "within 4000 days: write 10 at most, or a higher max";
+        is_wrong(draft(1, "400d", with_burst(11)), "burst", most);
+        assert_eq!(faults(&[draft(1, "400d", with_burst(10))]), []);
+        assert_eq!(faults(&[draft(2, "400d", with_burst(20))]), []);
+        is_wrong(
+            draft(7, "24h", with_burst(28_001)),
+            "burst",
+            "write 28000 at most",
+        );
+        // The max alone is wrong here.
+        is_wrong(
+            draft(0, "24h", with_burst(5000)),
+            "max",
+            "a whole number from 1 to",
+        );
+        let leave_out = "only a rate has a burst: leave it out";
+        for (per, other) in [
+            ("day", None),
+            ("24h", Some("from_first_claim")),
+            ("24h", Some("sliding")),
+        ] {
+            let with = |draft: &mut LimitDraft| {
+                draft.kind = other.map(str::to_owned);
+                draft.burst = Some(3);
+            };
+            is_wrong(draft(5, per, with), "burst", leave_out);
+        }
+    }
+
+    #[test]
+    fn a_rate_has_a_million_units_a_second_at_most() {
+        let says = "write a max of 1000000 at most per 1s";
+        is_wrong(draft(1_000_001, "1s", kind("rate")), "max", says);
+        is_wrong(draft(1_000_001, "1s", with_burst(5)), "max", says);
+        let says = "write a max of 60000000 at most per 1m";
+        is_wrong(draft(60_000_001, "60s", kind("rate")), "max", says);
+        assert_eq!(faults(&[draft(60_000_000, "60s", kind("rate"))]), []);
+    }
+
+    #[test]
+    fn a_time_has_bounds() {
+        for per in ["0s", "401d", "9601h", "1w", "24", "", "1.5h", "-1s", "Day"] {
+            let says = "a duration from 1s to 400d, such as 24h";
+            is_wrong(draft(3, per, kind("sliding")), "per", says);
+        }
+        for per in ["1s", "400d", "9600h"] {
+            assert_eq!(faults(&[draft(3, per, kind("sliding"))]), []);
+        }
+        is_wrong(
+            draft(0, "day", |_| {}),
+            "max",
+            "a whole number from 1 to 9007199254740991",
+        );
+        is_wrong(
+            draft(1 << 53, "day", |_| {}),
+            "max",
+            "a whole number from 1 to",
+        );
+    }
+
+    #[test]
+    fn every_fault_is_told_at_once() {
+        let with = |draft: &mut LimitDraft| {
+            draft.step = Some("1h".to_owned());
+            draft.burst = Some(3);
+        };
+        let found = faults(&[
+            draft(0, "day", with),
+            draft(3, "fortnight", |_| {}),
+            draft(101, "24h", kind("sliding")),
+        ]);
+        let pointers: Vec<&str> = found.iter().map(|(pointer, _)| &**pointer).collect();
+        let expected = [
+            "/limits/0/max",
+            "/limits/0/step",
+            "/limits/0/burst",
+            "/limits/1/per",
+            "/limits/2/max",
+        ];
+        assert_eq!(pointers, expected);
+    }
+
+    #[test]
+    fn another_max_names_its_limit() {
+        let maxima = |drafts: &[(i128, &str)]| {
+            let drafts = drafts.iter().map(|(max, per)| MaxDraft {
+                max: *max,
+                per: (*per).to_owned(),
+            });
+            let mut faults = Vec::new();
+            let maxima = check_maxima(&drafts.collect::<Vec<_>>(), &mut faults);
+            let pointers = faults.into_iter().map(|fault| fault.pointer.to_string());
+            (maxima, pointers.collect::<Vec<_>>())
+        };
+        let (found, faults) = maxima(&[(0, "day"), (9, "1d"), (1, "ever")]);
+        assert!(faults.is_empty());
+        let names: Vec<String> = found.iter().map(|other| other.per.to_string()).collect();
+        assert_eq!(names, ["day", "24h", "ever"]);
+        assert_eq!(maxima(&[(9, "24h"), (8, "1d")]).1, ["/limits/1/per"]);
+        assert_eq!(
+            maxima(&[(-1, "day"), (1, "fortnight")]).1,
+            ["/limits/0/max", "/limits/1/per"]
+        );
+        assert_eq!(maxima(&[]).1, ["/limits"]);
+    }
+
+    /// Whatever a detail proposes can be written.
+    #[test]
+    fn the_finest_step_is_one() {
+        for seconds in (1..20_000).chain([86_400, 31_536_000, 34_560_000]) {
+            let per = Elapsed::from_seconds(seconds).unwrap();
+            let step = finest_step(per);
+            let draft = draft(5, &per.to_string(), with_step(&step.to_string()));
+            assert_eq!(faults(&[draft]), []);
+        }
+    }
+}

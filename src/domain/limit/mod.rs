@@ -1,0 +1,12 @@
+//! Limits: how much may be taken, how units return, and what an account's lines keep of it.
+//!
+//! Each kind is a small state machine. A [`total::Total`] is its state as of an instant.
+
+pub mod draft;
+pub mod first_claim;
+pub mod per;
+pub mod rate;
+pub mod shape;
+pub mod sliding;
+pub mod text;
+pub mod total;

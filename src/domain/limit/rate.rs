@@ -1,0 +1,244 @@
+//! `rate`: a bucket of `burst` units that is refilled evenly, with `max` units each `per`.
+//!
+//! The generic cell rate algorithm (ITU-T I.371, annex A), in parts of a unit: a unit has as many parts
+//! as `per` has microseconds, and each microsecond brings `max` parts back. So nothing is rounded but
+//! the instants that are told.
+
+use chrono::{DateTime, Utc};
+
+use super::per::Elapsed;
+use super::shape::TOTAL_MAX;
+
+/// The longest time that is told until parts are back, in microseconds: about 5,000 years.
+const RETURN_MAX: i64 = 160_000_000_000_000_000;
+
+/// A bucket as of an instant. The `max` by which it is refilled stands beside it; a `max` of 0, which
+/// blocks, refills it as 1 does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    pub per: Elapsed,
+    /// The most units that it holds.
+    pub burst: u64,
+    /// As of when, in microseconds since 1970.
+    pub at: i64,
+    /// The parts that it lacks. More than it holds only where more was used than fits.
+    pub owed: u128,
+    /// The number of the account's line from which on it was kept under one `max`.
+    pub since: u64,
+    /// The parts that were given back since that line.
+    pub given_back: u128,
+}
+
+impl Bucket {
+    pub fn full(per: Elapsed, burst: u64, at: DateTime<Utc>, since: u64) -> Self {
+        Self {
+            per,
+            burst,
+            at: at.timestamp_micros(),
+            owed: 0,
+            since,
+            given_back: 0,
+        }
+    }
+
+    /// The parts of some units.
+    pub fn parts(&self, units: u64) -> u128 {
+        u128::from(units) * self.parts_of_unit()
+    }
+
+    fn parts_of_unit(&self) -> u128 {
+        u128::from(self.per.micros().unsigned_abs())
+    }
+
+    /// The units that it lacks; a part of one counts as one.
+    pub fn used(&self) -> u64 {
+        let units = self.owed.div_ceil(self.parts_of_unit());
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// The whole units that it holds.
+    pub fn left(&self) -> u64 {
+        self.burst.saturating_sub(self.used())
+    }
+
+    /// The time in which an empty bucket is full, in microseconds.
+    pub fn refill(&self, max: u64) -> i64 {
+        returns_in(max, self.parts(self.burst))
+    }
+
+    /// The bucket as of an instant; an earlier one leaves it as it is.
+    pub fn age(&mut self, max: u64, at: DateTime<Utc>) {
+        let later = at.timestamp_micros().max(self.at);
+        self.owed = self.owed.saturating_sub(returned(max, self.at, later));
+        self.at = later;
+    }
+
+    /// Goes on under another `max` from a line on. What is outstanding goes on in units.
+    pub fn begin_again(&mut self, line: u64) {
+        self.since = line;
+        self.given_back = 0;
+    }
+
+    /// Adds units that count at an instant.
+    pub fn add(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
+        let more = match self.owed {
+            0 => self.not_refilled(max, units, counted_at),
+            _ => self.parts(units),
+        };
+        self.owed = (self.owed + more).min(self.parts(TOTAL_MAX));
+    }
+
+    /// Takes off units that counted at an instant, as far as time has not refilled them.
+    pub fn take_off(&mut self, max: u64, units: u64, counted_at: DateTime<Utc>) {
+        self.lower(self.not_refilled(max, units, counted_at));
+    }
+
+    /// What is still owed of units that were taken from a full bucket at an instant.
+    fn not_refilled(&self, max: u64, units: u64, counted_at: DateTime<Utc>) -> u128 {
+        let returned = returned(max, counted_at.timestamp_micros(), self.at);
+        self.parts(units).saturating_sub(returned)
+    }
+
+    /// Gives back a grant's units as far as time has not refilled them. The bucket's units return in
+    /// the order in which they were taken, so the bucket after the `grant` tells when its last one
+    /// returns. A grant of before the bucket's first line gives nothing back.
+    pub fn give_back(&mut self, max: u64, units: u64, grant: &Self) {
+        if grant.since != self.since {
+            return;
+        }
+        let given_back = self.given_back.saturating_sub(grant.given_back);
+        let outstanding = grant
+            .owed
+            .saturating_sub(returned(max, grant.at, self.at))
+            .saturating_sub(given_back);
+        self.lower(outstanding.min(self.parts(units)));
+    }
+
+    fn lower(&mut self, off: u128) {
+        let off = off.min(self.owed);
+        self.owed -= off;
+        self.given_back = self.given_back.saturating_add(off);
+    }
+
+    /// The instant at which so many units fit, in microseconds since 1970; `None`: never.
+    pub fn fits_at(&self, max: u64, units: u64) -> Option<i64> {
+        let room = self.parts(self.burst.checked_sub(units)?);
+        let missing = self.owed.saturating_sub(room);
+        Some(self.at.saturating_add(returns_in(max, missing)))
+    }
+
+    /// The instant at which it is full; `None` where it is so already.
+    pub fn resets_at(&self, max: u64) -> Option<i64> {
+        (self.owed > 0).then(|| self.at.saturating_add(returns_in(max, self.owed)))
+    }
+}
+
+/// The parts that return from one instant to another that is not before it.
+fn returned(max: u64, from: i64, to: i64) -> u128 {
+    let passed = to.saturating_sub(from).max(0);
+    u128::from(max.max(1)) * u128::from(passed.unsigned_abs())
+}
+
+/// The time in which some parts return, in microseconds.
+fn returns_in(max: u64, parts: u128) -> i64 {
+    let micros = parts.div_ceil(u128::from(max.max(1)));
+    i64::try_from(micros).map_or(RETURN_MAX, |micros| micros.min(RETURN_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp_micros(micros).unwrap()
+    }
+
+    fn bucket(per: &str, burst: u64) -> Bucket {
+        Bucket::full(per.parse().unwrap(), burst, at(0), 1)
+    }
+
+    #[test]
+    fn a_max_that_divides_no_time_loses_no_unit() {
+        for (max, per) in [(3, "1s"), (7, "24h"), (6, "1s"), (11, "1s"), (13, "400d")] {
+            let mut bucket = bucket(per, max);
+            for used in 1..=max {
+                assert_eq!(bucket.fits_at(max, 1), Some(0));
+                bucket.add(max, 1, at(0));
+                assert_eq!((bucket.used(), bucket.left()), (used, max - used));
+            }
+            let per = bucket.per.micros();
+            assert_eq!(bucket.resets_at(max), Some(per));
+            // The first unit is back as soon as it may be, and no sooner.
+            let first = per / i64::try_from(max).unwrap() + 1;
+            assert_eq!(bucket.fits_at(max, 1), Some(first));
+            bucket.age(max, at(first - 1));
+            assert_eq!(bucket.left(), 0);
+            bucket.age(max, at(first));
+            assert_eq!(bucket.left(), 1);
+            bucket.age(max, at(per - 1));
+            assert_eq!((bucket.left(), bucket.resets_at(max)), (max - 1, Some(per)));
+            bucket.age(max, at(per));
+            assert_eq!((bucket.left(), bucket.resets_at(max)), (max, None));
+        }
+    }
+
+    #[test]
+    fn what_is_over_the_burst_is_used_to_the_unit() {
+        let mut bucket = bucket("1s", 20);
+        for used in 1..=25 {
+            bucket.add(10, 1, at(0));
+            assert_eq!(
+                (bucket.used(), bucket.left()),
+                (used, 20u64.saturating_sub(used))
+            );
+        }
+        assert_eq!(bucket.fits_at(10, 1), Some(600_000));
+        assert_eq!(bucket.fits_at(10, 20), Some(2_500_000));
+        assert_eq!(bucket.fits_at(10, 21), None);
+    }
+
+    #[test]
+    fn only_what_time_has_not_refilled_comes_back() {
+        // One unit a second.
+        let mut grants = Vec::new();
+        let mut bucket = bucket("1s", 5);
+        for second in [0, 0, 1] {
+            bucket.age(1, at(second * 1_000_000));
+            bucket.add(1, 1, at(second * 1_000_000));
+            grants.push(bucket.clone());
+        }
+        // Of the three the first one returned after a second; half of the second one is back.
+        bucket.age(1, at(1_500_000));
+        assert_eq!(bucket.owed, 1_500_000);
+        let mut other = bucket.clone();
+        other.give_back(1, 1, &grants[0]);
+        assert_eq!(other, bucket);
+        other.give_back(1, 1, &grants[1]);
+        assert_eq!((other.owed, other.given_back), (1_000_000, 500_000));
+        // The third one comes next now: half of it would have returned with the second one.
+        other.age(1, at(2_000_000));
+        other.give_back(1, 1, &grants[2]);
+        assert_eq!((other.owed, other.given_back), (0, 1_000_000));
+        // A grant of before another max gives nothing back.
+        bucket.begin_again(4);
+        let before = bucket.clone();
+        bucket.give_back(1, 1, &grants[2]);
+        assert_eq!(bucket, before);
+    }
+
+    #[test]
+    fn the_largest_bucket_overflows_nothing() {
+        let mut bucket = bucket("400d", u64::MAX);
+        bucket.add(0, u64::MAX, at(0));
+        bucket.add(0, u64::MAX, at(0));
+        assert_eq!(bucket.used(), TOTAL_MAX);
+        assert_eq!(bucket.resets_at(0), Some(RETURN_MAX));
+        assert_eq!(bucket.refill(0), RETURN_MAX);
+        assert_eq!(bucket.fits_at(0, u64::MAX), Some(RETURN_MAX));
+        let before = bucket.clone();
+        bucket.give_back(u64::MAX, u64::MAX, &before);
+        assert_eq!(bucket.owed, 0);
+        bucket.age(u64::MAX, at(RETURN_MAX));
+        assert_eq!(bucket.at, RETURN_MAX);
+    }
+}

@@ -1,0 +1,249 @@
+//! A limit: its `max`, and how the units that were taken return.
+
+use super::per::{Elapsed, Per};
+use crate::domain::window::Length;
+
+/// The most units that a total can have: what the stores sum exactly.
+pub const TOTAL_MAX: u64 = i64::MAX as u64;
+
+/// The most pairs of instant and units that a sliding limit's log keeps. An exact one needs a pair for
+/// each unit at most; one with a step needs a pair for each step, and one more.
+pub const PAIRS_MOST: usize = 101;
+
+/// The largest `max` of a sliding limit without a step.
+pub const EXACT_MAX: u64 = PAIRS_MOST as u64 - 1;
+
+/// How the units that were taken return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// All of them where the next window of the local calendar begins.
+    Calendar(Length),
+    /// Never.
+    Ever,
+    /// All of them once so much time has passed since the first grant.
+    FromFirstClaim(Elapsed),
+    /// Each one when so much time has passed since it was taken.
+    Sliding {
+        per: Elapsed,
+        /// Instants are rounded up to multiples of it.
+        step: Option<Elapsed>,
+    },
+    /// Evenly, `max` of them in so much time.
+    Rate {
+        per: Elapsed,
+        /// The most units at once; `max` when absent.
+        burst: Option<u64>,
+    },
+}
+
+/// The kinds of limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    Calendar,
+    FromFirstClaim,
+    Sliding,
+    Rate,
+}
+
+impl LimitKind {
+    pub const ALL: [Self; 4] = [
+        Self::Calendar,
+        Self::FromFirstClaim,
+        Self::Sliding,
+        Self::Rate,
+    ];
+
+    /// Its name in the HTTP contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Calendar => "calendar",
+            Self::FromFirstClaim => "from_first_claim",
+            Self::Sliding => "sliding",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+impl Shape {
+    pub fn per(self) -> Per {
+        match self {
+            Self::Calendar(length) => Per::Calendar(length),
+            Self::Ever => Per::Ever,
+            Self::FromFirstClaim(per) | Self::Sliding { per, .. } | Self::Rate { per, .. } => {
+                Per::Elapsed(per)
+            }
+        }
+    }
+
+    pub fn kind(self) -> LimitKind {
+        match self {
+            Self::Calendar(_) | Self::Ever => LimitKind::Calendar,
+            Self::FromFirstClaim(_) => LimitKind::FromFirstClaim,
+            Self::Sliding { .. } => LimitKind::Sliding,
+            Self::Rate { .. } => LimitKind::Rate,
+        }
+    }
+
+    pub fn step(self) -> Option<Elapsed> {
+        match self {
+            Self::Sliding { step, .. } => step,
+            _ => None,
+        }
+    }
+
+    /// A rate's burst, where it is not the `max`.
+    pub fn burst(self) -> Option<u64> {
+        match self {
+            Self::Rate { burst, .. } => burst,
+            _ => None,
+        }
+    }
+
+    /// Whether Redis alone can count under it: a window that begins anew begins at zero.
+    pub fn may_be_counted(self) -> bool {
+        matches!(self, Self::Calendar(_))
+    }
+
+    /// The most units that fit at once under a `max`.
+    pub fn at_once(self, max: u64) -> u64 {
+        match self {
+            Self::Rate { burst, .. } => burst.unwrap_or(max),
+            _ => max,
+        }
+    }
+}
+
+impl From<Length> for Shape {
+    fn from(length: Length) -> Self {
+        Self::Calendar(length)
+    }
+}
+
+/// `max` units, and how they return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// 1 … 2^53 − 1, and 0 where an override blocks.
+    pub max: u64,
+    pub shape: Shape,
+    /// More units than these could never fit: those that fit at once, or under the policy's own
+    /// `max` where an override is lower.
+    pub ceiling: u64,
+}
+
+impl Limit {
+    /// A limit that no override lowers.
+    pub fn new(max: u64, shape: impl Into<Shape>) -> Self {
+        let shape = shape.into();
+        Self {
+            max,
+            shape,
+            ceiling: shape.at_once(max),
+        }
+    }
+
+    pub fn per(&self) -> Per {
+        self.shape.per()
+    }
+
+    /// The limit with another `max`.
+    pub fn with_max(self, max: u64) -> Self {
+        Self {
+            max,
+            shape: self.shape,
+            ceiling: self.ceiling.max(self.shape.at_once(max)),
+        }
+    }
+}
+
+/// Another `max` for the limit with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherMax {
+    /// 0 … 2^53 − 1.
+    pub max: u64,
+    pub per: Per,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_tells_its_parts() {
+        let day: Elapsed = "24h".parse().unwrap();
+        let hour: Elapsed = "1h".parse().unwrap();
+        let step = Some(hour);
+        let burst = Some(20);
+        let told = |shape: Shape| {
+            let (per, kind) = (shape.per().to_string(), shape.kind().as_str());
+            (per, kind, shape.step(), shape.burst(), shape.at_once(5))
+        };
+        let (calendar, from_first_claim) = ("calendar", "from_first_claim");
+        for (shape, per, kind, step, burst, at_once) in [
+            (Shape::Calendar(Length::Day), "day", calendar, None, None, 5),
+            (Shape::Ever, "ever", calendar, None, None, 5),
+            (
+                Shape::FromFirstClaim(day),
+                "24h",
+                from_first_claim,
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Sliding {
+                    per: day,
+                    step: None,
+                },
+                "24h",
+                "sliding",
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Sliding { per: day, step },
+                "24h",
+                "sliding",
+                step,
+                None,
+                5,
+            ),
+            (
+                Shape::Rate {
+                    per: hour,
+                    burst: None,
+                },
+                "1h",
+                "rate",
+                None,
+                None,
+                5,
+            ),
+            (
+                Shape::Rate { per: hour, burst },
+                "1h",
+                "rate",
+                None,
+                burst,
+                20,
+            ),
+        ] {
+            assert_eq!(told(shape), (per.to_owned(), kind, step, burst, at_once));
+            // Redis forgets a counter; only what begins anew by itself may begin at zero.
+            let begins_anew = shape == Shape::Calendar(Length::Day);
+            assert_eq!(shape.may_be_counted(), begins_anew);
+        }
+    }
+
+    #[test]
+    fn another_max_moves_a_burst_that_was_not_given() {
+        let per: Elapsed = "1s".parse().unwrap();
+        let ceilings = |burst| {
+            let limit = Limit::new(5, Shape::Rate { per, burst });
+            [0, 3, 9].map(|max| limit.with_max(max).ceiling)
+        };
+        assert_eq!(ceilings(None), [5, 5, 9]);
+        assert_eq!(ceilings(Some(20)), [20, 20, 20]);
+        assert_eq!(ceilings(Some(2)), [2, 2, 2]);
+    }
+}

@@ -1,0 +1,139 @@
+//! `sliding`: each unit returns when `per` has passed since it was taken.
+
+use chrono::{DateTime, Utc};
+
+use super::per::Elapsed;
+use super::shape::PAIRS_MOST;
+
+/// When units were taken, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenUnits {
+    /// In microseconds since 1970; with a step a multiple of it.
+    pub at: i64,
+    /// One or more.
+    pub units: u64,
+}
+
+/// The log of a sliding limit: the units that were taken less than `per` ago.
+///
+/// Where it would have more than [`PAIRS_MOST`] pairs the two oldest are merged at the later
+/// instant, so that it never tells less than there is. That is so only while more than `max` is
+/// used: the policy observed, units were entered by hand, or `max` was lowered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlidingLog {
+    pub per: Elapsed,
+    pub step: Option<Elapsed>,
+    /// The oldest one first, no two of the same instant.
+    pub pairs: Vec<TakenUnits>,
+}
+
+impl SlidingLog {
+    pub fn empty(per: Elapsed, step: Option<Elapsed>) -> Self {
+        Self {
+            per,
+            step,
+            pairs: Vec::new(),
+        }
+    }
+
+    /// The units used.
+    pub fn used(&self) -> u64 {
+        let units = self.pairs.iter().map(|pair| pair.units);
+        units.fold(0, u64::saturating_add)
+    }
+
+    /// The log as of an instant that is not before the last one.
+    pub fn age(&mut self, at: DateTime<Utc>) {
+        let gone = self
+            .pairs
+            .partition_point(|pair| !self.counts_of(pair.at, at));
+        self.pairs.drain(..gone);
+    }
+
+    /// Whether what was taken at an instant counts as of another.
+    pub fn counts(&self, counted_at: DateTime<Utc>, at: DateTime<Utc>) -> bool {
+        self.counts_of(self.cell(counted_at), at)
+    }
+
+    fn counts_of(&self, cell: i64, at: DateTime<Utc>) -> bool {
+        at.timestamp_micros() < cell.saturating_add(self.per.micros())
+    }
+
+    /// Adds units that count at an instant, as of another that is not before it.
+    pub fn add(&mut self, units: u64, counted_at: DateTime<Utc>, at: DateTime<Utc>) {
+        if !self.counts(counted_at, at) {
+            return;
+        }
+        let cell = self.cell(counted_at);
+        let place = self.pairs.partition_point(|pair| pair.at < cell);
+        match self.pairs.get_mut(place).filter(|pair| pair.at == cell) {
+            Some(pair) => pair.units = pair.units.saturating_add(units),
+            None => self.pairs.insert(place, TakenUnits { at: cell, units }),
+        }
+        if self.pairs.len() > PAIRS_MOST {
+            let oldest = self.pairs.remove(0);
+            self.pairs[0].units = self.pairs[0].units.saturating_add(oldest.units);
+        }
+    }
+
+    /// Gives back a grant's units: those of the first pair at or after its instant.
+    pub fn give_back(&mut self, units: u64, granted_at: DateTime<Utc>, at: DateTime<Utc>) {
+        if !self.counts(granted_at, at) {
+            return;
+        }
+        let cell = self.cell(granted_at);
+        let place = self.pairs.partition_point(|pair| pair.at < cell);
+        if let Some(pair) = self.pairs.get_mut(place) {
+            pair.units = pair.units.saturating_sub(units);
+            if pair.units == 0 {
+                self.pairs.remove(place);
+            }
+        }
+    }
+
+    /// Takes off units, from the oldest pair on.
+    pub fn take_off(&mut self, mut units: u64) {
+        for pair in &mut self.pairs {
+            let off = units.min(pair.units);
+            pair.units -= off;
+            units -= off;
+        }
+        self.pairs.retain(|pair| pair.units > 0);
+    }
+
+    /// The instant at which no more than some units are used, if nothing more is taken; `None`
+    /// where that is so already.
+    pub fn falls_to(&self, most: u64) -> Option<i64> {
+        let mut used = self.used();
+        let mut falls_at = None;
+        for pair in &self.pairs {
+            if used <= most {
+                break;
+            }
+            used = used.saturating_sub(pair.units);
+            falls_at = Some(self.returns_at(pair));
+        }
+        falls_at
+    }
+
+    /// The instant at which the last units return.
+    pub fn resets_at(&self) -> Option<i64> {
+        self.pairs.last().map(|pair| self.returns_at(pair))
+    }
+
+    fn returns_at(&self, pair: &TakenUnits) -> i64 {
+        pair.at.saturating_add(self.per.micros())
+    }
+
+    /// An instant, rounded up to the step.
+    fn cell(&self, at: DateTime<Utc>) -> i64 {
+        let micros = at.timestamp_micros();
+        let Some(step) = self.step.map(Elapsed::micros) else {
+            return micros;
+        };
+        match micros.rem_euclid(step) {
+            0 => micros,
+            over => micros.saturating_add(step - over),
+        }
+    }
+}

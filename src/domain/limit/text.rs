@@ -1,0 +1,507 @@
+//! The one text form of totals, which entries and counters share.
+
+use std::fmt::Write;
+
+use chrono::DateTime;
+
+use super::first_claim::OpenedWindow;
+use super::per::Elapsed;
+use super::rate::Bucket;
+use super::shape::PAIRS_MOST;
+use super::shape::TOTAL_MAX;
+use super::sliding::{SlidingLog, TakenUnits};
+use super::total::{LimitState, Total, WindowUse};
+use crate::domain::window::{Length, Window};
+
+/// A text that [`encode_totals`] did not write.
+#[derive(Debug, thiserror::Error)]
+#[error("unreadable totals {0:?}")]
+pub struct TotalsError(String);
+
+const EVER: char = 'e';
+const FROM_FIRST_CLAIM: char = 'f';
+const SLIDING: char = 's';
+const RATE: char = 'r';
+
+/// The text of an entry's totals; a semicolon between limits. Equal totals are equal texts: the
+/// guard of an append compares them. Each entry keeps one, so it is short.
+///
+/// ```text
+/// d3,1,1763654400+86400         1 of 3 units used in a day: the window's start in seconds since
+///                               1970, and its length in seconds
+/// e1,1                          1 of 1 used for ever
+/// f5,86400,2@1763654400000000   2 of 5 used in the window that was opened at this microsecond;
+/// f5,86400,0                    none is open
+/// s5,86400,1763654400000000*2+60000000    2 of 5 taken at this microsecond, 1 a minute later
+/// s500,86400/3600,…             with a step
+/// r10,1,20,1763654400000000+3000000,1     10 a second, at most 20 at once: at this microsecond it
+///                               lacks 3 units, in parts of which a unit has 1000000; kept since
+///                               line 1; and the parts that were given back since
+/// ```
+pub fn encode_totals(totals: &[Total]) -> String {
+    let mut text = String::with_capacity(24 * totals.len());
+    for total in totals {
+        if !text.is_empty() {
+            text.push(';');
+        }
+        encode_total(&mut text, total);
+    }
+    text
+}
+
+fn encode_total(text: &mut String, total: &Total) {
+    let mut number = itoa::Buffer::new();
+    let mut begin = |letter: char| {
+        text.push(letter);
+        text.push_str(number.format(total.max));
+        text.push(',');
+    };
+    match &total.state {
+        LimitState::Calendar(WindowUse {
+            length,
+            window,
+            used,
+        }) => {
+            begin(length.map_or(EVER, letter));
+            text.push_str(number.format(*used));
+            if length.is_some() {
+                let (start, end) = (window.start.timestamp(), window.end.timestamp());
+                text.push(',');
+                text.push_str(number.format(start));
+                text.push('+');
+                text.push_str(number.format(end - start));
+            }
+        }
+        LimitState::FromFirstClaim(OpenedWindow { per, opened, used }) => {
+            begin(FROM_FIRST_CLAIM);
+            text.push_str(number.format(per.seconds()));
+            text.push(',');
+            text.push_str(number.format(*used));
+            if let Some(opened) = opened {
+                text.push('@');
+                text.push_str(number.format(opened.timestamp_micros()));
+            }
+        }
+        LimitState::Sliding(SlidingLog { per, step, pairs }) => {
+            begin(SLIDING);
+            text.push_str(number.format(per.seconds()));
+            if let Some(step) = step {
+                text.push('/');
+                text.push_str(number.format(step.seconds()));
+            }
+            let mut before = 0;
+            for (index, pair) in pairs.iter().enumerate() {
+                text.push(if index == 0 { ',' } else { '+' });
+                text.push_str(number.format(pair.at - before));
+                before = pair.at;
+                if pair.units > 1 {
+                    text.push('*');
+                    text.push_str(number.format(pair.units));
+                }
+            }
+        }
+        LimitState::Rate(bucket) => {
+            begin(RATE);
+            let Bucket {
+                per,
+                burst,
+                at,
+                owed,
+                since,
+                given_back,
+            } = bucket;
+            // A text takes what is written to it.
+            let _ = write!(text, "{},{burst},{at}+{owed},{since}", per.seconds());
+            if *given_back > 0 {
+                text.push(',');
+                text.push_str(number.format(*given_back));
+            }
+        }
+    }
+}
+
+/// The totals of a text that [`encode_totals`] wrote.
+///
+/// # Errors
+/// [`TotalsError`] for any other text.
+pub fn decode_totals(text: &str) -> Result<Vec<Total>, TotalsError> {
+    let totals = text.split(';').map(decode_total);
+    let totals: Option<_> = totals.collect();
+    totals.ok_or_else(|| TotalsError(text.to_owned()))
+}
+
+fn decode_total(text: &str) -> Option<Total> {
+    let first = text.chars().next().filter(char::is_ascii)?;
+    let (max, rest) = text[1..].split_once(',')?;
+    let state = match first {
+        EVER => LimitState::Calendar(WindowUse {
+            length: None,
+            window: Window::EVER,
+            used: decode_used(rest)?,
+        }),
+        FROM_FIRST_CLAIM => LimitState::FromFirstClaim(decode_opened(rest)?),
+        SLIDING => LimitState::Sliding(decode_log(rest)?),
+        RATE => LimitState::Rate(decode_bucket(rest)?),
+        _ => LimitState::Calendar(decode_window_use(first, rest)?),
+    };
+    Some(Total {
+        max: max.parse().ok()?,
+        state,
+    })
+}
+
+fn decode_used(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|used| *used <= TOTAL_MAX)
+}
+
+fn decode_per(text: &str) -> Option<Elapsed> {
+    Elapsed::from_seconds(text.parse().ok()?)
+}
+
+fn decode_window_use(first: char, text: &str) -> Option<WindowUse> {
+    let mut lengths = Length::ALL.into_iter();
+    let length = lengths.find(|length| letter(*length) == first)?;
+    let (used, window) = text.split_once(',')?;
+    let (start, lasts) = window.split_once('+')?;
+    let (start, lasts): (i64, u32) = (start.parse().ok()?, lasts.parse().ok()?);
+    let instant = |seconds| DateTime::from_timestamp(seconds, 0);
+    Some(WindowUse {
+        length: Some(length),
+        used: decode_used(used)?,
+        window: Window {
+            start: instant(start)?,
+            end: instant(start.checked_add(lasts.into())?)?,
+        },
+    })
+}
+
+fn decode_opened(text: &str) -> Option<OpenedWindow> {
+    let (per, rest) = text.split_once(',')?;
+    let per = decode_per(per)?;
+    Some(match rest.split_once('@') {
+        Some((used, opened)) => OpenedWindow {
+            per,
+            opened: Some(decode_instant(opened.parse().ok()?)?),
+            used: decode_used(used)?,
+        },
+        None if rest == "0" => OpenedWindow::closed(per),
+        None => return None,
+    })
+}
+
+fn decode_log(text: &str) -> Option<SlidingLog> {
+    let (parameters, log) = match text.split_once(',') {
+        Some((parameters, log)) => (parameters, Some(log)),
+        None => (text, None),
+    };
+    let (per, step) = match parameters.split_once('/') {
+        Some((per, step)) => (decode_per(per)?, Some(decode_per(step)?)),
+        None => (decode_per(parameters)?, None),
+    };
+    let mut pairs: Vec<TakenUnits> = Vec::new();
+    for pair in log.into_iter().flat_map(|log| log.split('+')) {
+        let (at, units) = match pair.split_once('*') {
+            Some((at, units)) => (at, decode_used(units).filter(|units| *units > 1)?),
+            None => (pair, 1),
+        };
+        let at: i64 = at.parse().ok()?;
+        let at = match pairs.last() {
+            Some(before) if at > 0 => before.at.checked_add(at)?,
+            Some(_) => return None,
+            None => at,
+        };
+        decode_instant(at)?;
+        pairs.push(TakenUnits { at, units });
+    }
+    (pairs.len() <= PAIRS_MOST).then_some(SlidingLog { per, step, pairs })
+}
+
+fn decode_bucket(text: &str) -> Option<Bucket> {
+    let mut parts = text.split(',');
+    let per = decode_per(parts.next()?)?;
+    let burst = parts.next()?.parse().ok()?;
+    let (at, owed) = parts.next()?.split_once('+')?;
+    let (at, owed): (i64, u128) = (at.parse().ok()?, owed.parse().ok()?);
+    let since = parts.next()?.parse().ok()?;
+    let given_back: u128 = match parts.next() {
+        Some(given_back) => given_back.parse().ok().filter(|parts| *parts > 0)?,
+        None => 0,
+    };
+    decode_instant(at)?;
+    let bucket = Bucket {
+        per,
+        burst,
+        at,
+        owed,
+        since,
+        given_back,
+    };
+    let is_whole = parts.next().is_none() && owed <= bucket.parts(TOTAL_MAX);
+    is_whole.then_some(bucket)
+}
+
+fn decode_instant(micros: i64) -> Option<DateTime<chrono::Utc>> {
+    DateTime::from_timestamp_micros(micros)
+}
+
+/// The pattern by which Lua finds the units used in a calendar window, in a text that
+/// [`encode_totals`] wrote, with a semicolon before and after it.
+pub fn used_pattern(length: Length, window: Window) -> String {
+    let (start, end) = (window.start.timestamp(), window.end.timestamp());
+    let (letter, lasts) = (letter(length), end - start);
+    // A minus has a meaning in patterns.
+    let start = start.to_string().replace('-', "%-");
+    format!(";{letter}%d+,(%d+),{start}%+{lasts};")
+}
+
+/// What stands for a calendar window's length.
+fn letter(length: Length) -> char {
+    match length {
+        Length::Minute => 'i',
+        Length::Hour => 'h',
+        Length::Day => 'd',
+        Length::Week => 'w',
+        Length::Month => 'm',
+        Length::Year => 'y',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::claim::UNITS_MAX;
+
+    fn instant(seconds: i64) -> DateTime<chrono::Utc> {
+        DateTime::from_timestamp(seconds, 0).unwrap()
+    }
+
+    #[test]
+    fn texts_of_the_calendar_are_those_of_older_ledgers() {
+        let day = Total {
+            max: 3,
+            state: LimitState::Calendar(WindowUse {
+                length: Some(Length::Day),
+                window: Window {
+                    start: instant(1_763_654_400),
+                    end: instant(1_763_740_800),
+                },
+                used: 1,
+            }),
+        };
+        assert_eq!(encode_totals(&[day]), "d3,1,1763654400+86400");
+        let totals = Length::ALL.map(|length| Total {
+            max: UNITS_MAX,
+            state: LimitState::Calendar(WindowUse {
+                length: Some(length),
+                window: Window {
+                    start: instant(-5),
+                    end: instant(1_763_740_800),
+                },
+                used: TOTAL_MAX,
+            }),
+        });
+        let text = encode_totals(&totals);
+        let each = "ihdwmy".chars();
+        let each = each
+            .map(|letter| format!("{letter}9007199254740991,9223372036854775807,-5+1763740805"));
+        assert_eq!(text, each.collect::<Vec<_>>().join(";"));
+        assert_eq!(decode_totals(&text).unwrap(), totals);
+    }
+
+    #[test]
+    fn texts_of_other_kinds_are_written_in_one_way() {
+        for text in [
+            "e1,1",
+            "e9007199254740991,0",
+            "f5,86400,2@1763654400000000",
+            "f5,86400,0@-1",
+            "f5,86400,0",
+            "s5,86400",
+            "s5,86400,1763654400000000*2+60000000",
+            "s500,86400/3600,1763654400000000+3600000000*499",
+            "r10,1,20,1763654400000000+0,1",
+            "r10,1,20,1763654400000000+3000000,1,5",
+            "d3,1,1763654400+86400;e1,1;r10,1,20,-7+3000000,1;s5,86400",
+        ] {
+            let totals = decode_totals(text).unwrap();
+            assert_eq!(encode_totals(&totals), text);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let over_total = "9223372036854775808";
+        for text in [
+            "",
+            ";",
+            "d",
+            "é1,1",
+            "x1,1,0+1",
+            "d1",
+            "d1,-1,0+1",
+            "d-1,1,0+1",
+            "d1,1,0",
+            "d1,1,0+1,",
+            "d1,1,0+1;",
+            ";d1,1,0+1",
+            "d1,1,0+-1",
+            "d1,1,9223372036854775807+1",
+            &format!("d1,{over_total},0+1"),
+            "e1",
+            "e1,",
+            "e1,-1",
+            "e1,1,0+1",
+            &format!("e1,{over_total}"),
+            "f1,1,0+1",
+            "f5,86400",
+            "f5,86400,1",
+            "f5,0,0",
+            "f5,34560001,0",
+            "f5,86400,@0",
+            "f5,86400,1@",
+            "f5,86400,1@0@0",
+            "f5,86400,1@9223372036854775807",
+            &format!("f5,86400,{over_total}@0"),
+            "s5,",
+            "s5,0",
+            "s5,86400,",
+            "s5,86400/,0",
+            "s5,86400/0,0",
+            "s5,86400,0+",
+            "s5,86400,+0",
+            "s5,86400,0+0",
+            "s5,86400,0+-1",
+            "s5,86400,0*0",
+            "s5,86400,0*1",
+            "s5,86400,0*2*2",
+            "s5,86400,9223372036854775807",
+            "s5,86400,1+9223372036854775807",
+            &format!("s5,86400,0*{over_total}"),
+            &format!("s5,86400,0{}", "+1".repeat(PAIRS_MOST)),
+            "r10,1,20,0+0",
+            "r10,1,20,0,1",
+            "r10,1,20,0+-1,1",
+            "r10,1,20,0+0,-1",
+            "r10,1,-20,0+0,1",
+            "r10,0,20,0+0,1",
+            "r10,1,20,0+0,1,0",
+            "r10,1,20,0+0,1,",
+            "r10,1,20,0+0,1,1,1",
+            "r10,1,20,9223372036854775807+0,1",
+            &format!("r10,1,20,0+{over_total}000000,1"),
+        ] {
+            assert!(decode_totals(text).is_err(), "{text}");
+        }
+    }
+
+    fn elapsed() -> impl Strategy<Value = Elapsed> {
+        (1u64..=400 * 86_400).prop_map(|seconds| Elapsed::from_seconds(seconds).unwrap())
+    }
+
+    fn micros() -> impl Strategy<Value = i64> {
+        -1_000_000i64..4_000_000_000_000_000
+    }
+
+    fn any_window_use() -> impl Strategy<Value = WindowUse> {
+        let length = proptest::option::of(proptest::sample::select(Length::ALL.to_vec()));
+        let window = (-100_000i64..4_000_000_000, 1u32..40_000_000);
+        (length, window, 0..=TOTAL_MAX).prop_map(|(length, (start, lasts), used)| WindowUse {
+            length,
+            window: match length {
+                Some(_) => Window {
+                    start: instant(start),
+                    end: instant(start + i64::from(lasts)),
+                },
+                None => Window::EVER,
+            },
+            used,
+        })
+    }
+
+    fn any_opened() -> impl Strategy<Value = OpenedWindow> {
+        let opened = proptest::option::of((micros(), 0..=TOTAL_MAX));
+        (elapsed(), opened).prop_map(|(per, opened)| match opened {
+            Some((at, used)) => OpenedWindow {
+                per,
+                opened: decode_instant(at),
+                used,
+            },
+            None => OpenedWindow::closed(per),
+        })
+    }
+
+    fn any_log() -> impl Strategy<Value = SlidingLog> {
+        let pairs = (1i64..1_000_000_000, prop_oneof![Just(1), 1..=TOTAL_MAX]);
+        let pairs = proptest::collection::vec(pairs, 0..=PAIRS_MOST);
+        let step = proptest::option::of(elapsed());
+        (elapsed(), step, micros(), pairs).prop_map(|(per, step, mut at, pairs)| {
+            let pairs = pairs.into_iter().map(|(later, units)| {
+                at += later;
+                TakenUnits { at, units }
+            });
+            let pairs = pairs.collect();
+            SlidingLog { per, step, pairs }
+        })
+    }
+
+    fn any_bucket() -> impl Strategy<Value = Bucket> {
+        let numbers = (0..=TOTAL_MAX, 1..=TOTAL_MAX, 0..=u128::MAX);
+        let owed = prop_oneof![Just((0, 0)), (0..TOTAL_MAX, 0u128..1_000_000)];
+        (elapsed(), micros(), numbers, owed).prop_map(
+            |(per, at, (burst, since, given_back), (units, parts))| {
+                let bucket = Bucket {
+                    per,
+                    burst,
+                    at,
+                    owed: 0,
+                    since,
+                    given_back,
+                };
+                let owed = bucket.parts(units) + parts;
+                Bucket { owed, ..bucket }
+            },
+        )
+    }
+
+    fn any_total() -> impl Strategy<Value = Total> {
+        let state = prop_oneof![
+            any_window_use().prop_map(LimitState::Calendar),
+            any_opened().prop_map(LimitState::FromFirstClaim),
+            any_log().prop_map(LimitState::Sliding),
+            any_bucket().prop_map(LimitState::Rate),
+        ];
+        (0..=UNITS_MAX, state).prop_map(|(max, state)| Total { max, state })
+    }
+
+    proptest! {
+        #[test]
+        fn totals_come_back_as_they_were(
+            totals in proptest::collection::vec(any_total(), 1..5),
+        ) {
+            let text = encode_totals(&totals);
+            prop_assert_eq!(decode_totals(&text).unwrap(), totals);
+        }
+
+        /// A text is what is written, or nothing that is read: also with a character more or less.
+        #[test]
+        fn what_is_read_is_a_total(
+            totals in proptest::collection::vec(any_total(), 1..3),
+            place: proptest::sample::Index,
+            other in "[0-9a-z+*@/,;-]",
+        ) {
+            let text = encode_totals(&totals);
+            let place = place.index(text.len());
+            for changed in [
+                format!("{}{}", &text[..place], &text[place + 1..]),
+                format!("{}{other}{}", &text[..place], &text[place..]),
+            ] {
+                if let Ok(read) = decode_totals(&changed) {
+                    let again = decode_totals(&encode_totals(&read));
+                    prop_assert_eq!(again.unwrap(), read);
+                }
+            }
+        }
+    }
+}

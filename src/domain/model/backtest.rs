@@ -1,0 +1,135 @@
+//! A backtest of a draft of every kind against what the rule decides step by step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chrono::NaiveDate;
+use uuid::Uuid;
+
+use super::*;
+use crate::domain::backtest::{Backtest, DayRange, Replayed};
+use crate::domain::correction::{carry_on, give_back};
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::past::Past;
+
+/// What the rule says of one entry after the other.
+#[derive(Default)]
+struct Stepwise {
+    lines: HashMap<AccountId, Line>,
+    /// The totals on the lines of grants.
+    granted: HashMap<EntryId, Arc<[Total]>>,
+}
+
+impl Stepwise {
+    /// Whether a grant would have been denied.
+    fn denies(&mut self, policy: &Policy, entry: &Replayed) -> bool {
+        let (at, none) = (entry.id.at(), Past::default());
+        let last = self.lines.get(&entry.account);
+        let mut line = carry_on(policy, last, &none, at).unwrap();
+        let units = entry.units.get();
+        match entry.kind {
+            EntryKind::Grant { .. } => {
+                match decide(policy, entry.units, last, &none, at).unwrap() {
+                    Verdict::Granted(granted) => line = granted,
+                    _ => return true,
+                }
+                self.granted.insert(entry.id, line.totals.clone());
+            }
+            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                let Some(of_grant) = self.granted.get(&of) else {
+                    return false;
+                };
+                let mut past = Past::default();
+                past.insert_grant(of, of_grant.clone());
+                line = give_back(policy, entry.units, of, last, &past, at).unwrap();
+            }
+            EntryKind::Adjustment(direction) => {
+                for total in Arc::make_mut(&mut line.totals) {
+                    match direction {
+                        Direction::Up => total.add(units, at, at),
+                        Direction::Down => total.lower(units, at, at),
+                    }
+                }
+            }
+            EntryKind::Confirmation { .. } => {}
+        }
+        self.lines.insert(entry.account, line);
+        false
+    }
+}
+
+/// What a ledger holds of some accounts, in the order of its entries: nothing was denied there.
+fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
+    let policy = policy_of(1, "UTC", &["1000 per ever"]);
+    let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
+    let accounts = [1, 2].map(|number| AccountId(Uuid::from_u128(number)));
+    let mut histories = accounts.map(History::of);
+    let mut entries: Vec<Entry> = Vec::new();
+    for (is_second, step) in steps {
+        now += TimeDelta::microseconds(step.passes);
+        let history = &mut histories[usize::from(*is_second)];
+        let known = history.entries.len();
+        let what = match &step.what {
+            // A backtest takes an adjustment as of its own instant.
+            What::Adjust(direction, _) => What::Adjust(*direction, TimeDelta::zero()),
+            What::Record(_) => What::Grant,
+            what => what.clone(),
+        };
+        let units = Units::new(step.units.into()).unwrap();
+        history.step(&policy, units, &what, now);
+        entries.extend_from_slice(&history.entries[known..]);
+    }
+    let closes =
+        |kind: EntryKind| matches!(kind, EntryKind::Reversal { .. } | EntryKind::Lapse { .. });
+    let names = |of: EntryId| {
+        let mut closing = entries.iter().filter(|entry| closes(entry.kind));
+        closing.any(|entry| entry.kind.of() == Some(of))
+    };
+    let replayed = entries.iter().map(|entry| Replayed {
+        account: entry.account,
+        id: entry.id,
+        kind: entry.kind,
+        units: entry.units,
+        is_given_back: names(entry.id),
+    });
+    replayed.collect()
+}
+
+fn steps_of_two() -> impl Strategy<Value = Vec<(bool, ModelStep)>> {
+    (
+        model_steps(true),
+        proptest::collection::vec(any::<bool>(), 50),
+    )
+        .prop_map(|(steps, accounts)| accounts.into_iter().zip(steps).collect())
+}
+
+proptest! {
+    /// Accounts that use nothing any more are left out meanwhile: that changes nothing.
+    #[test]
+    fn a_backtest_is_what_the_rule_decides(rule in any_rule(), steps in steps_of_two()) {
+        let draft = policy_of(1, "Asia/Kolkata", &rule);
+        let from: NaiveDate = "2026-10-20".parse().unwrap();
+        let range = DayRange::new(from, from + TimeDelta::days(2)).unwrap();
+        let mut backtest = Backtest::new(draft.rule.clone(), range);
+        let mut stepwise = Stepwise::default();
+        let mut denied: Vec<(AccountId, EntryId)> = Vec::new();
+        let (mut grants, mut denied_units) = (0, 0);
+        for entry in entries_of(&steps) {
+            backtest.meet(&entry);
+            grants += u64::from(matches!(entry.kind, EntryKind::Grant { .. }));
+            if stepwise.denies(&draft, &entry) {
+                denied.push((entry.account, entry.id));
+                denied_units += entry.units.get();
+            }
+        }
+        let report = backtest.report();
+        prop_assert_eq!(report.total.grants, grants);
+        prop_assert_eq!(report.total.denied_grants, denied.len() as u64);
+        prop_assert_eq!(report.total.denied_units, denied_units);
+        for told in report.first_denied {
+            let own: Vec<_> = denied.iter().filter(|(account, _)| *account == told.account).collect();
+            prop_assert_eq!(told.first, own[0].1);
+            prop_assert_eq!(told.grants, own.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What an account's last line does not tell: sums of windows, and the entries after an instant.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::accounts::CUT_AT;
+use crate::domain::grant::Line;
+use crate::domain::identity::{AccountId, EntryId};
+use crate::domain::past::{Movement, Past, WantedPast};
+use crate::domain::window::Window;
+use crate::ledger::encoding::{decode_kind, kind};
+use crate::ledger::entry_rows::with_details;
+use crate::ledger::query::query;
+use crate::ledger::row::{StoredRow, only};
+use crate::ledger::{Ledger, LedgerError, Look};
+
+/// The running sum of what an account's entries add and give back, raised by what it would have
+/// fallen below zero.
+const SUM: &str = concat!(
+    "SELECT CAST(COALESCE(
+         SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
+     ) AS bigint) FROM (
+         SELECT added, SUM(added) OVER (ORDER BY number) AS so_far FROM (
+             SELECT e.number, CASE WHEN e.kind IN (",
+    kind!(GRANT),
+    ", ",
+    kind!(ADJUSTMENT_UP),
+    ") THEN e.units ELSE -e.units END AS added
+             FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number <= $2 AND e.kind <> ",
+    kind!(CONFIRMATION),
+    " AND COALESCE(d.of_grant, e.id) >= $3 AND COALESCE(d.of_grant, e.id) < $4
+         ) AS steps
+     ) AS sums"
+);
+
+/// What moved units of the account $1 after the instant $3, up to the number $2. Instants never
+/// decrease with numbers.
+const TAIL: &str = concat!(
+    "SELECT e.id, e.kind, e.units, e.at, d.of_grant, d.held_until FROM entries AS e",
+    with_details!(),
+    "WHERE e.account = $1 AND e.number <= $2 AND e.number > COALESCE((
+         SELECT number FROM entries
+         WHERE account = $1 AND number <= $2 AND at <= $3 ORDER BY number DESC LIMIT 1
+     ), 0)
+     ORDER BY e.number"
+);
+
+fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
+    Ok(Movement {
+        id: row.get("id")?,
+        kind: decode_kind(
+            row.get("kind")?,
+            row.get("of_grant")?,
+            row.get("held_until")?,
+        )?,
+        units: row.get("units")?,
+        at: row.get("at")?,
+    })
+}
+
+impl Ledger {
+    /// What is wanted of an account's entries up to its line `last`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Archived`] where entries were dropped that may count.
+    pub async fn past(
+        &self,
+        account: AccountId,
+        last: Option<&Line>,
+        wanted: &WantedPast,
+    ) -> Result<Past, LedgerError> {
+        let mut past = Past::default();
+        for window in &wanted.windows {
+            let units = match last {
+                Some(line) => self.sum(account, line.number, *window).await?,
+                None => 0,
+            };
+            past.insert(*window, units);
+        }
+        if let Some(since) = wanted.since {
+            let movements = match last {
+                Some(line) => self.tail(account, line.number, since).await?,
+                None => Vec::new(),
+            };
+            past.insert_tail(since, movements);
+        }
+        if let Some(grant) = wanted.grant {
+            let look = Look {
+                entries: vec![grant],
+                ..Look::default()
+            };
+            let found = self.look(&look).await?.entries.pop();
+            past.insert_grant(
+                grant,
+                found.map_or_else(|| [].into(), |entry| entry.line.totals),
+            );
+        }
+        Ok(past)
+    }
+
+    /// The units used inside a window, as the sum of an account's entries up to a number: in the
+    /// order of their numbers, and never below zero on the way.
+    async fn sum(
+        &self,
+        account: AccountId,
+        number: u64,
+        window: Window,
+    ) -> Result<u64, LedgerError> {
+        let sum = query(SUM)
+            .bind(account)
+            .bind(number)
+            .bind(EntryId::first_at(window.start))
+            .bind(EntryId::first_at(window.end));
+        self.in_time(async |mut session| {
+            let cut = session.first(query(CUT_AT).bind(account), only).await?;
+            check_window(cut, window)?;
+            session.one(sum).await
+        })
+        .await
+    }
+
+    /// What moved units after an instant, up to a number.
+    async fn tail(
+        &self,
+        account: AccountId,
+        number: u64,
+        since: DateTime<Utc>,
+    ) -> Result<Vec<Movement>, LedgerError> {
+        let tail = query(TAIL).bind(account).bind(number).bind(since);
+        self.in_time(async |mut session| {
+            let cut = session.first(query(CUT_AT).bind(account), only).await?;
+            check_since(cut, since)?;
+            session.all(tail, decode_movement).await
+        })
+        .await
+    }
+}
+
+/// Whether all entries are there that count in a window.
+///
+/// # Errors
+/// [`LedgerError::Archived`].
+pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(), LedgerError> {
+    check_since(cut_at, window.start)
+}
+
+fn check_since(cut_at: Option<DateTime<Utc>>, since: DateTime<Utc>) -> Result<(), LedgerError> {
+    match cut_at {
+        Some(at) if since <= at => Err(LedgerError::Archived(format!(
+            "entries of this account that count from {} on were archived and dropped: \
+             look into the archive",
+            since.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
