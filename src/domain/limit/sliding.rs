@@ -159,7 +159,7 @@ mod tests {
         );
         // Eleven units return with the latest of them.
         assert_eq!(
-            log.more_at(),
+            log.falls_to(log.used() - 1),
             Some((at(10) + per.delta()).timestamp_micros())
         );
         log.age(at(10) + per.delta());
