@@ -94,13 +94,18 @@ pub fn print_limits(limits: &Value, local: &LocalTime) {
     }
 }
 
-/// Such as `day     1 of 3 used, 2 left`.
+/// Such as `day     1 of 3 used, 2 left`. A rate has room for its burst.
 pub fn describe_use(limit: &Value) -> String {
+    let most = match limit["kind"].as_str() {
+        Some("rate") => limit["used"].as_u64().zip(limit["remaining"].as_u64()),
+        _ => None,
+    };
+    let most = most.map_or(limit["max"].clone(), |(used, left)| (used + left).into());
     format!(
         "{:<7} {} of {} used, {} left",
         text(&limit["per"]),
         limit["used"],
-        limit["max"],
+        most,
         limit["remaining"],
     )
 }

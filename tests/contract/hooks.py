@@ -24,6 +24,11 @@ BEYOND_SCHEMAS = [
     ("#/at", "after 1970 and not in the future"),
     ("to|#/to", "must come after from|at most 400 days|is below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
+    # A limit's kind against its per, and numbers against durations.
+    (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
+    (r"#(/policy)?/limits/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
+    (r"#(/policy)?/limits/\d+/(max|burst)", "without a step|units a second|returns within"),
+    (r"#(/policy)?/limits/\d+/(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
     # White space, as Unicode has it.
     ("#(/policy)?/reason|reason", "^say why$"),
@@ -51,7 +56,7 @@ BEYOND_SCHEMAS = [
     ("metadata.<name>", "name the policy, and a span"),
     ("wait", "nothing comes to it"),
     # This server runs without Redis.
-    ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis"),
+    ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis|Redis alone counts"),
     ("#/hold_seconds", "not built yet"),
 ]
 # The same, where a problem names no faults: a key that another claim was sent with before.
@@ -97,6 +102,8 @@ def map_case(context, case):
             put_in_order(values, "active_from", "active_until")
             if isinstance(values.get("limits"), list):
                 values["limits"] = list({limit["per"]: limit for limit in values["limits"]}.values())
+                for limit in values["limits"] if "time_zone" in values else []:
+                    fit_kind(limit)
                 values.setdefault("reason", "a test")
     # Leap years, so that each date is one.
     for name, year in [("until", "2996"), ("ends_at", "2996"), ("at", "1996")]:
@@ -109,6 +116,18 @@ def map_case(context, case):
     if case.headers and "If-Match" in case.headers:
         case.headers.pop("If-None-Match", None)
     return case
+
+
+def fit_kind(limit):
+    """Leaves out of a limit what its per or its kind has no use for."""
+    if not limit["per"][0].isdigit():
+        unused = ["kind", "step", "burst"]
+    elif limit.get("kind") in ("sliding", "rate"):
+        unused = ["burst" if limit["kind"] == "sliding" else "step"]
+    else:
+        limit["kind"], unused = "from_first_claim", ["step", "burst"]
+    for field in unused:
+        limit.pop(field, None)
 
 
 def put_in_order(values, first, last):

@@ -54,7 +54,6 @@ from perdiem_client.models import (
     OnlyTrue,
     OverrideBody,
     OverrideLimitBody,
-    Per,
     PolicyBody,
     Problem,
     ReversalRequest,
@@ -81,10 +80,10 @@ def ask(operation, status, *arguments, **named):
 
 
 def policies():
-    limits = [LimitBody(max_=3, per=Per.DAY), LimitBody(max_=30, per=Per.MONTH)]
+    limits = [LimitBody(max_=3, per="day"), LimitBody(max_=30, per="month")]
     made = ask(put_policy, 201, "benefit", body=PolicyBody(time_zone=ZONE, limits=limits))
     assert (made.name, made.version, made.time_zone) == ("benefit", 1, ZONE)
-    assert [(limit.max_, limit.per) for limit in made.limits] == [(3, Per.DAY), (30, Per.MONTH)]
+    assert [(limit.max_, limit.per) for limit in made.limits] == [(3, "day"), (30, "month")]
 
     changed = PolicyBody(time_zone=ZONE, limits=limits, description="3 a day", reason="words")
     stale = ask(put_policy, 412, "benefit", body=changed, if_match='"9"')
@@ -124,14 +123,14 @@ def claims():
     ask(claim, 201, **order(2))
     ask(claim, 201, **order(3))
     denied = ask(claim, 429, **order(4))
-    assert isinstance(denied, DenialBody) and denied.violated_policies == [Per.DAY]
+    assert isinstance(denied, DenialBody) and denied.violated_policies == ["day"]
     would = ask(claim, 200, "benefit", body=ClaimBody(subject="member-42", dry_run=True))
     assert would.outcome is ClaimOutcome.DENIED
 
     usage = ask(get_usage, 200, "benefit", "member-42")
-    assert [(limit.per, limit.used) for limit in usage.limits] == [(Per.DAY, 3), (Per.MONTH, 3)]
+    assert [(limit.per, limit.used) for limit in usage.limits] == [("day", 3), ("month", 3)]
     why = ask(get_usage, 200, "benefit", "member-42", units=1)
-    assert why.outcome is ClaimOutcome.DENIED and why.lacking == [Per.DAY]
+    assert why.outcome is ClaimOutcome.DENIED and why.lacking == ["day"]
     assert [entry.units for entry in why.limits[0].entries] == [1, 1, 1]
     # A subject is percent-encoded, its slash too.
     ask(claim, 201, "benefit", body=ClaimBody(subject="group/ö 1"))
@@ -216,7 +215,7 @@ def overrides():
     """One customer gets more for a day."""
     tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
     more = OverrideBody(
-        limits=[OverrideLimitBody(max_=10, per=Per.DAY)], until=tomorrow, reason="vip"
+        limits=[OverrideLimitBody(max_=10, per="day")], until=tomorrow, reason="vip"
     )
     made = ask(put_override, 201, "benefit", "member-42", body=more)
     assert (made.subject, made.version, made.until) == ("member-42", 1, tomorrow)
@@ -227,14 +226,14 @@ def overrides():
     ask(put_override, 412, "benefit", "member-42", body=more, if_none_match=Anything.VALUE_0)
     ask(delete_override, 200, "benefit", "member-42", reason="the day is over")
     assert ask(get_usage, 200, "benefit", "member-42").limits[0].max_ == 3
-    hourly = OverrideBody(limits=[OverrideLimitBody(max_=1, per=Per.HOUR)])
+    hourly = OverrideBody(limits=[OverrideLimitBody(max_=1, per="hour")])
     wrong = ask(put_override, 422, "benefit", "member-42", body=hourly)
     assert wrong.errors[0].pointer == "#/limits/0/per"
 
 
 def drafts():
     """A limit is only watched; a draft of another one meets today's grants."""
-    limits = [LimitBody(max_=1, per=Per.DAY)]
+    limits = [LimitBody(max_=1, per="day")]
     watching = PolicyBody(time_zone=ZONE, limits=limits, mode=Mode.OBSERVE)
     assert ask(put_policy, 201, "coupon", body=watching).mode is Mode.OBSERVE
     for would_deny in [UNSET, True]:

@@ -22,6 +22,7 @@ mod house;
 mod http;
 mod judge;
 mod ledger;
+mod limits;
 mod readiness;
 mod reconciliation;
 mod record;

@@ -137,3 +137,32 @@ impl SlidingLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn a_full_log_merges_the_oldest_pairs_and_tells_no_less() {
+        let per = Elapsed::from_seconds(3600).unwrap();
+        let mut log = SlidingLog::empty(per, None);
+        let at = |second: i64| DateTime::UNIX_EPOCH + TimeDelta::seconds(second);
+        let taken = PAIRS_MOST as i64 + 10;
+        for second in 0..taken {
+            log.add(1, at(second), at(second));
+        }
+        assert_eq!(
+            (log.pairs.len(), log.used()),
+            (PAIRS_MOST, taken.unsigned_abs())
+        );
+        // Eleven units return with the latest of them.
+        assert_eq!(
+            log.falls_to(log.used() - 1),
+            Some((at(10) + per.delta()).timestamp_micros())
+        );
+        log.age(at(10) + per.delta());
+        assert_eq!(log.used(), taken.unsigned_abs() - 11);
+    }
+}

@@ -296,7 +296,7 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
                 }
                 (LimitState::FromFirstClaim(opened), Shape::FromFirstClaim(per)) => {
                     let start = opened.opened.map(|opened| opened.timestamp_micros());
-                    prop_assert_eq!(start, book.from_first_claim(limit, per, at).0);
+                    prop_assert_eq!(start, book.opened_by_claims(limit, per, at).0);
                 }
                 (LimitState::Rate(bucket), Shape::Rate { per, .. }) => {
                     let model = book.rate(limit, per, at);

@@ -134,7 +134,7 @@ impl Book {
     }
 
     /// The window's first instant, and what is used in it.
-    pub fn from_first_claim(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
+    pub fn opened_by_claims(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
         let since = self.begins_at(kept_from, at, per);
         let mut windows: Vec<(i64, u64)> = Vec::new();
@@ -236,7 +236,7 @@ impl Book {
         let used = match limit.shape {
             Shape::Calendar(length) => self.used_in(policy.rule.calendar.window(length, now)),
             Shape::Ever => self.used_in(Window::EVER),
-            Shape::FromFirstClaim(per) => self.from_first_claim(limit, per, at).1,
+            Shape::FromFirstClaim(per) => self.opened_by_claims(limit, per, at).1,
             Shape::Sliding { per, .. } => self.sliding(limit, per, at).values().sum(),
             Shape::Rate { per, .. } => {
                 let bucket = self.rate(limit, per, at);

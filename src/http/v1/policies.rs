@@ -86,7 +86,7 @@ pub struct LimitBody {
     kind: Option<String>,
     /// For `sliding`: instants are rounded up to multiples of this duration, which divides `per` into
     /// 100 parts at most. Without it `max` is 100 at most.
-    #[schema(example = "1h")]
+    #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
     step: Option<String>,
     /// For `rate`: the most units at once; `max` when absent.
     #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]

@@ -5,6 +5,7 @@ mod cuts;
 mod exact;
 mod histories;
 mod keys;
+mod kinds;
 mod known_lines;
 mod mixed;
 mod newcomers;

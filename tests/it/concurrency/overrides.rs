@@ -98,7 +98,7 @@ impl Client {
             StatusCode::UNPROCESSABLE_ENTITY,
             "{answer:?}"
         );
-        let words = format!("max per day is {max}");
+        let words = format!("at most {max} fit per day");
         assert!(answer.text.contains(&words), "{answer:?}");
     }
 }

@@ -132,7 +132,7 @@ fn line(number: u64) -> Line {
         lapses_at: None,
         totals: Arc::new([
             total(Length::Day, number * 2, 1),
-            total(Length::Week.into(), number * 3, 7),
+            total(Length::Week, number * 3, 7),
         ]),
     }
 }

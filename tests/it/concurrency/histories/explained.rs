@@ -130,10 +130,12 @@ fn usage(explanation: &Value) -> Value {
     let limits = explanation["limits"].as_array().expect("limits").iter();
     let names = [
         "per",
+        "kind",
         "max",
         "used",
         "remaining",
         "window_start",
+        "more_at",
         "resets_at",
     ];
     let limit = |limit: &Value| names.map(|name| (name.to_owned(), limit[name].clone()));
