@@ -23,6 +23,7 @@ mod http;
 mod judge;
 mod ledger;
 mod limits;
+mod plain;
 mod readiness;
 mod reconciliation;
 mod record;

@@ -1,10 +1,13 @@
-//! What the ledger shows by itself: numbers, instants, limits, windows and sums of each account.
+//! What the ledger shows by itself: numbers, instants, limits, windows, sums and logs of each account.
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
 use super::Breach;
 use super::corrections::Holds;
-use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores, Total};
+use super::stores::{Entry, Kind, Limits, Provisional, Rule, Stores};
+use super::totals::{RuleLimit, State, Total};
+use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, PlainState};
 
 pub fn check(stores: &Stores) -> Vec<Breach> {
     let mut breaches = Vec::new();
@@ -14,17 +17,19 @@ pub fn check(stores: &Stores) -> Vec<Breach> {
             .filter_map(|(of, limits)| (*of == account).then_some(limits))
             .collect();
         let mut holds = Holds::default();
+        let mut plain = PlainAccount::default();
         for (index, entry) in entries.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| entries[before]);
             check_order(entry, before, index as i64 + 1, &mut breaches);
             let rule = (entry.policy.clone(), entry.policy_version);
-            check_limits(entry, stores.rules.get(&rule), &overrides, &mut breaches);
-            check_totals(
-                entry,
-                stores.rules.get(&rule),
-                &entries[..=index],
-                &mut breaches,
-            );
+            let rule = stores.rules.get(&rule);
+            check_limits(entry, rule, &overrides, &mut breaches);
+            let so_far = &entries[..=index];
+            let is_over = check_returning(entry, so_far, &mut plain, &mut breaches);
+            check_totals(entry, rule, so_far, &mut breaches);
+            if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
+                check_fit(entry, rule, so_far, is_over, &mut breaches);
+            }
             holds.follow(entry, &mut breaches);
         }
     }
@@ -52,10 +57,10 @@ fn check_limits(
     overrides: &[&Limits],
     breaches: &mut Vec<Breach>,
 ) {
-    let is_limit = |(total, limit): (&Total, &(String, u64))| {
+    let is_limit = |(total, limit): (&Total, &RuleLimit)| {
         let told = (total.per.clone(), total.max);
-        total.per == limit.0
-            && (told == *limit || overrides.iter().any(|limits| limits.contains(&told)))
+        let is_other_max = || overrides.iter().any(|limits| limits.contains(&told));
+        total.is_of(limit) && (total.max == limit.max || is_other_max())
     };
     let has_limits = |rule: &Rule| {
         let mut limits = entry.totals.iter().zip(&rule.limits);
@@ -66,13 +71,95 @@ fn check_limits(
     }
 }
 
+/// An entry as the plain model has it.
+fn plain_entry(entry: &Entry, before: &[&Entry]) -> PlainEntry {
+    let is_decided = entry.provisional.is_none() && !entry.would_deny;
+    let place = |of: Option<Uuid>| before.iter().position(|other| Some(other.id) == of);
+    let effect = match entry.kind {
+        Kind::Grant if is_decided => Effect::Grant,
+        Kind::Grant | Kind::AdjustmentUp => Effect::Take,
+        Kind::AdjustmentDown => Effect::TakeOff,
+        Kind::Confirmation => Effect::Nothing,
+        Kind::Reversal | Kind::Lapse => place(entry.of).map_or(Effect::Nothing, Effect::GiveBack),
+    };
+    PlainEntry {
+        effect,
+        units: entry.units,
+        at: entry.at.timestamp_micros(),
+        counted_at: entry.counted_at.timestamp_micros(),
+    }
+}
+
+/// The limits of a line whose units return after a time, and what it tells of each.
+fn returning(entry: &Entry) -> impl Iterator<Item = (&Total, &PlainLimit, &PlainState)> {
+    entry.totals.iter().filter_map(|total| match &total.state {
+        State::Returns(limit, state) => Some((total, limit, state)),
+        State::Window { .. } | State::Ever => None,
+    })
+}
+
+/// Compares what a line tells of limits whose units return after a time with the plain model, and takes
+/// the entry into that. Returns the first of them for which the entry left no room.
+fn check_returning<'a>(
+    entry: &'a Entry,
+    so_far: &[&Entry],
+    plain: &mut PlainAccount,
+    breaches: &mut Vec<Breach>,
+) -> Option<&'a Total> {
+    let at = entry.at.timestamp_micros();
+    let lacks_room = |(_, limit, _): &(&Total, &PlainLimit, &PlainState)| {
+        plain.state(limit, at).left(limit) < entry.units
+    };
+    let over = returning(entry).find(lacks_room).map(|(total, ..)| total);
+    let limits = returning(entry).map(|(_, limit, _)| *limit).collect();
+    plain.push(plain_entry(entry, so_far), limits);
+    let mut has_span_over = None;
+    for (total, limit, told) in returning(entry) {
+        let model = plain.state(limit, at);
+        let (used, sum) = (total.used, model.used(limit));
+        if opened_at(told) != opened_at(&model) {
+            breaches.push(Breach::NotTheWindow {
+                entry: entry.id,
+                total: total.clone(),
+            });
+        } else if used == sum && *told != model {
+            breaches.push(Breach::NotTheState {
+                entry: entry.id,
+                total: total.clone(),
+            });
+        }
+        if used != sum {
+            breaches.push(Breach::NotTheSum {
+                entry: entry.id,
+                total: total.clone(),
+                sum: sum.into(),
+            });
+        }
+        if plain.has_span_over(limit) {
+            has_span_over = Some(total);
+        }
+    }
+    over.or(has_span_over)
+}
+
+fn opened_at(state: &PlainState) -> Option<i64> {
+    match state {
+        PlainState::Opened { at, .. } => *at,
+        PlainState::Log(_) | PlainState::Bucket(_) => None,
+    }
+}
+
 fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches: &mut Vec<Breach>) {
-    for total in &entry.totals {
+    let of_calendar = |total: &&Total| !matches!(total.state, State::Returns(..));
+    for total in entry.totals.iter().filter(of_calendar) {
         let at = |seconds| DateTime::from_timestamp(seconds, 0).expect("an instant");
-        let is_window = rule.is_none_or(|rule| {
-            rule.calendar
-                .has_window(&total.per, at(total.start), at(total.end))
-        });
+        let is_window = match (&total.state, rule) {
+            (State::Window { start, end }, Some(rule)) => {
+                let calendar = &rule.calendar;
+                calendar.has_window(&total.per, at(*start), at(*end))
+            }
+            _ => true,
+        };
         if !total.contains(entry.at) || !is_window {
             breaches.push(Breach::NotTheWindow {
                 entry: entry.id,
@@ -88,14 +175,18 @@ fn check_totals(entry: &Entry, rule: Option<&Rule>, so_far: &[&Entry], breaches:
             });
         }
     }
-    if let (Kind::Grant, Some(rule)) = (entry.kind, rule) {
-        check_fit(entry, rule, so_far, breaches);
-    }
 }
 
 /// A grant fits, or has the mark that says why not: Redis alone decided it, or the policy only
-/// observes. A policy that observes marks just those that do not fit.
-fn check_fit(entry: &Entry, rule: &Rule, so_far: &[&Entry], breaches: &mut Vec<Breach>) {
+/// observes. A policy that observes marks just those that do not fit. `lacked_room` is a limit of which
+/// units return after a time and for which it did not fit.
+fn check_fit(
+    entry: &Entry,
+    rule: &Rule,
+    so_far: &[&Entry],
+    lacked_room: Option<&Total>,
+    breaches: &mut Vec<Breach>,
+) {
     // The windows in which it counts: its line's, or, for one that was appended late, perhaps
     // those before.
     let is_over = |total: &&Total| {
@@ -107,7 +198,11 @@ fn check_fit(entry: &Entry, rule: &Rule, so_far: &[&Entry], breaches: &mut Vec<B
         };
         sum > i128::from(total.max)
     };
-    let over = entry.totals.iter().find(is_over);
+    let mut of_calendar = entry
+        .totals
+        .iter()
+        .filter(|total| !matches!(total.state, State::Returns(..)));
+    let over = of_calendar.find(is_over).or(lacked_room);
     match (entry.provisional, over) {
         (None, over) if entry.would_deny || rule.observes => {
             if !rule.observes || entry.would_deny != over.is_some() {
@@ -133,10 +228,18 @@ impl Stores {
         let rule = rules.next_back().expect("a version").1;
         let entries = self.entries.iter();
         let entries: Vec<&Entry> = entries.filter(|entry| entry.subject == subject).collect();
-        let room = rule.limits.iter().map(|(per, max)| {
-            let name = |at| rule.calendar.name(per, at);
-            let used = sum(&entries, |entry| name(entry.counted_at) == name(now));
-            max.saturating_sub(used as u64)
+        let mut plain = PlainAccount::default();
+        for (index, entry) in entries.iter().enumerate() {
+            let limits = returning(entry).map(|(_, limit, _)| *limit).collect();
+            plain.push(plain_entry(entry, &entries[..index]), limits);
+        }
+        let room = rule.limits.iter().map(|limit| match limit.returning() {
+            Some(limit) => plain.state(&limit, now.timestamp_micros()).left(&limit),
+            None => {
+                let name = |at| rule.calendar.name(&limit.per, at);
+                let used = sum(&entries, |entry| name(entry.counted_at) == name(now));
+                limit.max.saturating_sub(used as u64)
+            }
         });
         room.min().expect("a limit")
     }

@@ -2,7 +2,8 @@
 //! go in, breaches of the promises come out.
 //!
 //! It shares no arithmetic with perdiem: it reads the tables and Redis with queries of its own, and
-//! works out sums, numbers and windows again. `planted` tests it: each breach is planted in turn.
+//! works out sums, numbers and windows again; limits whose units return after a time by the plain model
+//! (`crate::plain`). `planted` tests it: each breach is planted in turn.
 
 mod accounts;
 mod claims;
@@ -10,17 +11,19 @@ mod corrections;
 mod history;
 mod planted;
 mod stores;
+mod totals;
 mod windows;
 
 use uuid::Uuid;
 
 pub use history::{Attempt, Correction, History, LostPart, Mark, Outcome, Why, Wish};
-pub use stores::{Entry, Kind, Provisional, Stores, Total};
+pub use stores::{Entry, Kind, Provisional, Stores};
+pub use totals::Total;
 
 /// Something that no fault excuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Breach {
-    /// More units in a window than its limit.
+    /// More units than a limit allows: in its window, or in some span of time.
     Over { entry: Uuid, total: Total },
     /// A total that the account's entries do not add up to.
     NotTheSum {
@@ -28,9 +31,11 @@ pub enum Breach {
         total: Total,
         sum: i128,
     },
+    /// A total that tells the units used, and not when they return or what was given back of them.
+    NotTheState { entry: Uuid, total: Total },
     /// A limit that neither the version of the policy nor an override has, or one that is missing.
     NotTheRule { entry: Uuid },
-    /// A window that is not its calendar's, or not the entry's.
+    /// A window that is not its calendar's, not the entry's, or not opened by the first grant.
     NotTheWindow { entry: Uuid, total: Total },
     /// A number missing or out of turn.
     Gap { entry: Uuid, number: i64 },

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row as _, SqliteConnection};
 use uuid::Uuid;
 
+use super::totals::{RuleLimit, Total};
 use super::windows::{Calendar, Zone};
 
 /// A line of an account.
@@ -57,24 +58,14 @@ pub enum Provisional {
     Over,
 }
 
-/// A limit's window after an entry, in seconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Total {
-    pub per: String,
-    pub max: u64,
-    pub used: u64,
-    pub start: i64,
-    pub end: i64,
-}
-
-/// Each limit's `per` and `max`.
+/// The `per` and `max` of each limit that an override names.
 pub type Limits = Vec<(String, u64)>;
 
 /// A version of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     pub calendar: Calendar,
-    pub limits: Limits,
+    pub limits: Vec<RuleLimit>,
     pub observes: bool,
 }
 
@@ -379,35 +370,6 @@ impl Kind {
     }
 }
 
-impl Total {
-    /// From the texts of limits, each a letter, `max,used,start+length`, between semicolons.
-    pub fn parse(text: &str) -> Vec<Self> {
-        let one = |text: &str| {
-            let per = ["minute", "hour", "day", "week", "month", "year"];
-            let letter = "ihdwmy".find(&text[..1]).expect("a letter");
-            let (head, length) = text[1..].split_once('+').expect("a length");
-            let parts: Vec<&str> = head.split(',').collect();
-            let [max, used, start] = parts[..] else {
-                panic!("{text} has max, used and start")
-            };
-            let number = |text: &str| text.parse::<i64>().expect("a number");
-            Self {
-                per: per[letter].to_owned(),
-                max: number(max).cast_unsigned(),
-                used: number(used).cast_unsigned(),
-                start: number(start),
-                end: number(start) + number(length),
-            }
-        };
-        text.split(';').map(one).collect()
-    }
-
-    pub fn contains(&self, at: DateTime<Utc>) -> bool {
-        let at = at.timestamp_micros();
-        self.start * 1_000_000 <= at && at < self.end * 1_000_000
-    }
-}
-
 impl Rule {
     /// A policy's name, a version, and its rule.
     fn of(mut row: Row) -> ((String, i32), Self) {
@@ -426,23 +388,22 @@ impl Rule {
                 day_starts_at: start.parse().expect("a time"),
                 week_starts_on: text("week_starts_on").parse().expect("a weekday"),
             },
-            limits: limits(&rule["limits"]),
+            limits: items(&rule["limits"]).map(RuleLimit::read).collect(),
             observes: rule["mode"] == "observe",
         };
         ((policy, version), rule)
     }
 }
 
-/// The limits of a rule, or of an override.
+/// The limits of an override.
 fn limits(limits: &Value) -> Limits {
     let limit = |limit: &Value| {
         let per = limit["per"].as_str().expect("a window").to_owned();
         (per, limit["max"].as_u64().expect("a number"))
     };
-    limits
-        .as_array()
-        .expect("limits")
-        .iter()
-        .map(limit)
-        .collect()
+    items(limits).map(limit).collect()
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().expect("a list").iter()
 }

@@ -1,6 +1,7 @@
 //! The judge is tested too: what is planted is found, and nothing else.
 
 mod corrections;
+mod kinds;
 mod rows;
 
 use std::time::Duration;
@@ -9,7 +10,8 @@ use chrono::{DateTime, NaiveTime, TimeDelta, Utc, Weekday};
 use uuid::Uuid;
 
 use super::history::{Attempt, History, LostPart, Outcome, Told, Why, Wish};
-use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores, Total};
+use super::stores::{Counter, Entry, Kind, Provisional, Rule, Stores};
+use super::totals::{RuleLimit, RuleReturn, State, Total};
 use super::windows::{Calendar, Zone};
 use super::{Breach::*, judge};
 use crate::support::app::instant;
@@ -39,9 +41,15 @@ fn total(used: u64) -> Total {
         per: "day".to_owned(),
         max: MAX,
         used,
-        start: DAY,
-        end: DAY + 86_400,
+        state: day(0),
     }
+}
+
+/// The window of so many days after [`DAY`].
+fn day(later: i64) -> State {
+    let start = DAY + later * 86_400;
+    let end = start + 86_400;
+    State::Window { start, end }
 }
 
 /// The entry that grants the wish of the number before it.
@@ -108,7 +116,11 @@ fn sound() -> (History, Stores) {
             day_starts_at: NaiveTime::MIN,
             week_starts_on: Weekday::Mon,
         },
-        limits: vec![("day".to_owned(), MAX)],
+        limits: vec![RuleLimit {
+            per: "day".to_owned(),
+            max: MAX,
+            returns: RuleReturn::Calendar,
+        }],
         observes: false,
     };
     let stores = Stores {
@@ -227,7 +239,8 @@ planted! {
         // And when its window is none of the zone's, or another one.
         |history, stores| fourth(history, stores, |_, entry| {
             let total = &mut entry.totals[0];
-            (total.start, total.used) = (at(4).timestamp(), 1);
+            let start = at(4).timestamp();
+            (total.state, total.used) = (State::Window { start, end: DAY + 86_400 }, 1);
         }) => { NotTheWindow { .. } }
         |history, stores| fourth(history, stores, |_, entry| {
             entry.totals[0] = Total { used: 0, ..tomorrow() };
@@ -390,8 +403,7 @@ planted! {
 /// The day after [`DAY`].
 fn tomorrow() -> Total {
     Total {
-        start: DAY + 86_400,
-        end: DAY + 2 * 86_400,
+        state: day(1),
         ..total(0)
     }
 }

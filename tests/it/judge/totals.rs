@@ -1,0 +1,236 @@
+//! Limits, and what lines tell of them.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::plain::{PlainBucket, PlainLimit, PlainState, Return};
+
+/// A limit of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleLimit {
+    pub per: String,
+    pub max: u64,
+    pub returns: RuleReturn,
+}
+
+/// How a version says that units return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleReturn {
+    /// Where the next window of the calendar begins; never for `ever`.
+    Calendar,
+    FromFirstClaim,
+    /// With its step, in microseconds.
+    Sliding(Option<i64>),
+    /// With its burst, where that is not the `max`.
+    Rate(Option<u64>),
+}
+
+/// A limit and what is used of it after an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Total {
+    pub per: String,
+    pub max: u64,
+    pub used: u64,
+    pub state: State,
+}
+
+/// What a line tells of a limit beside the units used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// The window, in seconds since 1970.
+    Window {
+        start: i64,
+        end: i64,
+    },
+    Ever,
+    /// A limit whose units return after a time.
+    Returns(PlainLimit, PlainState),
+}
+
+const SECOND: i64 = 1_000_000;
+
+impl Total {
+    /// From the texts of limits, between semicolons.
+    pub fn parse(text: &str) -> Vec<Self> {
+        text.split(';').map(Self::parse_one).collect()
+    }
+
+    fn parse_one(text: &str) -> Self {
+        let (letter, rest) = text.split_at(1);
+        let (max, rest) = rest.split_once(',').expect("a max");
+        let max = number(max).cast_unsigned();
+        let periods = ["minute", "hour", "day", "week", "month", "year"];
+        match "ihdwmy".find(letter) {
+            Some(place) => {
+                let (used, window) = rest.split_once(',').expect("a window");
+                let (start, length) = window.split_once('+').expect("a length");
+                let start = number(start);
+                let end = start + number(length);
+                Self {
+                    per: periods[place].to_owned(),
+                    max,
+                    used: number(used).cast_unsigned(),
+                    state: State::Window { start, end },
+                }
+            }
+            None if letter == "e" => Self {
+                per: "ever".to_owned(),
+                max,
+                used: number(rest).cast_unsigned(),
+                state: State::Ever,
+            },
+            None => Self::parse_returning(letter, max, rest),
+        }
+    }
+
+    /// See `src/domain/limit/text.rs` for the forms.
+    fn parse_returning(letter: &str, max: u64, rest: &str) -> Self {
+        let (seconds, rest) = rest.split_once(',').unwrap_or((rest, ""));
+        let (seconds, step) = match seconds.split_once('/') {
+            Some((seconds, step)) => (seconds, Some(number(step) * SECOND)),
+            None => (seconds, None),
+        };
+        let (returns, state) = match letter {
+            "f" => (Return::FromFirstClaim, parse_opened(rest)),
+            "s" => (Return::Sliding { step }, parse_log(rest)),
+            "r" => parse_bucket(rest),
+            other => panic!("no limit begins with {other}"),
+        };
+        let per = number(seconds) * SECOND;
+        Self::returning(PlainLimit { max, per, returns }, state)
+    }
+
+    /// The total of a limit whose units return after a time.
+    pub fn returning(limit: PlainLimit, state: PlainState) -> Self {
+        Self {
+            per: period(limit.per / SECOND),
+            max: limit.max,
+            used: state.used(&limit),
+            state: State::Returns(limit, state),
+        }
+    }
+
+    /// Whether what counts at an instant counts in its window. Limits without a window have all of it.
+    pub fn contains(&self, at: DateTime<Utc>) -> bool {
+        let at = at.timestamp_micros();
+        match self.state {
+            State::Window { start, end } => start * SECOND <= at && at < end * SECOND,
+            State::Ever | State::Returns(..) => true,
+        }
+    }
+
+    /// Whether it is of a version's limit, perhaps with another `max`.
+    pub fn is_of(&self, limit: &RuleLimit) -> bool {
+        let is_kind = match (&self.state, limit.returns) {
+            (State::Window { .. } | State::Ever, returns) => returns == RuleReturn::Calendar,
+            (State::Returns(own, _), returns) => match (own.returns, returns) {
+                (Return::FromFirstClaim, RuleReturn::FromFirstClaim) => true,
+                (Return::Sliding { step }, RuleReturn::Sliding(other)) => step == other,
+                (Return::Rate { burst }, RuleReturn::Rate(other)) => {
+                    burst == other.unwrap_or(self.max)
+                }
+                _ => false,
+            },
+        };
+        is_kind && self.per == limit.per
+    }
+}
+
+impl RuleLimit {
+    /// A limit of a rule.
+    pub fn read(limit: &Value) -> Self {
+        let per = limit["per"].as_str().expect("a time").to_owned();
+        let returns = match limit["kind"].as_str() {
+            None => RuleReturn::Calendar,
+            Some("from_first_claim") => RuleReturn::FromFirstClaim,
+            Some("sliding") => RuleReturn::Sliding(limit["step"].as_str().map(micros)),
+            Some("rate") => RuleReturn::Rate(limit["burst"].as_u64()),
+            Some(other) => panic!("no kind is called {other}"),
+        };
+        Self {
+            per,
+            max: limit["max"].as_u64().expect("a number"),
+            returns,
+        }
+    }
+
+    /// A limit whose units return after a time.
+    pub fn returning(&self) -> Option<PlainLimit> {
+        let returns = match self.returns {
+            RuleReturn::Calendar => return None,
+            RuleReturn::FromFirstClaim => Return::FromFirstClaim,
+            RuleReturn::Sliding(step) => Return::Sliding { step },
+            RuleReturn::Rate(burst) => Return::Rate {
+                burst: burst.unwrap_or(self.max),
+            },
+        };
+        Some(PlainLimit {
+            max: self.max,
+            per: micros(&self.per),
+            returns,
+        })
+    }
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().expect("a number")
+}
+
+/// `used`, and the instant at which the window was opened.
+fn parse_opened(text: &str) -> PlainState {
+    let (used, at) = match text.split_once('@') {
+        Some((used, at)) => (used, Some(number(at))),
+        None => (text, None),
+    };
+    let used = number(used).cast_unsigned();
+    PlainState::Opened { at, used }
+}
+
+/// Instants, each after the one before it, with units where it is more than one.
+fn parse_log(text: &str) -> PlainState {
+    let (mut pairs, mut at) = (Vec::new(), 0);
+    for pair in text.split('+').filter(|pair| !pair.is_empty()) {
+        let (later, units) = pair.split_once('*').unwrap_or((pair, "1"));
+        at += number(later);
+        pairs.push((at, number(units).cast_unsigned()));
+    }
+    PlainState::Log(pairs)
+}
+
+/// The burst, the line's instant with what it lacks, the line since which it is kept, and what was given
+/// back.
+fn parse_bucket(text: &str) -> (Return, PlainState) {
+    let parts: Vec<&str> = text.split(',').collect();
+    let (at, owed) = parts[1].split_once('+').expect("an instant");
+    let big = |text: &str| text.parse::<i128>().expect("a number");
+    let burst = number(parts[0]).cast_unsigned();
+    let bucket = PlainBucket {
+        at: number(at),
+        owed: big(owed),
+        // Places begin at zero, numbers of lines at one.
+        since: usize::try_from(number(parts[2]) - 1).expect("a place"),
+        given_back: parts.get(3).map_or(0, |given_back| big(given_back)),
+    };
+    (Return::Rate { burst }, PlainState::Bucket(bucket))
+}
+
+/// A time such as `90s`, in microseconds.
+fn micros(text: &str) -> i64 {
+    let (count, unit) = text.split_at(text.len() - 1);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        other => panic!("no unit is called {other}"),
+    };
+    number(count) * seconds * SECOND
+}
+
+/// A time as it is written, in the largest unit that divides it.
+fn period(seconds: i64) -> String {
+    match seconds {
+        _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        _ if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
