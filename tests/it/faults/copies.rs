@@ -3,7 +3,7 @@
 
 use super::copy::Means;
 use super::fault::Fault;
-use super::setup::{by_the_minute, roomy};
+use super::setup::{by_the_minute, daily, one_by_one, roomy};
 use super::trial::Trial;
 use super::world::World;
 
@@ -20,9 +20,12 @@ async fn copies_replace_the_ledger(
     // Not all of the clients may wait already when the copy takes the ledger's place.
     setup.habits.apart = true;
     setup.habits.pause = (5, 250);
-    setup
-        .policies
-        .extend([("points", roomy()), ("miles", roomy())]);
+    setup.policies = vec![
+        ("benefit", daily()),
+        ("codes", one_by_one()),
+        ("points", roomy()),
+        ("miles", roomy()),
+    ];
     let mut trial = Trial::begin(name, setup).await;
     for _ in 0..3 {
         trial.everybody_grants(10).await;

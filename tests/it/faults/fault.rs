@@ -3,12 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::copy::{LedgerCopy, Means};
 use super::redis::tamper;
-use super::setup::daily;
+use super::setup::{daily, of_any_kind};
 use super::trial::Trial;
 use super::world::World;
 use crate::support::proxy::Mode;
@@ -41,6 +40,7 @@ pub enum Fault {
     InstanceAborts(usize, &'static str),
     InstanceStops(usize),
     InstanceEnds(usize),
+    /// To limits of any kind, and back.
     PolicyChanges,
 }
 
@@ -143,8 +143,7 @@ impl Fault {
             Self::InstanceStops(instance) => trial.instances[instance].process.pause(),
             Self::InstanceEnds(instance) => trial.instances[instance].process.terminate(),
             Self::PolicyChanges => {
-                let limits = json!([{ "max": trial.dice.between(2, 7), "per": "day" }]);
-                let rule = json!({ "time_zone": "+05:30", "limits": limits });
+                let rule = of_any_kind(&mut trial.dice);
                 trial.try_put_policy(0, "benefit", rule).await;
             }
         }

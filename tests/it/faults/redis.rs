@@ -1,6 +1,7 @@
 //! Redis is tampered with, and its disk fills up. The ledger decides meanwhile.
 
 use perdiem::domain::limit::text::{decode_totals, encode_totals};
+use perdiem::domain::limit::total::{LimitState, Total};
 use uuid::Uuid;
 
 use super::setup::Setup;
@@ -33,7 +34,7 @@ pub fn tamper(redis: &Redis, dice: &mut Dice) {
     }
 }
 
-/// Writes another number, and other units used in the first window, into a counter.
+/// Writes another number, and other units used of one limit, into a counter.
 fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let fields = redis.try_command::<Vec<Option<String>>>(&["HMGET", name, "number", "line"]);
     let Ok([Some(number), Some(line)]) = fields.as_deref() else {
@@ -42,17 +43,34 @@ fn plant(redis: &Redis, name: &str, other: impl Fn(u64, u64) -> (u64, u64)) {
     let Some((head, totals)) = line.rsplit_once(' ') else {
         return;
     };
-    let (Ok(number), Ok(mut totals)) = (number.parse(), decode_totals(totals)) else {
+    let (Ok(number), Ok(mut totals)) = (number.parse::<u64>(), decode_totals(totals)) else {
         return;
     };
-    if totals[0].used() == 0 {
+    let place = number as usize % totals.len();
+    let total = &mut totals[place];
+    if total.used() == 0 {
         return;
     }
-    let (number, used) = other(number, totals[0].used());
-    totals[0].set_used(used);
+    let (number, used) = other(number, total.used());
+    set_used(total, used);
     let line = format!("{head} {}", encode_totals(&totals));
     let number = number.to_string();
     redis.command::<()>(&["HSET", name, "number", &number, "line", &line]);
+}
+
+fn set_used(total: &mut Total, used: u64) {
+    match &mut total.state {
+        LimitState::Calendar(calendar) => calendar.used = used,
+        LimitState::FromFirstClaim(opened) => opened.used = used,
+        LimitState::Sliding(log) => {
+            let before = log.used();
+            log.take_off(before.saturating_sub(used));
+            let last = log.pairs.last_mut();
+            last.into_iter()
+                .for_each(|pair| pair.units += used.saturating_sub(before));
+        }
+        LimitState::Rate(bucket) => bucket.owed = bucket.parts(used),
+    }
 }
 
 /// Redis writes a log that its disk has no room for: MISCONF.

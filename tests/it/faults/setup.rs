@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::load::Habits;
 use crate::support::app::{Answer, KEY, client};
+use crate::support::dice::Dice;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
 
@@ -54,7 +55,12 @@ impl Setup {
             redis_urls: redis_url.into_iter().collect(),
             settings: Vec::new(),
             habits: Habits::default(),
-            policies: vec![("benefit", daily()), ("sms", by_the_minute())],
+            policies: vec![
+                ("benefit", daily()),
+                ("sms", by_the_minute()),
+                ("codes", one_by_one()),
+                ("visits", from_the_first()),
+            ],
         }
     }
 
@@ -80,6 +86,42 @@ pub fn roomy() -> Value {
 pub fn by_the_minute() -> Value {
     let limits = json!([{ "max": 3, "per": "minute" }, { "max": 7, "per": "hour" }]);
     json!({ "time_zone": "+08:00", "limits": limits })
+}
+
+/// A rule whose units return one by one, and of nine in all.
+pub fn one_by_one() -> Value {
+    json!({ "time_zone": "+08:00", "limits": [
+        { "max": 4, "per": "10s", "kind": "sliding" },
+        { "max": 1, "per": "2s", "kind": "rate", "burst": 2 },
+        { "max": 9, "per": "ever" },
+    ] })
+}
+
+/// A rule whose units return in the order of the claims: all of a window, and step by step.
+pub fn from_the_first() -> Value {
+    json!({ "time_zone": "+08:00", "limits": [
+        { "max": 5, "per": "20s", "kind": "from_first_claim" },
+        { "max": 8, "per": "1m", "kind": "sliding", "step": "5s" },
+    ] })
+}
+
+/// A rule with one or two limits of any kind.
+pub fn of_any_kind(dice: &mut Dice) -> Value {
+    let max = dice.between(2, 7);
+    let kinds = [
+        json!({ "max": max, "per": "day" }),
+        json!({ "max": max, "per": "ever" }),
+        json!({ "max": max, "per": "20s", "kind": "from_first_claim" }),
+        json!({ "max": max, "per": "10s", "kind": "sliding" }),
+        json!({ "max": max, "per": "1m", "kind": "sliding", "step": "5s" }),
+        json!({ "max": max, "per": "5s", "kind": "rate", "burst": dice.between(2, 9) }),
+    ];
+    let (first, second) = (dice.below(kinds.len()), dice.below(kinds.len()));
+    let mut limits = vec![kinds[first].clone()];
+    if second != first {
+        limits.push(kinds[second].clone());
+    }
+    json!({ "time_zone": "+05:30", "limits": limits })
 }
 
 /// A rule that says something more.

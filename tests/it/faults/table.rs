@@ -100,6 +100,13 @@ trials! {
         plain, 1 of [[RedisStranded(0)], [LedgerStranded(0)]], (0, 500);
 }
 
+// A policy changes between limits of every kind.
+trials! {
+    a_policy_changes_between_kinds: plain, 8 of [[PolicyChanges]], (200, 1200);
+    a_policy_changes_while_redis_is_tampered_with:
+        plain, 6 of [[PolicyChanges, CountersTampered]], (200, 1200);
+}
+
 // Redis decides some claims alone, always or while the ledger does not answer. A Redis with a log
 // loses nothing that it counted; one that forgets what it counted while the ledger was down loses
 // that, and nothing else is lost.

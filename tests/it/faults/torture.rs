@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::copy::Means;
 use super::fault::Fault;
 use super::seed::Seed;
-use super::setup::roomy;
+use super::setup::{from_the_first, roomy};
 use super::trial::Trial;
 use super::world::World;
 use crate::support::dice::Dice;
@@ -72,6 +72,7 @@ fn draw(dice: &mut Dice) -> Fault {
 /// last lines of those that have room.
 async fn round(world: &mut World, seed: u64, end: Instant) -> (usize, usize) {
     let mut setup = world.setup();
+    setup.policies.push(("visits", from_the_first()));
     setup.policies.push(("points", roomy()));
     setup.habits.apart = seed.is_multiple_of(2);
     let seed = Seed {

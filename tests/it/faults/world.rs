@@ -3,7 +3,7 @@
 use std::process::Child;
 
 use super::copy::LedgerCopy;
-use super::setup::{Setup, by_the_minute, daily, with};
+use super::setup::{Setup, by_the_minute, daily, one_by_one, with};
 use crate::support::proxy::Proxy;
 use crate::support::servers::{self, Postgres, Redis};
 
@@ -79,9 +79,9 @@ impl World {
         own.expect("nobody hurts the cluster that all tests share")
     }
 
-    /// A new ledger, with the two instances' ways to it. Where Redis counts there are three
-    /// policies: one for the ledger alone, one that Redis decides in an outage, and one that it
-    /// always decides.
+    /// A new ledger, with the two instances' ways to it. Where Redis counts there are four
+    /// policies: one that Redis decides in an outage, one that it always decides, and two for the ledger
+    /// alone, one of which has limits that only the ledger decides.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::plain(self.postgres().create_database(), self.redis.url());
         let ways = self.to_ledger.iter().zip(&self.to_redis);
@@ -103,6 +103,7 @@ impl World {
                 ("benefit", daily()),
                 ("sms", with(by_the_minute(), "on_ledger_outage", "count")),
                 ("clicks", with(daily(), "durability", "counted")),
+                ("codes", one_by_one()),
             ];
         }
         setup
