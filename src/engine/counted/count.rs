@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::decision::{
     ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
-    leave_to_ledger, redis_decides, repeated, totals_unknown, unanswered, word_of,
+    leave_to_ledger, not_counted, redis_decides, totals_unknown, unanswered, word_of,
 };
 use crate::clock::Clock;
 use crate::counter::{Count, Counted, Counters, LedgerWord, Looked, Unavailable};
@@ -82,8 +82,8 @@ pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) 
 
 /// What the ledger told of a claim's account.
 enum LedgerAnswer {
-    /// The claim's key is there already: the claim ends.
-    Repeated(Step),
+    /// The claim's key is there already, or the claim is left to the ledger.
+    NotCounted(Step),
     /// The totals as of the account's last line.
     Totals(LedgerWord, Vec<Total>),
 }
@@ -144,7 +144,7 @@ impl Counting {
         let told = self.ask_ledger(&mut claims, now).await;
         for (mut claim, told) in claims.into_iter().zip(told) {
             let (word, totals) = match told {
-                Ok(LedgerAnswer::Repeated(step)) => {
+                Ok(LedgerAnswer::NotCounted(step)) => {
                     self.dispatch.go(claim, step);
                     continue;
                 }
@@ -223,8 +223,8 @@ impl Counting {
                     continue;
                 }
             }
-            told.push(match repeated(claim, &seen) {
-                Some(step) => Ok(LedgerAnswer::Repeated(step)),
+            told.push(match not_counted(claim, &seen) {
+                Some(step) => Ok(LedgerAnswer::NotCounted(step)),
                 None => {
                     if let Some(line) = last {
                         let (account, seen) = (claim.work.account, claim.asked.seen);

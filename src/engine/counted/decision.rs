@@ -3,8 +3,9 @@
 //! functions.
 //!
 //! 1. A claim is *counted* on its counter alone (`first_count`, `counted_first`).
-//! 2. Where the counter cannot tell, the ledger is asked. A claim whose key it has ends (`repeated`).
-//!    The others are *counted again* on the ledger's word (`count_of`, `counted_again`).
+//! 2. Where the counter cannot tell, the ledger is asked. A claim whose key it has ends, and one that
+//!    the present terms do not let Redis count is left to it (`not_counted`). The others are *counted
+//!    again* on the ledger's word (`count_of`, `counted_again`).
 //! 3. A count may have no answer (`unanswered`).
 
 use std::sync::Arc;
@@ -119,11 +120,18 @@ pub fn counted_first(
     }
 }
 
-/// The end of a claim whose key the ledger has.
-pub fn repeated(claim: &InFlight, seen: &LedgerView) -> Option<Step> {
+/// What becomes of a claim that is not counted on the ledger's word: the ledger has its key, or the
+/// terms that hold after the ledger's line do not let Redis decide. They may have other limits than the
+/// calendar's, which Redis cannot count.
+pub fn not_counted(claim: &mut InFlight, seen: &LedgerView) -> Option<Step> {
     let mut entries = seen.entries.iter();
-    let entry = entries.find(|entry| claim.work.key.is_some() && entry.key == claim.work.key)?;
-    Some(Step::End(Ok(Outcome::of_key(&claim.work, entry.clone()))))
+    let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
+    if let Some(entry) = entries.find(has_key) {
+        let outcome = Outcome::of_key(&claim.work, entry.clone());
+        return Some(Step::End(Ok(outcome)));
+    }
+    let may_be_counted = claim.work.policy.rule.may_be_counted();
+    (!may_be_counted).then(|| leave_to_ledger(claim))
 }
 
 /// A claim was counted after the ledger was asked. `None` where its account went on meanwhile: the

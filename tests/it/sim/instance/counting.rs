@@ -17,7 +17,7 @@ use perdiem::engine::claim::settle::Settling;
 use perdiem::engine::claim::way::{Missing, Step};
 use perdiem::engine::counted::decision::{
     ASKS_MOST, asked_too_often, count_of, counted_again, counted_first, first_count, first_word,
-    leave_to_ledger, repeated, unanswered, word_of,
+    leave_to_ledger, not_counted, unanswered, word_of,
 };
 use perdiem::engine::counted::recording::{Recording, Round, terms_of};
 use perdiem::engine::instance::is_fresh;
@@ -129,7 +129,7 @@ impl Instance {
         if let Some(seen) = seen {
             let last = seen.lines.get(&claim.work.account);
             claim.work.policy = self.terms_after(&claim, last, around);
-            if let Some(step) = repeated(&claim, seen) {
+            if let Some(step) = not_counted(&mut claim, seen) {
                 return self.go(claim, step, around);
             }
             if let Some(line) = last {
