@@ -6,11 +6,11 @@ use std::time::Duration;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::engine::claim::way::Lane;
 
+use super::Counting;
 use super::calls::{Call, Request, Waiting};
 use super::clients::Wish;
 use super::events::Event;
 use super::world::{SUBJECTS, World};
-use super::{Counting, VERSIONS};
 
 const KEYS: u8 = 3;
 /// How many calls there are at most before clients wait.
@@ -110,7 +110,7 @@ impl World {
             Kind::Restore => self.restores(),
             Kind::Moment => vec![Event::Pass(MOMENT, None)],
             Kind::Span => self.spans(),
-            Kind::Change => match self.ledger.policies.len() < VERSIONS.len() {
+            Kind::Change => match self.ledger.policies.len() < self.course.len() {
                 true => vec![Event::Change],
                 false => Vec::new(),
             },

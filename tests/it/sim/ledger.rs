@@ -110,12 +110,14 @@ impl Ledger {
         let up_to = last.map_or(0, |line| line.number);
         if let Some(since) = wanted.since {
             let entries = self.entries_of(account, up_to);
-            let tail = entries.filter(|entry| entry.line.at > since);
+            let tail = entries
+                .filter(|entry| entry.line.at > since && self.planted != Planted::ForgetsTail);
             past.insert_tail(since, tail.map(Movement::from).collect());
         }
         if let Some(grant) = wanted.grant {
             let mut entries = self.entries_of(account, up_to);
-            let found = entries.find(|entry| entry.id == grant);
+            let found =
+                entries.find(|entry| entry.id == grant && self.planted != Planted::ForgetsGrant);
             let totals = found.map_or_else(|| [].into(), |entry| entry.line.totals.clone());
             past.insert_grant(grant, totals);
         }

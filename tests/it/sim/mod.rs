@@ -4,15 +4,17 @@
 //! - `instance` runs that code. It stands for the dispatch and the lanes, without async.
 //! - `ledger` and `redis` are the stores, by their contracts; `calls` are what instances ask of them.
 //! - `clients` send claims and corrections. `time` has the clocks.
+//! - `courses` are the versions of the policy, with limits of every kind.
 //! - `events` are what can happen next; `world` lets one happen that `choices` picked.
 //! - `promises` judges; `telling` tells a history in which a promise is broken.
 //!
-//! A history is a list of numbers: the first one chooses the kinds of events, and each other one an
-//! event. `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::` goes through more of them.
+//! A history is a list of numbers: the first one chooses the kinds of events, the second one the course
+//! of the policy, and each other one an event. `PERDIEM_SIM_HISTORIES=100000 cargo test --test it sim::` goes through more of them.
 
 mod calls;
 mod choices;
 mod clients;
+mod courses;
 mod events;
 mod instance;
 mod ledger;
@@ -25,48 +27,16 @@ mod world;
 
 use std::cell::Cell;
 
-use chrono::{DateTime, TimeDelta};
-use perdiem::domain::limit::draft::LimitDraft;
-use perdiem::domain::policy::{Policy, PolicyId, PolicyName, RuleDraft};
+use chrono::TimeDelta;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 
 use choices::Kinds;
+use courses::{COUNTED_COURSES, COURSES, Course};
 use promises::Broken;
 use telling::tell;
 use world::World;
-
-/// A version of the policy, and what the judge knows of it.
-pub struct Version {
-    zone: &'static str,
-    hours_east: i64,
-    limits: &'static [(u64, &'static str)],
-}
-
-/// The versions of the policy, in the order in which they are made.
-const VERSIONS: [Version; 4] = [
-    Version {
-        zone: "UTC",
-        hours_east: 0,
-        limits: &[(2, "day")],
-    },
-    Version {
-        zone: "+08:00",
-        hours_east: 8,
-        limits: &[(1, "day")],
-    },
-    Version {
-        zone: "UTC",
-        hours_east: 0,
-        limits: &[(3, "day"), (2, "hour")],
-    },
-    Version {
-        zone: "UTC",
-        hours_east: 0,
-        limits: &[(4, "day")],
-    },
-];
 
 /// How much the instances' clocks are off. No two of them ever show the same microsecond.
 const SKEWS: [TimeDelta; 3] = [
@@ -107,6 +77,10 @@ pub enum Planted {
     AsksOnce,
     /// A claim whose count has no answer is left to the ledger.
     CountsUnseen,
+    /// The ledger tells none of the entries that may count for a new limit.
+    ForgetsTail,
+    /// The ledger does not tell the line of a grant whose units are given back.
+    ForgetsGrant,
 }
 
 /// Whether Redis decides claims.
@@ -125,6 +99,7 @@ pub struct Scene {
     pub instances: usize,
     pub has_counters: bool,
     pub counting: Counting,
+    pub courses: &'static [Course],
     pub planted: Planted,
 }
 
@@ -133,6 +108,7 @@ const SCENE: Scene = Scene {
     instances: 2,
     has_counters: true,
     counting: Counting::Never,
+    courses: COURSES,
     planted: Planted::Nothing,
 };
 
@@ -140,47 +116,26 @@ const SCENE: Scene = Scene {
 const COUNTED: Scene = Scene {
     instances: 3,
     counting: Counting::Always,
+    courses: COUNTED_COURSES,
     ..SCENE
 };
 
-/// A version of the policy.
-fn policy(version: u32, counting: Counting) -> Policy {
-    let Version { zone, limits, .. } = &VERSIONS[version as usize - 1];
-    let limits = limits.iter().map(|(max, per)| LimitDraft {
-        max: i128::from(*max),
-        per: (*per).to_owned(),
-        ..LimitDraft::default()
-    });
-    let draft = RuleDraft {
-        time_zone: (*zone).to_owned(),
-        limits: limits.collect(),
-        durability: (counting == Counting::Always).then(|| "counted".to_owned()),
-        on_ledger_outage: (counting == Counting::InOutage).then(|| "count".to_owned()),
-        ..RuleDraft::default()
-    };
-    Policy {
-        id: PolicyId(1),
-        name: PolicyName::new("benefit").expect("a name"),
-        version,
-        rule: draft.check().expect("a rule"),
-        archived: false,
-        effective_at: DateTime::UNIX_EPOCH,
-        changed_at: DateTime::UNIX_EPOCH,
-        changed_by: "simulator".to_owned(),
-        reason: None,
-    }
-}
+/// How many numbers a history has before those that choose events.
+const HEAD: usize = 2;
 
-/// Goes through a history: the first choice tells which kinds of events it has, and each of the
-/// others picks an event. `note` is told of each event before it happens.
+/// Goes through a history: the first choice tells which kinds of events it has, the second one the
+/// course of its policy, and each of the others picks an event. `note` is told of each event before it
+/// happens.
 fn go_through(
     scene: Scene,
     choices: &[u16],
     mut note: impl FnMut(&World, &events::Event),
 ) -> (World, Result<(), Broken>) {
-    let mut world = World::new(scene);
-    let kinds = Kinds(choices.first().copied().unwrap_or_default());
-    for choice in choices.iter().skip(1) {
+    let head = |place: usize| choices.get(place).copied().unwrap_or_default();
+    let course = usize::from(head(1)) % scene.courses.len();
+    let mut world = World::new(scene, scene.courses[course]);
+    let kinds = Kinds(head(0));
+    for choice in choices.iter().skip(HEAD) {
         let Some(event) = kinds.pick(*choice, &world) else {
             continue;
         };
@@ -205,7 +160,7 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
     };
     let rng = TestRng::deterministic_rng(config.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let choices = vec(any::<u16>(), 2..250);
+    let choices = vec(any::<u16>(), HEAD + 1..250);
     let (kept, first) = (Cell::new(0), Cell::new(None));
     let found = runner.run(&choices, |choices| {
         match go_through(scene, &choices, |_, _| {}).1 {
@@ -233,7 +188,7 @@ fn broken_promise(scene: Scene, histories: u32) -> Option<String> {
 fn shorten(scene: Scene, mut choices: Vec<u16>, broken: &str) -> Vec<u16> {
     let head = |broken: &str| broken.split(':').next().map(str::to_owned);
     for size in [8, 5, 4, 3, 2, 1, 4, 3, 2, 1] {
-        let mut start = 1;
+        let mut start = HEAD;
         while start + size <= choices.len() {
             let mut fewer = choices.clone();
             fewer.drain(start..start + size);
@@ -285,6 +240,7 @@ keeps! {
     counted_claims_keep_every_promise: COUNTED;
     claims_that_are_counted_in_an_outage_keep_every_promise: Scene {
         counting: Counting::InOutage,
+        courses: COUNTED_COURSES,
         ..SCENE
     };
 }
@@ -300,6 +256,10 @@ finds! {
         SCENE, NoFence, "numbers without gaps or forks";
     a_redis_that_keeps_an_older_line_is_found:
         SCENE, OlderLineWins, "counters follow the ledger";
+    a_past_without_entries_is_found:
+        SCENE, ForgetsTail, "totals are sums";
+    a_past_without_the_grants_line_is_found:
+        SCENE, ForgetsGrant, "totals are sums";
     an_ask_that_returns_another_counter_is_found:
         SCENE, OtherCounter, "a claim that fits is granted";
     a_redis_that_counts_twice_what_waits_is_found:
@@ -317,5 +277,5 @@ finds! {
     a_claim_that_goes_past_the_queue_is_found:
         COUNTED, AsksOnce, "Redis decides alone";
     a_claim_that_is_decided_unseen_is_found:
-        COUNTED, CountsUnseen, "Redis decides alone";
+        COUNTED, CountsUnseen, "a claim has one entry";
 }

@@ -306,13 +306,12 @@ fn used_before(basis: &Basis, total: &Total, word: LedgerWord) -> Option<u64> {
     let Basis::Line(line) = basis else {
         return Some(total.used());
     };
-    let is_same =
-        |it: &&Total| (it.per(), it.window().unwrap()) == (total.per(), total.window().unwrap());
+    let is_same = |it: &&Total| (it.per(), it.window()) == (total.per(), total.window());
     match line.and_then(|line| line.totals.iter().find(is_same)) {
         Some(found) => Some(found.used()),
         None if word == LedgerWord::Silent => Some(0),
         None => line
-            .is_some_and(|line| line.at < total.window().unwrap().start)
+            .is_some_and(|line| line.at < window(total).1)
             .then_some(0),
     }
 }
@@ -323,6 +322,8 @@ impl StoredWaiting {
     }
 }
 
+/// Redis counts in windows of the calendar alone.
 fn window(total: &Total) -> (Per, DateTime<Utc>) {
-    (total.per(), total.window().unwrap().start)
+    let window = total.window().expect("a window");
+    (total.per(), window.start)
 }

@@ -25,7 +25,9 @@ pub fn tell(scene: Scene, choices: &[u16]) -> String {
     let (world, kept) = go_through(scene, choices, note);
     tell_entries(&mut told, &world.ledger.entries, &mut entries);
     let broken = kept.err().unwrap_or_default();
-    format!("{broken}\n{told}")
+    let versions = world.course.iter().zip(1..);
+    let versions = versions.map(|(version, number)| format!("{number}: {:?}\n", version.limits));
+    format!("{broken}\n{}{told}", versions.collect::<String>())
 }
 
 fn tell_entries(told: &mut String, entries: &[Entry], before: &mut usize) {

@@ -13,13 +13,14 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::calls::{Call, Request, Response, Waiting};
 use super::clients::{Sent, Wish, account, work};
+use super::courses::{Course, policy};
 use super::events::Event;
 use super::instance::{Around, Instance};
 use super::ledger::Ledger;
 use super::promises::{Broken, Promises, has_room, nonce};
 use super::redis::Redis;
 use super::time::Time;
-use super::{SKEWS, Scene, policy};
+use super::{SKEWS, Scene};
 
 /// More events than any history at rest needs to end what is under way.
 const EVENTS_TO_REST: usize = 2000;
@@ -32,6 +33,8 @@ pub const SUBJECTS: u8 = 2;
 /// A world.
 pub struct World {
     pub scene: Scene,
+    /// The versions of the policy.
+    pub course: Course,
     pub time: Time,
     pub ledger: Ledger,
     pub ledger_copy: Option<Ledger>,
@@ -46,18 +49,19 @@ pub struct World {
 
 impl World {
     /// A world in which nothing has happened.
-    pub fn new(scene: Scene) -> Self {
+    pub fn new(scene: Scene, course: Course) -> Self {
         let mut world = Self {
             scene,
+            course,
             time: Time::START,
-            ledger: Ledger::new(policy(1, scene.counting), scene.planted),
+            ledger: Ledger::new(policy(course, 1, scene.counting), scene.planted),
             ledger_copy: None,
             redis: Redis::new(scene.planted),
             redis_copy: None,
             instances: Vec::new(),
             calls: Vec::new(),
             sent: Vec::new(),
-            promises: Promises::new(scene.counting),
+            promises: Promises::new(scene.counting, course),
             lives: 0,
         };
         world.promises.version_made(Time(Duration::ZERO));
@@ -174,7 +178,7 @@ impl World {
             Event::Pass(by, paused) => self.pass(*by, *paused),
             Event::Change => {
                 let version = u32::try_from(self.ledger.policies.len() + 1).expect("few");
-                let next = policy(version, self.scene.counting);
+                let next = policy(self.course, version, self.scene.counting);
                 self.ledger.policies.push(next);
                 self.promises.version_made(self.time);
             }
@@ -241,6 +245,7 @@ impl World {
                 entries: self.ledger.entries_for(look),
             }),
             Request::Count(count, trusted_from) => {
+                self.promises.check_count(count)?;
                 self.promises.counts.counted();
                 let answer = self.redis.count(count, *trusted_from, self.time.0);
                 let is_granted = matches!(answer, Counted::Granted(_) | Counted::Queued(_));
@@ -459,7 +464,13 @@ impl World {
     fn decide_one_more(&mut self, instance: usize, subject: u8) -> Result<(), Broken> {
         let version = u32::try_from(self.ledger.policies.len()).expect("few");
         let now = self.time.by_clock(skew(instance));
-        let fits = has_room(&self.ledger.entries, account(subject), version, now);
+        let fits = has_room(
+            self.course,
+            &self.ledger.entries,
+            account(subject),
+            version,
+            now,
+        );
         let entries = self.ledger.entries.len();
         let wish = Wish::Claim {
             subject,

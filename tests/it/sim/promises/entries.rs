@@ -2,17 +2,21 @@
 
 use chrono::DateTime;
 use perdiem::domain::grant::{Entry, EntryKind, Provisional};
+use perdiem::domain::window::Window;
 
-use super::{Broken, closes, nonce, open_until, promise, used, window};
+use super::sums::{EVER, closes, open_until, plain_account, told, used, version_of, window};
+use super::{Broken, nonce, promise};
+use crate::sim::courses::{Course, VersionLimit};
 use crate::sim::instance::LAPSE_NONCES;
 use crate::sim::ledger::names;
-use crate::sim::{VERSIONS, Version};
 
 /// Looks at the last of some entries.
-pub fn check(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+pub fn check(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let before = &with_it[..with_it.len() - 1];
     check_order(entry, before)?;
-    check_totals(entry, with_it)?;
+    check_totals(course, entry, with_it)?;
+    check_returning(course, entry, with_it)?;
+    check_mark(course, entry, with_it)?;
     check_follower(entry, before)?;
     check_holds(entry, with_it)
 }
@@ -51,21 +55,31 @@ fn check_order(entry: &Entry, before: &[Entry]) -> Result<(), Broken> {
     })
 }
 
-/// An entry's totals are sums in the windows of its version, and a grant is within every `max`.
-fn check_totals(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+/// An entry has its version's limits. Totals of the calendar are sums in its windows, and a grant is
+/// within every `max`.
+fn check_totals(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let line = &entry.line;
-    let Version {
-        hours_east, limits, ..
-    } = VERSIONS[line.policy_version as usize - 1];
-    promise(line.totals.len() == limits.len(), || {
+    let version = version_of(course, line.policy_version);
+    promise(line.totals.len() == version.limits.len(), || {
         "an entry has its version's limits".to_owned()
     })?;
-    for (total, (max, per)) in line.totals.iter().zip(limits) {
-        let own = window(per, hours_east, line.at);
-        promise(
-            [total.window().unwrap().start, total.window().unwrap().end] == own,
-            || "an entry is in its windows".to_owned(),
-        )?;
+    for (total, limit) in line.totals.iter().zip(version.limits) {
+        let (max, own, per) = match limit {
+            VersionLimit::Returns(limit) => {
+                promise(told(total).is_some_and(|(told, _)| told == *limit), || {
+                    "an entry has its version's limits: another kind".to_owned()
+                })?;
+                continue;
+            }
+            VersionLimit::Calendar(max, per) => {
+                (max, window(per, version.hours_east, line.at), *per)
+            }
+            VersionLimit::Ever(max) => (max, EVER, "ever"),
+        };
+        let is_told = |it: Window| own == EVER && it == Window::EVER || [it.start, it.end] == own;
+        promise(total.window().is_some_and(is_told), || {
+            "an entry is in its windows".to_owned()
+        })?;
         // What is due lapses in an entry of its own.
         let sum = used(with_it, entry.account, own, DateTime::UNIX_EPOCH);
         promise(total.used() == sum && total.max == *max, || {
@@ -74,22 +88,69 @@ fn check_totals(entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
                 total.used()
             )
         })?;
-        let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
-        promise(
-            !is_grant || entry.provisional.is_some() || sum <= *max,
-            || format!("never over: {sum} of {max} a {per}"),
-        )?;
+        promise(!is_decided(entry) || sum <= *max, || {
+            format!("never over: {sum} of {max} a {per}")
+        })?;
     }
+    Ok(())
+}
+
+/// Totals whose units return after a time are what the plain model has, and a grant leaves no span of
+/// time over its limit.
+fn check_returning(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
+    let own = of_account(entry, with_it);
+    let (before, after) = (
+        plain_account(course, &own[..own.len() - 1]),
+        plain_account(course, &own),
+    );
+    let at = entry.line.at.timestamp_micros();
+    for (limit, said) in entry.line.totals.iter().filter_map(told) {
+        let model = after.state(&limit, at);
+        promise(said == model, || {
+            format!("totals are sums: {limit:?} says {said:?} and has {model:?}")
+        })?;
+        let fits = before.state(&limit, at).left(&limit) >= entry.units.get();
+        let is_over = !fits || after.has_span_over(&limit);
+        promise(!is_decided(entry) || !is_over, || {
+            format!("never over: {said:?} of {limit:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// What Redis counted is marked as over a limit just where it is.
+fn check_mark(course: Course, entry: &Entry, with_it: &[Entry]) -> Result<(), Broken> {
     let Some(provisional) = entry.provisional else {
         return Ok(());
     };
-    let is_over = limits.iter().any(|(max, per)| {
-        let own = window(per, hours_east, entry.id.at());
-        used(with_it, entry.account, own, DateTime::UNIX_EPOCH) > *max
+    let version = version_of(course, entry.line.policy_version);
+    let own = of_account(entry, with_it);
+    let before = plain_account(course, &own[..own.len() - 1]);
+    let at = entry.line.at.timestamp_micros();
+    let sum = |window| used(with_it, entry.account, window, DateTime::UNIX_EPOCH);
+    let is_over = version.limits.iter().any(|limit| match limit {
+        VersionLimit::Calendar(max, per) => {
+            sum(window(per, version.hours_east, entry.id.at())) > *max
+        }
+        VersionLimit::Ever(max) => sum(EVER) > *max,
+        VersionLimit::Returns(limit) => before.state(limit, at).left(limit) < entry.units.get(),
     });
     promise((provisional == Provisional::Over) == is_over, || {
         format!("what Redis counted is marked over where it is, and here it is: {is_over}")
     })
+}
+
+/// Whether the ledger's rule granted it.
+fn is_decided(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Grant { .. }) && entry.provisional.is_none()
+}
+
+/// The entries of an entry's account.
+fn of_account<'a>(entry: &Entry, entries: &'a [Entry]) -> Vec<&'a Entry> {
+    let own = entries
+        .iter()
+        .filter(|other| other.account == entry.account);
+    own.collect()
 }
 
 /// A grant is given back once; a hold is confirmed once and in time, and lapses only then.

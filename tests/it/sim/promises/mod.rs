@@ -1,4 +1,5 @@
-//! The promises, each checked where it could be broken, with sums and windows of their own.
+//! The promises, each checked where it could be broken, with sums and windows of their own, and with the
+//! plain model of limits whose units return after a time.
 //!
 //! 1. Never over. Numbers without gaps or forks; time and versions never run backwards; totals are
 //!    sums; what is given back is so once; holds lapse in time.
@@ -9,17 +10,18 @@
 //! 6. A denied claim costs nothing: it has no entry.
 //!
 //! A ledger that is replaced by an older copy loses what the copy lacks, and keeps every promise
-//! from there on. `entries` has what holds of each entry, and `counted` what holds of claims that
-//! Redis decides.
+//! from there on. `entries` has what holds of each entry, `sums` what is used and what fits, and
+//! `counted` what holds of claims that Redis decides.
 
 mod counted;
 mod entries;
+mod sums;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::counter::Count;
 use perdiem::domain::grant::{Entry, EntryKind};
 use perdiem::domain::identity::{AccountId, EntryId};
 use perdiem::domain::refusal::Refusal;
@@ -27,12 +29,15 @@ use perdiem::domain::work::Task;
 use perdiem::engine::{Outcome, Undecided};
 
 use super::clients::{CLAIM_TIME, Sent};
+use super::courses::Course;
 use super::instance::LAPSE_NONCES;
-use super::ledger::{Ledger, names};
+use super::ledger::Ledger;
 use super::redis::{Redis, StoredCounter};
 use super::time::Time;
-use super::{Counting, SKEWS, VERSIONS, Version};
+use super::{Counting, SKEWS};
 use counted::Counts;
+pub use sums::has_room;
+use sums::{closes, version_of};
 
 /// A change of a policy holds everywhere after so long.
 const CHANGE_TIME: Duration = Duration::from_secs(1);
@@ -45,6 +50,8 @@ pub type Broken = String;
 /// What the promises depend on beside the present state.
 #[derive(Default)]
 pub struct Promises {
+    /// The versions of the policy.
+    course: Course,
     /// When each version of the policy was made.
     made_at: Vec<Time>,
     /// When an account last had no room for one unit.
@@ -71,8 +78,9 @@ fn promise(is_kept: bool, what: impl Fn() -> String) -> Result<(), Broken> {
 
 impl Promises {
     /// Nothing has happened.
-    pub fn new(counting: Counting) -> Self {
+    pub fn new(counting: Counting, course: Course) -> Self {
         Self {
+            course,
             counts: Counts::new(counting),
             ..Self::default()
         }
@@ -113,10 +121,11 @@ impl Promises {
         for (index, entry) in ledger.entries.iter().enumerate().skip(from) {
             self.committed.insert(entry.id, self.transactions);
             let so_far = &ledger.entries[..=index];
-            entries::check(entry, so_far)?;
+            entries::check(self.course, entry, so_far)?;
             self.counts.check_appended(entry)?;
             let line = &entry.line;
-            if !has_room(so_far, entry.account, line.policy_version, line.at) {
+            let version = line.policy_version;
+            if !has_room(self.course, so_far, entry.account, version, line.at) {
                 self.full_at.insert(entry.account, time);
             }
             let Some(claim) = claim_of(entry, sent) else {
@@ -130,6 +139,14 @@ impl Promises {
             }
         }
         Ok(())
+    }
+
+    /// Looks at a claim that Redis is asked to count.
+    pub fn check_count(&self, count: &Count) -> Result<(), Broken> {
+        let version = version_of(self.course, count.policy_version);
+        promise(version.may_be_counted(), || {
+            "Redis counts only under limits that it can count".to_owned()
+        })
     }
 
     /// Looks at the answer to a claim or correction.
@@ -283,7 +300,7 @@ impl Promises {
             let clocks = SKEWS.iter().map(|skew| time.by_clock(*skew));
             let is_full = |now| {
                 let mut versions = versions.clone();
-                versions.any(|version| !has_room(&all, *account, version, now))
+                versions.any(|version| !has_room(self.course, &all, *account, version, now))
             };
             if clocks.into_iter().any(is_full) {
                 self.full_at.insert(*account, time);
@@ -346,75 +363,6 @@ impl Promises {
             )?;
         }
         Ok(())
-    }
-}
-
-/// Whether one more unit fits after an account's entries, by the judge's own sums.
-pub fn has_room(entries: &[Entry], account: AccountId, version: u32, now: DateTime<Utc>) -> bool {
-    let own = entries.iter().filter(|entry| entry.account == account);
-    let last = own
-        .max_by_key(|entry| entry.line.number)
-        .map(|entry| &entry.line);
-    let at = last.map_or(now, |line| now.max(line.at));
-    let version = last.map_or(version, |line| version.max(line.policy_version));
-    let Version {
-        hours_east, limits, ..
-    } = VERSIONS[version as usize - 1];
-    limits.iter().all(|(max, per)| {
-        let window = window(per, hours_east, at);
-        used(entries, account, window, at) < *max
-    })
-}
-
-/// The window of a limit that contains an instant, in a zone without clock changes.
-fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 2] {
-    let seconds = match per {
-        "day" => 24 * 60 * 60,
-        "hour" => 60 * 60,
-        other => panic!("no limit per {other}"),
-    };
-    let east = hours_east * 60 * 60;
-    let into = (at.timestamp() + east).rem_euclid(seconds);
-    let start = DateTime::from_timestamp(at.timestamp() - into, 0).expect("an instant");
-    [start, start + TimeDelta::seconds(seconds)]
-}
-
-/// The units of an account's grants in a window that were not given back, and that did not lapse by
-/// an instant.
-fn used(
-    entries: &[Entry],
-    account: AccountId,
-    window: [DateTime<Utc>; 2],
-    at: DateTime<Utc>,
-) -> u64 {
-    let grants = entries.iter().filter(|entry| {
-        entry.account == account
-            && matches!(entry.kind, EntryKind::Grant { .. })
-            && (window[0]..window[1]).contains(&entry.id.at())
-    });
-    let taken = grants.filter(|grant| {
-        let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
-        !is_due
-            && !entries
-                .iter()
-                .any(|other| closes(other.kind) == Some(grant.id))
-    });
-    taken.map(|grant| grant.units.get()).sum()
-}
-
-/// When a hold that nothing has ended lapses.
-fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
-    let is_named = entries
-        .iter()
-        .any(|other| names(other.kind) == Some(grant.id));
-    grant.held_until().filter(|_| !is_named)
-}
-
-/// The grant whose units an entry gives back.
-fn closes(kind: EntryKind) -> Option<EntryId> {
-    match kind {
-        EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
-        _ => None,
     }
 }
 

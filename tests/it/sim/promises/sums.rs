@@ -1,0 +1,181 @@
+//! What is used of an account's limits, by the judge's own sums and windows and by the plain model.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use perdiem::domain::grant::{Direction, Entry, EntryKind};
+use perdiem::domain::identity::{AccountId, EntryId};
+use perdiem::domain::limit::total::{LimitState, Total};
+
+use crate::plain::{Effect, PlainAccount, PlainBucket, PlainEntry, PlainLimit, PlainState, Return};
+use crate::sim::courses::{Course, Version, VersionLimit};
+use crate::sim::ledger::names;
+
+/// Whether one more unit fits after an account's entries.
+pub fn has_room(
+    course: Course,
+    entries: &[Entry],
+    account: AccountId,
+    version: u32,
+    now: DateTime<Utc>,
+) -> bool {
+    let own = entries.iter().filter(|entry| entry.account == account);
+    let own: Vec<&Entry> = own.collect();
+    let last = own.iter().max_by_key(|entry| entry.line.number);
+    let last = last.map(|entry| &entry.line);
+    let at = last.map_or(now, |line| now.max(line.at));
+    let version = last.map_or(version, |line| version.max(line.policy_version));
+    let version = version_of(course, version);
+    let mut plain = plain_account(course, &own);
+    lapse(&mut plain, &own, entries, version, at);
+    version.limits.iter().all(|limit| match limit {
+        VersionLimit::Returns(limit) => plain.state(limit, at.timestamp_micros()).left(limit) > 0,
+        VersionLimit::Calendar(max, per) => {
+            let window = window(per, version.hours_east, at);
+            used(entries, account, window, at) < *max
+        }
+        VersionLimit::Ever(max) => used(entries, account, EVER, at) < *max,
+    })
+}
+
+pub fn version_of(course: Course, version: u32) -> &'static Version {
+    &course[version as usize - 1]
+}
+
+/// All time.
+pub const EVER: [DateTime<Utc>; 2] = [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC];
+
+/// The window of a limit that contains an instant, in a zone without clock changes.
+pub fn window(per: &str, hours_east: i64, at: DateTime<Utc>) -> [DateTime<Utc>; 2] {
+    let seconds = match per {
+        "day" => 24 * 60 * 60,
+        "hour" => 60 * 60,
+        other => panic!("no limit per {other}"),
+    };
+    let east = hours_east * 60 * 60;
+    let into = (at.timestamp() + east).rem_euclid(seconds);
+    let start = DateTime::from_timestamp(at.timestamp() - into, 0).expect("an instant");
+    [start, start + TimeDelta::seconds(seconds)]
+}
+
+/// The units of an account's grants in a window that were not given back, and that did not lapse by
+/// an instant.
+pub fn used(
+    entries: &[Entry],
+    account: AccountId,
+    window: [DateTime<Utc>; 2],
+    at: DateTime<Utc>,
+) -> u64 {
+    let grants = entries.iter().filter(|entry| {
+        entry.account == account
+            && matches!(entry.kind, EntryKind::Grant { .. })
+            && (window[0]..window[1]).contains(&entry.id.at())
+    });
+    let taken = grants.filter(|grant| {
+        let is_due = open_until(grant, entries).is_some_and(|until| until <= at);
+        !is_due
+            && !entries
+                .iter()
+                .any(|other| closes(other.kind) == Some(grant.id))
+    });
+    taken.map(|grant| grant.units.get()).sum()
+}
+
+/// When a hold that nothing has ended lapses.
+pub fn open_until(grant: &Entry, entries: &[Entry]) -> Option<DateTime<Utc>> {
+    let is_named = entries
+        .iter()
+        .any(|other| names(other.kind) == Some(grant.id));
+    grant.held_until().filter(|_| !is_named)
+}
+
+/// The grant whose units an entry gives back.
+pub fn closes(kind: EntryKind) -> Option<EntryId> {
+    match kind {
+        EntryKind::Reversal { of } | EntryKind::Lapse { of } => Some(of),
+        _ => None,
+    }
+}
+
+/// An account's entries as the plain model has them.
+pub fn plain_account(course: Course, own: &[&Entry]) -> PlainAccount {
+    let mut plain = PlainAccount::default();
+    for (index, entry) in own.iter().enumerate() {
+        let place = |of| own[..index].iter().position(|other| other.id == of);
+        let effect = match entry.kind {
+            EntryKind::Grant { .. } if entry.provisional.is_none() => Effect::Grant,
+            EntryKind::Grant { .. } | EntryKind::Adjustment(Direction::Up) => Effect::Take,
+            EntryKind::Adjustment(Direction::Down) => Effect::TakeOff,
+            EntryKind::Confirmation { .. } => Effect::Nothing,
+            EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
+                place(of).map_or(Effect::Nothing, Effect::GiveBack)
+            }
+        };
+        let counted_at = names(entry.kind).unwrap_or(entry.id).at();
+        let told = version_of(course, entry.line.policy_version);
+        plain.push(
+            PlainEntry {
+                effect,
+                units: entry.units.get(),
+                at: entry.line.at.timestamp_micros(),
+                counted_at: counted_at.timestamp_micros(),
+            },
+            told.returning(),
+        );
+    }
+    plain
+}
+
+/// The holds of an account that are due lapse under a version, the first one first.
+fn lapse(
+    plain: &mut PlainAccount,
+    own: &[&Entry],
+    entries: &[Entry],
+    version: &Version,
+    at: DateTime<Utc>,
+) {
+    let open = own.iter().enumerate().filter_map(|(place, grant)| {
+        let until = open_until(grant, entries).filter(|until| *until <= at)?;
+        Some((until, grant.id, place))
+    });
+    let mut due: Vec<(DateTime<Utc>, EntryId, usize)> = open.collect();
+    due.sort_unstable();
+    for (_, id, place) in due {
+        let lapse = PlainEntry {
+            effect: Effect::GiveBack(place),
+            units: own[place].units.get(),
+            at: at.timestamp_micros(),
+            counted_at: id.at().timestamp_micros(),
+        };
+        plain.push(lapse, version.returning());
+    }
+}
+
+/// What a line tells of a limit whose units return after a time.
+pub fn told(total: &Total) -> Option<(PlainLimit, PlainState)> {
+    let (per, returns, state) = match &total.state {
+        LimitState::Calendar(_) => return None,
+        LimitState::FromFirstClaim(opened) => {
+            let at = opened.opened.map(|at| at.timestamp_micros());
+            let used = opened.used;
+            let state = PlainState::Opened { at, used };
+            (opened.per, Return::FromFirstClaim, state)
+        }
+        LimitState::Sliding(log) => {
+            let step = log.step.map(|step| step.micros());
+            let pairs = log.pairs.iter().map(|pair| (pair.at, pair.units));
+            let state = PlainState::Log(pairs.collect());
+            (log.per, Return::Sliding { step }, state)
+        }
+        LimitState::Rate(bucket) => {
+            let burst = bucket.burst;
+            let state = PlainState::Bucket(PlainBucket {
+                at: bucket.at,
+                owed: i128::try_from(bucket.owed).expect("few units"),
+                given_back: i128::try_from(bucket.given_back).expect("few units"),
+                since: usize::try_from(bucket.since - 1).expect("a place"),
+            });
+            (bucket.per, Return::Rate { burst }, state)
+        }
+    };
+    let (max, per) = (total.max, per.micros());
+    Some((PlainLimit { max, per, returns }, state))
+}
