@@ -88,11 +88,12 @@ pub fn by_the_minute() -> Value {
     json!({ "time_zone": "+08:00", "limits": limits })
 }
 
-/// A rule whose units return one by one, and of nine in all.
+/// A rule whose units return one by one, before the clients leave their subject for good; and of nine in
+/// all.
 pub fn one_by_one() -> Value {
     json!({ "time_zone": "+08:00", "limits": [
-        { "max": 4, "per": "10s", "kind": "sliding" },
-        { "max": 1, "per": "2s", "kind": "rate", "burst": 2 },
+        { "max": 4, "per": "2s", "kind": "sliding" },
+        { "max": 2, "per": "1s", "kind": "rate", "burst": 3 },
         { "max": 9, "per": "ever" },
     ] })
 }
@@ -100,8 +101,8 @@ pub fn one_by_one() -> Value {
 /// A rule whose units return in the order of the claims: all of a window, and step by step.
 pub fn from_the_first() -> Value {
     json!({ "time_zone": "+08:00", "limits": [
-        { "max": 5, "per": "20s", "kind": "from_first_claim" },
-        { "max": 8, "per": "1m", "kind": "sliding", "step": "5s" },
+        { "max": 3, "per": "1s", "kind": "from_first_claim" },
+        { "max": 8, "per": "3s", "kind": "sliding", "step": "1s" },
     ] })
 }
 
@@ -111,10 +112,10 @@ pub fn of_any_kind(dice: &mut Dice) -> Value {
     let kinds = [
         json!({ "max": max, "per": "day" }),
         json!({ "max": max, "per": "ever" }),
-        json!({ "max": max, "per": "20s", "kind": "from_first_claim" }),
-        json!({ "max": max, "per": "10s", "kind": "sliding" }),
-        json!({ "max": max, "per": "1m", "kind": "sliding", "step": "5s" }),
-        json!({ "max": max, "per": "5s", "kind": "rate", "burst": dice.between(2, 9) }),
+        json!({ "max": max, "per": "1s", "kind": "from_first_claim" }),
+        json!({ "max": max, "per": "2s", "kind": "sliding" }),
+        json!({ "max": max, "per": "3s", "kind": "sliding", "step": "1s" }),
+        json!({ "max": max, "per": "4s", "kind": "rate", "burst": dice.between(2, 9) }),
     ];
     let (first, second) = (dice.below(kinds.len()), dice.below(kinds.len()));
     let mut limits = vec![kinds[first].clone()];
