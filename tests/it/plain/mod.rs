@@ -1,6 +1,6 @@
 //! What is used of limits whose units return after a time, by the definitions alone: an account's entries
-//! are gone through again for each question. The judge and the simulator ask; nothing here is
-//! perdiem's.
+//! are gone through again for each question. The judge, the simulator and the random histories ask; nothing here
+//! is perdiem's.
 //!
 //! `first_claim`, `sliding` and `rate` have one kind of limit each, and `spans` what no span of time may
 //! have. What is used in a window of the calendar is a sum, which needs no model. All instants are
@@ -115,6 +115,14 @@ impl PlainState {
                 let parts = i128::from(limit.per);
                 u64::try_from((bucket.owed + parts - 1) / parts).expect("few units")
             }
+        }
+    }
+
+    /// When the window was opened that is current.
+    pub fn opened_at(&self) -> Option<i64> {
+        match self {
+            Self::Opened { at, .. } => *at,
+            Self::Log(_) | Self::Bucket(_) => None,
         }
     }
 

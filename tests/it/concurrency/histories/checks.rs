@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 
-use super::plain::{Adjusted, Closed, Done, Expected, Model, counted_at};
+use super::plain::{Adjusted, Closed, Done, Expected, Model, What, counted_at};
 use super::steps::{Adjustment, Claim};
 use crate::support::app::Answer;
 
@@ -32,14 +32,15 @@ impl Model {
             "{}",
             told
         );
-        let used = self.used(subject, now, now);
-        for (number, (limit, used)) in limits.iter().zip(used).enumerate() {
+        let used = self.used_and_left(subject, now);
+        for (number, (limit, (used, left))) in limits.iter().zip(used).enumerate() {
             let told = &told[number];
-            let used = used + units;
-            prop_assert_eq!(&told["per"], &json!(limit.per));
+            let (used, left) = (used + units, left.saturating_sub(units));
+            prop_assert_eq!(&told["per"], &json!(limit.per()));
+            prop_assert_eq!(&told["kind"], limit.shape.kind().as_str());
             prop_assert_eq!(&told["max"], limit.max, "{}", told);
             prop_assert_eq!(&told["used"], used, "{}", told);
-            prop_assert_eq!(&told["remaining"], limit.max.saturating_sub(used));
+            prop_assert_eq!(&told["remaining"], left, "{}", told);
         }
         Ok(())
     }
@@ -48,6 +49,9 @@ impl Model {
     pub fn claim(&mut self, claim: Claim, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let expected = self.expect(claim, now);
         let is_of_counter = matches!(expected, Expected::Granted | Expected::Denied);
+        if is_of_counter {
+            self.lapse(claim.subject, now);
+        }
         if self.is_doubtful(now) && is_of_counter && answer.status == 429 {
             // The limits that it tells are the counter's, too.
             return is_problem(429, &answer.json(), 429, "quota-exceeded");
@@ -65,7 +69,7 @@ impl Model {
     ) -> Checked {
         match expected {
             Expected::Granted => {
-                let used = self.used(claim.subject, now, now);
+                let used = self.used_and_left(claim.subject, now);
                 prop_assert_eq!(status, 201, "{}; {:?}", told, used);
                 let id = told["grant"]["id"].as_str().expect("an id").to_owned();
                 self.grant(claim, now, id, told["limits"].clone());
@@ -135,7 +139,6 @@ impl Model {
         for (number, (claim, expected)) in claims.iter().zip(expected).enumerate() {
             let item = &told[number];
             let status = item["status"].as_u64().expect("a status") as u16;
-            self.lapse(claim.subject, now);
             match expected {
                 // It would have been granted, and those after it are decided as if it were.
                 Expected::Granted if is_refused => {
@@ -184,17 +187,18 @@ impl Model {
     /// Checks the answer to a reversal, and takes it down.
     pub fn reverse(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let subject = self.grants[place].claim.subject;
-        self.lapse(subject, now);
         let (status, told) = (answer.status.as_u16(), answer.json());
         let grant = &self.grants[place];
         match &grant.closed {
             Some(Closed::Reversed(first)) => return is_repeated(answer, first),
-            Some(Closed::Lapsed) => return is_problem(status, &told, 409, "hold-lapsed"),
-            None => {}
+            _ if grant.state(now) == "lapsed" => {
+                return is_problem(status, &told, 409, "hold-lapsed");
+            }
+            _ => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
         let (units, at) = (grant.claim.units.cast_signed(), grant.at);
-        self.enter(subject, "reversal", -units, at);
+        self.enter(subject, What::Reversal(grant.entry), -units, at, now);
         self.grants[place].closed = Some(Closed::Reversed(told.clone()));
         self.check_grant(place, now, &told["grant"])?;
         self.check_limits(subject, now, &told["limits"])
@@ -203,21 +207,18 @@ impl Model {
     /// Checks the answer to a confirmation, and takes it down.
     pub fn confirm(&mut self, place: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let subject = self.grants[place].claim.subject;
-        self.lapse(subject, now);
         let (status, told) = (answer.status.as_u16(), answer.json());
         let grant = &self.grants[place];
-        match (&grant.closed, grant.held_until(), &grant.confirmed) {
+        match (grant.state(now), grant.held_until(), &grant.confirmed) {
             (_, None, _) => return is_problem(status, &told, 409, "not-a-hold"),
-            (Some(Closed::Lapsed), ..) => return is_problem(status, &told, 410, "hold-lapsed"),
-            (Some(Closed::Reversed(_)), ..) => {
-                return is_problem(status, &told, 409, "grant-reversed");
-            }
-            (None, _, Some(first)) => return is_repeated(answer, first),
-            (None, Some(_), None) => {}
+            ("lapsed", ..) => return is_problem(status, &told, 410, "hold-lapsed"),
+            ("reversed", ..) => return is_problem(status, &told, 409, "grant-reversed"),
+            (_, _, Some(first)) => return is_repeated(answer, first),
+            (_, Some(_), None) => {}
         }
         prop_assert_eq!(status, 201, "{}", told);
         let at = grant.at;
-        self.enter(subject, "confirmation", 0, at);
+        self.enter(subject, What::Confirmation, 0, at, now);
         self.grants[place].confirmed = Some(told.clone());
         self.check_grant(place, now, &told["grant"])?;
         self.check_limits(subject, now, &told["limits"])
@@ -232,7 +233,6 @@ impl Model {
     ) -> Checked {
         let Adjustment { subject, units, .. } = adjustment;
         let given = counted_at(adjustment, now);
-        self.lapse(subject, now);
         let (status, told) = (answer.status.as_u16(), answer.json());
         match adjustment.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Adjustment(place)) if self.adjustments[*place].is(&adjustment, given) => {
@@ -247,12 +247,12 @@ impl Model {
             return is_problem(status, &told, 404, "unknown-policy");
         }
         let at = given.unwrap_or(now);
-        let used = self.used(subject, at, now);
-        if used.iter().any(|used| used.cast_signed() + units < 0) {
+        let lowers = units < 0;
+        if lowers && !self.can_take_off(subject, units.unsigned_abs(), at, now) {
             return is_problem(status, &told, 422, "invalid");
         }
         prop_assert_eq!(status, 201, "{}", told);
-        self.enter(subject, "adjustment", units, at);
+        self.enter(subject, What::Adjustment, units, at, now);
         prop_assert_eq!(&told["units"], units);
         self.check_limits(subject, now, &told["limits"])?;
         if let Some(key) = adjustment.key {
@@ -270,8 +270,7 @@ impl Model {
     }
 
     /// Checks a subject's usage.
-    pub fn check_usage(&mut self, subject: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
-        self.lapse(subject, now);
+    pub fn check_usage(&self, subject: usize, now: DateTime<Utc>, answer: &Answer) -> Checked {
         let (status, told) = (answer.status.as_u16(), answer.json());
         if self.is_archived(now) {
             return is_problem(status, &told, 404, "unknown-policy");
@@ -283,7 +282,7 @@ impl Model {
     pub fn check_entries(&self, subject: usize, told: &Value) -> Checked {
         let expected = self.entries_of(subject).rev();
         let expected: Vec<Value> = expected
-            .map(|entry| json!([entry.kind, entry.units]))
+            .map(|entry| json!([entry.what.word(), entry.units]))
             .collect();
         let told = told["items"].as_array().expect("items").iter();
         let told: Vec<Value> = told

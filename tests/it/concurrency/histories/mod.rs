@@ -1,4 +1,4 @@
-//! Random histories through HTTP, against a plain model that sums entries.
+//! Random histories through HTTP, against a plain model of their entries.
 //!
 //! Redis is tampered with all the while: its counters are lost, set too high, set back to
 //! what they were, or overwritten with junk. None of that may change an answer.
@@ -7,6 +7,7 @@
 
 mod checks;
 mod explained;
+mod limits;
 mod plain;
 mod steps;
 mod tampering;
@@ -120,7 +121,7 @@ impl Play {
             .seconds
             .map(|seconds| now + TimeDelta::seconds(seconds));
         let body = json!({
-            "limits": [{ "max": choice.max, "per": choice.per }],
+            "limits": [{ "max": choice.max, "per": choice.per() }],
             "until": until,
             "reason": "a test",
         });

@@ -3,27 +3,57 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use perdiem::domain::limit::per::Per;
+use perdiem::domain::limit::shape::Limit;
 use perdiem::domain::window::Length;
 use serde_json::Value;
 
+use super::limits::{can_take_off, used_and_left};
 use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};
 
 /// A line of an account.
 #[derive(Clone)]
 pub struct Entry {
     pub subject: usize,
-    pub kind: &'static str,
+    /// Its place among the entries of all subjects.
+    pub number: usize,
+    pub what: What,
     /// What it adds to the units used.
     pub units: i64,
     /// The instant in whose windows they count.
     pub at: DateTime<Utc>,
+    pub entered_at: DateTime<Utc>,
+    /// As they held for the subject.
+    pub limits: Vec<Limit>,
+}
+
+/// What an entry is; a reversal and a lapse name the grant's entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Grant,
+    Confirmation,
+    Reversal(usize),
+    Lapse(usize),
+    Adjustment,
+}
+
+impl What {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::Confirmation => "confirmation",
+            Self::Reversal(_) => "reversal",
+            Self::Lapse(_) => "lapse",
+            Self::Adjustment => "adjustment",
+        }
+    }
 }
 
 /// A grant, and what became of it.
 #[derive(Clone)]
 pub struct Grant {
     pub claim: Claim,
+    /// The number of its entry.
+    pub entry: usize,
     pub at: DateTime<Utc>,
     pub id: String,
     /// The limits as the answer told them.
@@ -81,14 +111,6 @@ struct Version {
     choice: RuleChoice,
     effective_at: DateTime<Utc>,
     is_archived: bool,
-}
-
-/// A limit as it holds for a subject.
-pub struct Limit {
-    pub per: Per,
-    pub max: u64,
-    /// More units than these never fit.
-    ceiling: u64,
 }
 
 /// The whole truth.
@@ -214,7 +236,7 @@ impl Model {
     ) -> Result<(), &'static str> {
         let newest = self.newest().ok_or("unknown-policy")?;
         let limits = newest.choice.rule().limits;
-        if limits.iter().all(|limit| limit.per() != choice.per) {
+        if limits.iter().all(|limit| limit.per() != choice.per()) {
             return Err("invalid");
         }
         self.overrides.insert(subject, (choice, until));
@@ -235,40 +257,46 @@ impl Model {
         let overridden = overridden.filter(|(_, until)| until.is_none_or(|until| now < until));
         let rule = self.in_force(now).choice.rule();
         let limits = rule.limits.iter().map(|limit| {
-            let other = overridden.filter(|(other, _)| other.per == limit.per());
-            let max = other.map_or(limit.max, |(other, _)| other.max);
-            Limit {
-                per: limit.per(),
-                max,
-                ceiling: max.max(limit.max),
-            }
+            let other = overridden.filter(|(other, _)| other.per() == limit.per());
+            other.map_or(*limit, |(other, _)| limit.with_max(other.max))
         });
         limits.collect()
     }
 
-    /// What is used of each limit in its window that contains an instant, by the calendar that is
-    /// in force now. It never falls below zero.
-    pub fn used(&self, subject: usize, at: DateTime<Utc>, now: DateTime<Utc>) -> Vec<u64> {
+    /// What is used of each limit and what is left of it, by the calendar that is in force; without
+    /// the holds that lapsed by now.
+    pub fn used_and_left(&self, subject: usize, now: DateTime<Utc>) -> Vec<(u64, u64)> {
+        let mut after = self.clone();
+        after.lapse(subject, now);
         let calendar = self.in_force(now).choice.rule().calendar;
+        let entries: Vec<&Entry> = after.entries_of(subject).collect();
         let limits = self.limits(subject, now);
-        let used = limits.iter().map(|limit| {
-            let Per::Calendar(length) = limit.per else {
-                panic!("no window of the calendar")
-            };
-            let window = calendar.window(length, at);
-            let inside = self
-                .entries
-                .iter()
-                .filter(|entry| entry.subject == subject && window.contains(entry.at));
-            let used = inside.fold(0, |used, entry| (used + entry.units).max(0));
-            used.cast_unsigned()
-        });
+        let used = limits
+            .iter()
+            .map(|limit| used_and_left(limit, &calendar, &entries, now));
         used.collect()
     }
 
+    /// Whether so many units can be taken off by hand that counted at an instant.
+    pub fn can_take_off(
+        &self,
+        subject: usize,
+        units: u64,
+        counted_at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> bool {
+        let mut after = self.clone();
+        after.lapse(subject, now);
+        let calendar = self.in_force(now).choice.rule().calendar;
+        let entries: Vec<&Entry> = after.entries_of(subject).collect();
+        let limits = self.limits(subject, now);
+        limits
+            .iter()
+            .all(|limit| can_take_off(units, counted_at, limit, &calendar, &entries, now))
+    }
+
     /// What ought to become of a claim.
-    pub fn expect(&mut self, claim: Claim, now: DateTime<Utc>) -> Expected {
-        self.lapse(claim.subject, now);
+    pub fn expect(&self, claim: Claim, now: DateTime<Utc>) -> Expected {
         match claim.key.and_then(|key| self.keys.get(&key)) {
             Some(Done::Grant(place)) if self.grants[*place].is(claim) => {
                 return Expected::Repeated(*place);
@@ -286,9 +314,8 @@ impl Model {
         if limits.iter().any(|limit| claim.units > limit.ceiling) {
             return Expected::NeverFits;
         }
-        let used = self.used(claim.subject, now, now);
-        let mut both = limits.iter().zip(used);
-        match both.all(|(limit, used)| used + claim.units <= limit.max) {
+        let mut left = self.used_and_left(claim.subject, now).into_iter();
+        match left.all(|(_, left)| claim.units <= left) {
             true => Expected::Granted,
             false => Expected::Denied,
         }
@@ -296,12 +323,19 @@ impl Model {
 
     /// Takes a grant down; its id and limits are as it was answered.
     pub fn grant(&mut self, claim: Claim, now: DateTime<Utc>, id: String, limits: Value) {
-        self.enter(claim.subject, "grant", claim.units.cast_signed(), now);
+        self.enter(
+            claim.subject,
+            What::Grant,
+            claim.units.cast_signed(),
+            now,
+            now,
+        );
         if let Some(key) = claim.key {
             self.keys.insert(key, Done::Grant(self.grants.len()));
         }
         self.grants.push(Grant {
             claim,
+            entry: self.entries.len() - 1,
             at: now,
             id,
             limits,
@@ -310,31 +344,52 @@ impl Model {
         });
     }
 
-    /// Before anything else is entered, a subject's holds lapse that are due, the first one first.
+    /// When a claim is decided, and before anything else is entered, a subject's holds lapse that are due, the first one first.
     pub fn lapse(&mut self, subject: usize, now: DateTime<Utc>) {
-        let grants = self.grants.iter_mut();
-        let mut due: Vec<&mut Grant> = grants
-            .filter(|grant| grant.claim.subject == subject)
-            .filter(|grant| grant.closed.is_none() && grant.state(now) == "lapsed")
+        let grants = self.grants.iter().enumerate();
+        let mut due: Vec<(Option<DateTime<Utc>>, String, usize)> = grants
+            .filter(|(_, grant)| grant.claim.subject == subject && grant.closed.is_none())
+            .filter(|(_, grant)| grant.state(now) == "lapsed")
+            .map(|(place, grant)| (grant.held_until(), grant.id.clone(), place))
             .collect();
-        due.sort_by_key(|grant| (grant.held_until(), grant.id.clone()));
-        for grant in due {
+        due.sort();
+        for (_, _, place) in due {
+            let grant = &mut self.grants[place];
             grant.closed = Some(Closed::Lapsed);
-            self.entries.push(Entry {
-                subject,
-                kind: "lapse",
-                units: -grant.claim.units.cast_signed(),
-                at: grant.at,
-            });
+            let (units, at, entry) = (grant.claim.units.cast_signed(), grant.at, grant.entry);
+            self.append(subject, What::Lapse(entry), -units, at, now);
         }
     }
 
-    pub fn enter(&mut self, subject: usize, kind: &'static str, units: i64, at: DateTime<Utc>) {
+    /// Enters units that count at an instant, after what lapsed by now.
+    pub fn enter(
+        &mut self,
+        subject: usize,
+        what: What,
+        units: i64,
+        at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) {
+        self.lapse(subject, now);
+        self.append(subject, what, units, at, now);
+    }
+
+    fn append(
+        &mut self,
+        subject: usize,
+        what: What,
+        units: i64,
+        at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) {
         self.entries.push(Entry {
             subject,
-            kind,
+            number: self.entries.len(),
+            what,
             units,
             at,
+            entered_at: now,
+            limits: self.limits(subject, now),
         });
     }
 

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use perdiem::domain::limit::draft::LimitDraft;
 use perdiem::domain::limit::per::Per;
 use perdiem::domain::policy::{Rule, RuleDraft};
-use perdiem::domain::window::Length;
 use serde_json::{Value, json};
 
 use super::subject_text;
@@ -42,7 +41,8 @@ pub struct RuleChoice {
 
 #[derive(Debug, Clone, Copy)]
 pub struct OverrideChoice {
-    pub per: Per,
+    /// The name of the limit.
+    per: &'static str,
     pub max: u64,
     /// After so many seconds the policy's own limits hold again.
     pub seconds: Option<i64>,
@@ -113,16 +113,15 @@ impl OverrideChoice {
         let seconds = [dice.between(1, 19), dice.between(600, 100_000)][dice.below(2)];
         Self {
             per: [
-                Length::Day.into(),
-                Length::Day.into(),
-                Length::Day.into(),
-                Length::Day.into(),
-                Length::Hour.into(),
-                Length::Week.into(),
-            ][dice.below(6)],
+                "day", "day", "day", "day", "hour", "week", "ever", "10s", "10s", "1h",
+            ][dice.below(10)],
             max: dice.between(0, 19),
             seconds: dice.percent(50).then_some(seconds.cast_signed()),
         }
+    }
+
+    pub fn per(&self) -> Per {
+        self.per.parse().expect("a limit's name")
     }
 }
 
@@ -147,20 +146,53 @@ impl RuleChoice {
     pub fn draw(dice: &mut Dice) -> Self {
         Self {
             zone: dice.below(ZONES.len()),
-            limits: dice.below(4),
+            limits: dice.below(12),
             max: dice.between(1, 11),
             day_starts_at: dice.below(3),
             is_paused: dice.percent(20),
         }
     }
 
-    fn limits(&self) -> Vec<(u64, &'static str)> {
+    fn limits(&self) -> Vec<LimitDraft> {
         let max = self.max;
+        let limit = |max: u64, per: &str| LimitDraft {
+            max: max.into(),
+            per: per.to_owned(),
+            ..LimitDraft::default()
+        };
+        let of_kind = |max, per, kind: &str| LimitDraft {
+            kind: Some(kind.to_owned()),
+            ..limit(max, per)
+        };
+        let stepped = |max, per, step: &str| LimitDraft {
+            step: Some(step.to_owned()),
+            ..of_kind(max, per, "sliding")
+        };
+        let bursting = |max, per, burst: u64| LimitDraft {
+            burst: Some(burst.into()),
+            ..of_kind(max, per, "rate")
+        };
         match self.limits {
-            0 => vec![(max, "day")],
-            1 => vec![(max, "day"), (2 * max, "week")],
-            2 => vec![(max, "hour"), (2 * max, "day"), (20, "month")],
-            _ => vec![(2 * max, "week"), (max, "minute")],
+            0 | 1 => vec![limit(max, "day")],
+            2 => vec![limit(max, "day"), limit(2 * max, "week")],
+            3 => vec![
+                limit(max, "hour"),
+                limit(2 * max, "day"),
+                limit(20, "month"),
+            ],
+            4 => vec![limit(2 * max, "week"), limit(max, "minute")],
+            5 => vec![limit(20 + 2 * max, "ever"), limit(max, "day")],
+            6 => vec![of_kind(max, "10s", "from_first_claim")],
+            7 => vec![of_kind(max, "10s", "sliding"), limit(2 * max, "day")],
+            8 => vec![stepped(2 * max, "1h", "10m")],
+            9 => vec![of_kind(max, "10s", "rate")],
+            10 => vec![bursting(max, "1h", 2 * max)],
+            _ => vec![
+                bursting(max, "10s", 3),
+                of_kind(max, "1h", "sliding"),
+                of_kind(max, "12h", "from_first_claim"),
+                limit(30 + max, "ever"),
+            ],
         }
     }
 
@@ -171,9 +203,25 @@ impl RuleChoice {
     /// As clients put it.
     pub fn body(&self, waits: bool) -> Value {
         let limits = self.limits();
-        let limits = limits
-            .iter()
-            .map(|(max, per)| json!({ "max": max, "per": per }));
+        let limits = limits.iter().map(|limit| {
+            let fields = [
+                ("max", json!(u64::try_from(limit.max).expect("few units"))),
+                ("per", json!(limit.per)),
+                ("kind", json!(limit.kind)),
+                ("step", json!(limit.step)),
+                (
+                    "burst",
+                    json!(
+                        limit
+                            .burst
+                            .map(|burst| u64::try_from(burst).expect("few units"))
+                    ),
+                ),
+            ];
+            let told = fields.into_iter().filter(|(_, value)| !value.is_null());
+            told.map(|(name, value)| (name.to_owned(), value))
+                .collect::<serde_json::Map<_, _>>()
+        });
         json!({
             "time_zone": ZONES[self.zone],
             "limits": limits.collect::<Vec<_>>(),
@@ -185,15 +233,9 @@ impl RuleChoice {
     }
 
     pub fn rule(&self) -> Rule {
-        let limits = self.limits();
-        let limits = limits.iter().map(|(max, per)| LimitDraft {
-            max: i128::from(*max),
-            per: (*per).to_owned(),
-            ..LimitDraft::default()
-        });
         let draft = RuleDraft {
             time_zone: ZONES[self.zone].to_owned(),
-            limits: limits.collect(),
+            limits: self.limits(),
             day_starts_at: Some(self.day_starts_at().to_owned()),
             paused: self.is_paused,
             ..RuleDraft::default()

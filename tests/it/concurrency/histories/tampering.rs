@@ -63,9 +63,10 @@ impl Tamperer {
             // It claims more entries and units than there are; nobody confirmed it recently.
             3..5 => {
                 let change = |line: &mut CounterLine| {
-                    line.totals
-                        .iter_mut()
-                        .for_each(|it| it.set_used(it.max + 1));
+                    for total in &mut line.totals {
+                        let more = (total.max + 1).saturating_sub(total.used());
+                        total.add(more, now, now);
+                    }
                     line.number += 7;
                 };
                 self.change(subject, now - TimeDelta::seconds(4), change)

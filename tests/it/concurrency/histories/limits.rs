@@ -1,0 +1,118 @@
+//! What is used of a subject's limits, by the plain model: its entries are gone through again for each
+//! question.
+
+use chrono::{DateTime, Utc};
+use perdiem::domain::almanac::Almanac;
+use perdiem::domain::limit::shape::{Limit, Shape};
+use perdiem::domain::window::Window;
+
+use super::plain::{Entry, What};
+use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
+
+/// A limit of the plain model; none for a limit of the calendar.
+fn returning(limit: &Limit) -> Option<PlainLimit> {
+    let (per, returns) = match limit.shape {
+        Shape::Calendar(_) | Shape::Ever => return None,
+        Shape::FromFirstClaim(per) => (per, Return::FromFirstClaim),
+        Shape::Sliding { per, step } => {
+            let step = step.map(|step| step.micros());
+            (per, Return::Sliding { step })
+        }
+        Shape::Rate { per, burst } => {
+            let burst = burst.unwrap_or(limit.max);
+            (per, Return::Rate { burst })
+        }
+    };
+    Some(PlainLimit {
+        max: limit.max,
+        per: per.micros(),
+        returns,
+    })
+}
+
+/// The units of the entries that count in a window. Their sum never falls below zero.
+fn used_in(window: Window, entries: &[&Entry]) -> u64 {
+    let inside = entries.iter().filter(|entry| window.contains(entry.at));
+    let used = inside.fold(0, |used: i64, entry| (used + entry.units).max(0));
+    used.cast_unsigned()
+}
+
+fn account(entries: &[&Entry]) -> PlainAccount {
+    let mut account = PlainAccount::default();
+    for entry in entries {
+        let grant_of = |number| {
+            let place = entries.iter().position(|other| other.number == number);
+            Effect::GiveBack(place.expect("the grant's entry"))
+        };
+        let effect = match entry.what {
+            What::Grant => Effect::Grant,
+            What::Reversal(of) | What::Lapse(of) => grant_of(of),
+            What::Confirmation => Effect::Nothing,
+            What::Adjustment if entry.units < 0 => Effect::TakeOff,
+            What::Adjustment => Effect::Take,
+        };
+        let plain = PlainEntry {
+            effect,
+            units: entry.units.unsigned_abs(),
+            at: entry.entered_at.timestamp_micros(),
+            counted_at: entry.at.timestamp_micros(),
+        };
+        account.push(plain, entry.limits.iter().filter_map(returning).collect());
+    }
+    account
+}
+
+/// What is used of a limit and what is left of it, at an instant that is not before the last entry's.
+pub fn used_and_left(
+    limit: &Limit,
+    calendar: &Almanac,
+    entries: &[&Entry],
+    now: DateTime<Utc>,
+) -> (u64, u64) {
+    let in_window = |window| {
+        let used = used_in(window, entries);
+        (used, limit.max.saturating_sub(used))
+    };
+    match (limit.shape, returning(limit)) {
+        (Shape::Calendar(length), _) => in_window(calendar.window(length, now)),
+        (_, None) => in_window(Window::EVER),
+        (_, Some(plain)) => {
+            let state = account(entries).state(&plain, now.timestamp_micros());
+            (state.used(&plain), state.left(&plain))
+        }
+    }
+}
+
+/// Whether units can be taken off by hand that counted at an instant: where they count, so many are
+/// used.
+pub fn can_take_off(
+    units: u64,
+    counted_at: DateTime<Utc>,
+    limit: &Limit,
+    calendar: &Almanac,
+    entries: &[&Entry],
+    now: DateTime<Utc>,
+) -> bool {
+    if let Shape::Calendar(length) = limit.shape {
+        let both = [counted_at, now].map(|at| calendar.window(length, at));
+        let mut own = both.iter().filter(|window| window.contains(counted_at));
+        return own.all(|window| units <= used_in(*window, entries));
+    }
+    let (used, _) = used_and_left(limit, calendar, entries, now);
+    let micros = counted_at.timestamp_micros();
+    let counts = match limit.shape {
+        Shape::Calendar(_) | Shape::Ever => true,
+        Shape::FromFirstClaim(_) => {
+            let plain = returning(limit).expect("it returns");
+            let state = account(entries).state(&plain, now.timestamp_micros());
+            state.opened_at().is_some_and(|start| start <= micros)
+        }
+        Shape::Sliding { per, step } => {
+            let step = step.map_or(1, |step| step.micros());
+            let cell = (micros + step - 1).div_euclid(step) * step;
+            now.timestamp_micros() < cell + per.micros()
+        }
+        Shape::Rate { .. } => now <= counted_at,
+    };
+    !counts || units <= used
+}
