@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 
-use super::plain::{Adjusted, Closed, Done, Expected, Model, What, counted_at};
+use super::entries::What;
+use super::plain::{Adjusted, Closed, Done, Expected, Model, counted_at};
 use super::steps::{Adjustment, Claim};
 use crate::support::app::Answer;
 

@@ -6,7 +6,7 @@ use perdiem::domain::almanac::Almanac;
 use perdiem::domain::limit::shape::{Limit, Shape};
 use perdiem::domain::window::Window;
 
-use super::plain::{Entry, What};
+use super::entries::{Entry, What};
 use crate::plain::{Effect, PlainAccount, PlainEntry, PlainLimit, Return};
 
 /// A limit of the plain model; none for a limit of the calendar.

@@ -6,6 +6,7 @@
 //! `PERDIEM_HISTORIES=10` plays ten times as many.
 
 mod checks;
+mod entries;
 mod explained;
 mod limits;
 mod plain;

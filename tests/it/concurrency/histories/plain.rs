@@ -7,46 +7,9 @@ use perdiem::domain::limit::shape::Limit;
 use perdiem::domain::window::Length;
 use serde_json::Value;
 
+use super::entries::{Entry, What};
 use super::limits::{can_take_off, used_and_left};
 use super::steps::{Adjustment, Claim, OverrideChoice, RuleChoice};
-
-/// A line of an account.
-#[derive(Clone)]
-pub struct Entry {
-    pub subject: usize,
-    /// Its place among the entries of all subjects.
-    pub number: usize,
-    pub what: What,
-    /// What it adds to the units used.
-    pub units: i64,
-    /// The instant in whose windows they count.
-    pub at: DateTime<Utc>,
-    pub entered_at: DateTime<Utc>,
-    /// As they held for the subject.
-    pub limits: Vec<Limit>,
-}
-
-/// What an entry is; a reversal and a lapse name the grant's entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    Grant,
-    Confirmation,
-    Reversal(usize),
-    Lapse(usize),
-    Adjustment,
-}
-
-impl What {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::Confirmation => "confirmation",
-            Self::Reversal(_) => "reversal",
-            Self::Lapse(_) => "lapse",
-            Self::Adjustment => "adjustment",
-        }
-    }
-}
 
 /// A grant, and what became of it.
 #[derive(Clone)]
