@@ -53,7 +53,8 @@ class Picture:
         self.width, self.height = width, height
         self.texts, self.segments = [], []
         self.out = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",
             f"<style>{STYLE}</style>",
@@ -124,7 +125,8 @@ class Picture:
 
     def denied(self, x, y):
         left, right, top, bottom = (number(at) for at in (x - 4, x + 4, y - 4, y + 4))
-        self.out.append(f'<path class="denied" d="M{left} {top}L{right} {bottom}M{left} {bottom}L{right} {top}"/>')
+        path = f"M{left} {top}L{right} {bottom}M{left} {bottom}L{right} {top}"
+        self.out.append(f'<path class="denied" d="{path}"/>')
 
     def svg(self):
         self.check()
