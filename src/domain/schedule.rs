@@ -206,12 +206,14 @@ impl Versions {
     /// whose last line was decided under version `since` it is no older than that, if one is
     /// known.
     pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&StoredVersion> {
-        let mut newest_first = self.in_order.iter().rev();
-        let has_effect = newest_first.find(|version| time_of(version).has_effect(at));
-        let mut oldest_first = self.in_order.iter();
-        let least = oldest_first.find(|version| time_of(version).version >= since);
-        let found = [has_effect, least].into_iter().flatten();
-        found.max_by_key(|version| time_of(version).version)
+        let versions = self.in_order.iter();
+        let has_effect = versions
+            .clone()
+            .rposition(|version| time_of(version).has_effect(at));
+        let least = versions
+            .clone()
+            .position(|version| time_of(version).version >= since);
+        self.in_order.get(has_effect.max(least)?)
     }
 
     /// A certain version.

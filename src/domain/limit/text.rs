@@ -109,7 +109,7 @@ fn encode_total(text: &mut String, total: &Total) {
                 owed,
                 since,
                 given_back,
-            } = bucket;
+            } = bucket.as_ref();
             // A text takes what is written to it.
             let _ = write!(text, "{},{burst},{at}+{owed},{since}", per.seconds());
             if *given_back > 0 {
@@ -141,7 +141,7 @@ fn decode_total(text: &str) -> Option<Total> {
         }),
         FROM_FIRST_CLAIM => LimitState::FromFirstClaim(decode_opened(rest)?),
         SLIDING => LimitState::Sliding(decode_log(rest)?),
-        RATE => LimitState::Rate(decode_bucket(rest)?),
+        RATE => LimitState::Rate(Box::new(decode_bucket(rest)?)),
         _ => LimitState::Calendar(decode_window_use(first, rest)?),
     };
     Some(Total {
@@ -470,7 +470,7 @@ mod tests {
             any_window_use().prop_map(LimitState::Calendar),
             any_opened().prop_map(LimitState::FromFirstClaim),
             any_log().prop_map(LimitState::Sliding),
-            any_bucket().prop_map(LimitState::Rate),
+            any_bucket().prop_map(|bucket| LimitState::Rate(Box::new(bucket))),
         ];
         (0..=UNITS_MAX, state).prop_map(|(max, state)| Total { max, state })
     }

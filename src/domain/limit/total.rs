@@ -39,7 +39,8 @@ pub enum LimitState {
     Calendar(WindowUse),
     FromFirstClaim(OpenedWindow),
     Sliding(SlidingLog),
-    Rate(Bucket),
+    /// Boxed: totals are moved on every claim, and a bucket is twice as large as any other state.
+    Rate(Box<Bucket>),
 }
 
 /// The units used in a window of the calendar.
@@ -80,7 +81,7 @@ impl Total {
             Shape::Sliding { per, step } => LimitState::Sliding(SlidingLog::empty(per, step)),
             Shape::Rate { per, .. } => {
                 let burst = limit.shape.at_once(limit.max);
-                LimitState::Rate(Bucket::full(per, burst, at, line))
+                LimitState::Rate(Box::new(Bucket::full(per, burst, at, line)))
             }
         };
         Self {
@@ -101,7 +102,7 @@ impl Total {
             }
             LimitState::Sliding(log) => LimitState::Sliding(SlidingLog::empty(log.per, log.step)),
             LimitState::Rate(bucket) => {
-                LimitState::Rate(Bucket::full(bucket.per, bucket.burst, at, line))
+                LimitState::Rate(Box::new(Bucket::full(bucket.per, bucket.burst, at, line)))
             }
         };
         Self {
@@ -115,8 +116,8 @@ impl Total {
         match &self.state {
             LimitState::Calendar(calendar) => calendar.length.map_or(Per::Ever, Per::Calendar),
             LimitState::FromFirstClaim(OpenedWindow { per, .. })
-            | LimitState::Sliding(SlidingLog { per, .. })
-            | LimitState::Rate(Bucket { per, .. }) => Per::Elapsed(*per),
+            | LimitState::Sliding(SlidingLog { per, .. }) => Per::Elapsed(*per),
+            LimitState::Rate(bucket) => Per::Elapsed(bucket.per),
         }
     }
 
@@ -244,20 +245,18 @@ impl Total {
     /// The limit and window of which a denial at an instant is the first one or not. Where units
     /// return one by one, it is a day, or `per` if that is longer, counted from 1970 on.
     pub fn denied_in(&self, at: DateTime<Utc>) -> (Per, Window) {
-        let window = match (&self.state, self.window()) {
-            (_, Some(window)) => window,
-            (LimitState::Sliding(SlidingLog { per, .. }), _)
-            | (LimitState::Rate(Bucket { per, .. }), _)
-            | (LimitState::FromFirstClaim(OpenedWindow { per, .. }), _) => {
-                let seconds = i64::from(per.seconds()).max(DAY_SECONDS);
-                let start = at.timestamp() - at.timestamp().rem_euclid(seconds);
-                let [start, end] = [start, start + seconds]
-                    .map(|seconds| DateTime::from_timestamp(seconds, 0).unwrap_or(at));
-                Window { start, end }
-            }
-            (LimitState::Calendar(calendar), None) => calendar.window,
-        };
-        (self.per(), window)
+        let per = self.per();
+        let window = self.window().unwrap_or_else(|| {
+            let seconds = match per {
+                Per::Elapsed(per) => i64::from(per.seconds()).max(DAY_SECONDS),
+                Per::Calendar(_) | Per::Ever => DAY_SECONDS,
+            };
+            let start = at.timestamp() - at.timestamp().rem_euclid(seconds);
+            let [start, end] = [start, start + seconds]
+                .map(|seconds| DateTime::from_timestamp(seconds, 0).unwrap_or(at));
+            Window { start, end }
+        });
+        (per, window)
     }
 
     /// The last instant that counts no more as of another: what the limit reads back to where the
