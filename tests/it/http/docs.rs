@@ -109,9 +109,10 @@ async fn the_pages_are_made_of_nothing_from_elsewhere() {
                 // A place in the page, no icon, or the base.
                 continue;
             }
-            let file = match file.starts_with('/') {
-                true => file.to_owned(),
-                false => format!("/docs/{file}"),
+            let file = if file.starts_with('/') {
+                file.to_owned()
+            } else {
+                format!("/docs/{file}")
             };
             let answer = Answer::of(app.bare_request(Method::GET, &file)).await;
             assert_eq!(answer.status, 200, "{link}");
