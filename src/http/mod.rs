@@ -90,7 +90,8 @@ fn routes() -> Routes {
         at("/readyz", Open).get(health::readyz),
         at("/metrics", Open).get(health::metrics),
         at("/openapi.yaml", Open).get(openapi_yaml),
-        at("/docs", Open).get(pages::page),
+        at("/docs", Open).get(pages::first_claim),
+        at("/docs/reference", Open).get(pages::reference),
         at("/docs/problems", Open).get(pages::problems),
         at("/docs/{file}", Open).get(pages::file),
     ];

@@ -2,7 +2,9 @@
 
 mod archive;
 mod completion;
+mod first_claim;
 mod links;
 pub mod pages;
 mod problems;
 pub mod specification;
+mod template;

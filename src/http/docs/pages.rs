@@ -1,25 +1,29 @@
-//! The pages: one renders the specification without reaching out to the internet.
+//! The pages below `/docs`, and their files. A page loads nothing from the internet.
 
 use actix_web::http::header::{self, ContentEncoding};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 
 use super::archive::{self, Packed};
+use super::first_claim::PAGE as FIRST_CLAIM;
 use super::problems::PAGE as PROBLEMS;
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Public, segment};
-
-/// The page itself, and what starts Swagger UI on it.
-const PAGE: &str = include_str!("index.html");
-const START: &str = include_str!("start.js");
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const IMAGE: &str = "image/png";
 
-/// What the page needs of Swagger UI.
-const FILES: [(&str, &str); 5] = [
+/// The files of the pages that this folder has.
+const OWN_FILES: [(&str, &str, &str); 3] = [
+    ("page.css", CSS, include_str!("page.css")),
+    ("page.js", SCRIPT, include_str!("page.js")),
+    ("reference.js", SCRIPT, include_str!("reference.js")),
+];
+
+/// The files of Swagger UI, which renders the reference.
+const SWAGGER_FILES: [(&str, &str); 5] = [
     ("swagger-ui-bundle.js", SCRIPT),
     ("swagger-ui.css", CSS),
     ("index.css", CSS),
@@ -31,13 +35,22 @@ const FILES: [(&str, &str); 5] = [
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
                                        img-src 'self' data:; frame-ancestors 'none'";
 
-/// A page that renders the specification.
+/// A page for people who see perdiem for the first time: a first claim in several languages.
 #[utoipa::path(
     get, path = "/docs", operation_id = "docs", tag = "operation", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
 )]
-pub async fn page(_caller: Public) -> HttpResponse {
-    answer(HTML).body(PAGE)
+pub async fn first_claim(_caller: Public) -> HttpResponse {
+    answer(HTML).body(FIRST_CLAIM.clone())
+}
+
+/// A page that renders this specification.
+#[utoipa::path(
+    get, path = "/docs/reference", operation_id = "reference", tag = "operation", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html")),
+)]
+pub async fn reference(_caller: Public) -> HttpResponse {
+    answer(HTML).body(include_str!("reference.html"))
 }
 
 /// A page that explains every kind of problem.
@@ -49,13 +62,13 @@ pub async fn problems(_caller: Public) -> HttpResponse {
     answer(HTML).body(PROBLEMS.clone())
 }
 
-/// What the page is made of. Every browser takes gzip, so nothing else is offered.
+/// A file of a page. Every browser takes gzip, so the files of Swagger UI have no other form.
 pub async fn file(_caller: Public, request: HttpRequest) -> HttpAnswer {
     let name = segment(&request, "file").unwrap_or_default();
-    if name == "start.js" {
-        return Ok(answer(SCRIPT).body(START));
+    if let Some((_, kind, text)) = OWN_FILES.iter().find(|(own, ..)| *own == name) {
+        return Ok(answer(kind).body(*text));
     }
-    let known = FILES.iter().find(|(known, _)| *known == name);
+    let known = SWAGGER_FILES.iter().find(|(known, _)| *known == name);
     let found = known.and_then(|(name, content_type)| {
         let packed = archive::find(SWAGGER_UI_VENDORED, &format!("/dist/{name}"))?;
         Some((answer(content_type), packed))

@@ -1,9 +1,10 @@
-//! What the kinds of problems look like in the specification and in the page that explains them.
+//! The kinds of problems, as rows of the specification and as sections of the pages.
 
 use std::sync::LazyLock;
 
 use actix_web::web::Bytes;
 
+use super::template::Html;
 use crate::http::answer::problem::{KINDS, ProblemKind};
 
 /// The rows of the specification's table.
@@ -16,39 +17,32 @@ pub fn rows() -> String {
 }
 
 pub static PAGE: LazyLock<Bytes> = LazyLock::new(|| {
-    let sections: String = KINDS.iter().filter_map(section).collect();
-    include_str!("problems.html")
-        .replace("{sections}", &sections)
-        .into()
+    let parts = [("problems", sections(|_| true))];
+    let page = Html::fill(include_str!("problems.html"), &parts);
+    page.into_string().into()
 });
 
-fn section(kind: &ProblemKind) -> Option<String> {
+/// The sections that explain some kinds.
+pub fn sections(is_wanted: impl Fn(&ProblemKind) -> bool) -> Html {
+    let wanted = KINDS.iter().filter(|kind| is_wanted(kind));
+    wanted.filter_map(section).collect()
+}
+
+fn section(kind: &ProblemKind) -> Option<Html> {
     let of_name = KINDS.iter().filter(|other| other.name == kind.name);
     let statuses: Vec<String> = of_name
         .map(|kind| kind.status.as_u16().to_string())
         .collect();
-    let [means, remedy, retry] = kind.texts?.map(html);
-    let (name, title, statuses) = (html(kind.name), html(kind.title), statuses.join(" or "));
-    Some(format!(
-        "<section id=\"{name}\">\n<h2>{title}</h2>\n\
-         <p><code>{name}</code>, status {statuses}</p>\n<dl>\n\
-         <dt>Means</dt><dd>{means}</dd>\n<dt>Do</dt><dd>{remedy}</dd>\n\
-         <dt>Retry</dt><dd>{retry}</dd>\n</dl>\n</section>\n\n"
-    ))
-}
-
-/// A text as HTML: escaped, and `code` in its element.
-fn html(text: &str) -> String {
-    let escaped = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    let parts = escaped.split('`').enumerate();
-    let parts = parts.map(|(index, part)| match index % 2 {
-        0 => part.to_owned(),
-        _ => format!("<code>{part}</code>"),
-    });
-    parts.collect()
+    let [means, remedy, retry] = kind.texts?.map(Html::prose);
+    let parts = [
+        ("name", Html::text(kind.name)),
+        ("title", Html::text(kind.title)),
+        ("statuses", Html::text(&statuses.join(" or "))),
+        ("means", means),
+        ("do", remedy),
+        ("retry", retry),
+    ];
+    Some(Html::fill(include_str!("problem.html"), &parts))
 }
 
 #[cfg(test)]
@@ -56,16 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_escaped() {
-        let text = html("Send `Bearer <key>` & wait");
-        assert_eq!(text, "Send <code>Bearer &lt;key&gt;</code> &amp; wait");
-    }
-
-    #[test]
     fn every_kind_has_one_section() {
         let page = str::from_utf8(&PAGE).unwrap();
         for ProblemKind { name, title, .. } in KINDS {
-            let head = format!("<section id=\"{name}\">\n<h2>{title}</h2>");
+            let head = format!("<section id=\"{name}\">\n<h3>{title}</h3>");
             assert_eq!(page.matches(&head).count(), 1, "{name}");
         }
     }

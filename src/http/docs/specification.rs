@@ -79,7 +79,8 @@ use crate::http::v1::{
         health::readyz,
         health::metrics,
         openapi_yaml,
-        pages::page,
+        pages::first_claim,
+        pages::reference,
         pages::problems,
     ),
     // Those of parameters and of completed answers are not found by themselves.

@@ -1,4 +1,4 @@
-//! The specification, and the page that renders it.
+//! The specification, and the pages below `/docs`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use reqwest::Method;
 
 use crate::http::problem;
 use crate::support::app::{Answer, App, Stack};
+use crate::support::operations::operations;
 
 fn browser() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -42,6 +43,16 @@ fn rendered(url: &str, profile: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The elements of the instance's page after its scripts have run.
+async fn in_browser(app: &App, path: &str) -> String {
+    let url = format!("{}{path}", app.url);
+    let dom = tokio::task::spawn_blocking(move || {
+        let profile = tempfile::tempdir().expect("a temporary folder");
+        rendered(&url, profile.path())
+    });
+    dom.await.expect("the browser runs")
+}
+
 /// The values of `src` and `href` in a page.
 fn links(html: &str) -> Vec<&str> {
     let mut links = Vec::new();
@@ -61,36 +72,109 @@ async fn the_specification_is_served() {
     assert_eq!(answer.text, perdiem::http::specification_yaml());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_is_made_of_nothing_from_elsewhere() {
-    let app = App::on(Stack::Sqlite).await;
-    let page = app.get("/docs").await;
+/// A page, without a key. Its fields are those of every page.
+async fn page(app: &App, path: &str) -> Answer {
+    let page = Answer::of(app.bare_request(Method::GET, path)).await;
     assert_eq!(page.status, 200, "{page:?}");
-    assert!(
-        page.header("content-type")
-            .is_some_and(|kind| kind.starts_with("text/html"))
-    );
+    let kind = page.header("content-type");
+    assert_eq!(kind, Some("text/html; charset=utf-8"), "{path}");
+    assert_eq!(page.header("cache-control"), Some("no-store"), "{path}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
     let policy = page.header("content-security-policy").expect("a policy");
     assert!(policy.contains("default-src 'self'"), "{policy}");
     assert!(
         !policy.contains("http") && !policy.contains('*'),
         "{policy}"
     );
-    let links = links(&page.text);
-    assert!(links.len() > 3, "{links:?}");
-    for link in links {
-        assert!(!link.contains("//"), "{link}");
-        let link = link.strip_prefix("./").unwrap_or(link);
-        if link.starts_with('/') {
-            // The base.
-            continue;
+    page
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pages_are_made_of_nothing_from_elsewhere() {
+    let app = App::on(Stack::Sqlite).await;
+    for (path, links_least) in [("/docs", 10), ("/docs/problems", 3), ("/docs/reference", 5)] {
+        let page = page(&app, path).await;
+        // A script in the page itself would need a weaker policy.
+        assert_eq!(
+            page.text.matches("<script").count(),
+            page.text.matches("<script src=").count(),
+            "{path}"
+        );
+        let links = links(&page.text);
+        assert!(links.len() >= links_least, "{links:?}");
+        for link in links {
+            assert!(!link.contains("//"), "{link}");
+            let (file, _) = link.split_once('#').unwrap_or((link, ""));
+            if file.is_empty() || file == "data:," || file == "/docs/" {
+                // A place in the page, no icon, or the base.
+                continue;
+            }
+            let file = if file.starts_with('/') {
+                file.to_owned()
+            } else {
+                format!("/docs/{file}")
+            };
+            let answer = Answer::of(app.bare_request(Method::GET, &file)).await;
+            assert_eq!(answer.status, 200, "{link}");
+            assert!(!answer.text.is_empty(), "{link}");
+            if file.starts_with("/docs") {
+                assert!(answer.header("content-security-policy").is_some(), "{link}");
+            }
         }
-        let answer = app.get(&format!("/docs/{link}")).await;
-        assert_eq!(answer.status, 200, "{link}");
-        assert!(!answer.text.is_empty(), "{link}");
-        assert!(answer.header("content-security-policy").is_some(), "{link}");
     }
     problem(&app.get("/docs/nothing.css").await, 404, "not-found");
+}
+
+/// `scripts/check-examples` runs the examples.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_finds_a_first_claim_and_the_frequent_problems() {
+    let app = App::on(Stack::Sqlite).await;
+    let page = page(&app, "/docs").await;
+    let problems = self::page(&app, "/docs/problems").await;
+    for language in ["curl", "python", "typescript", "go", "java"] {
+        let panel = format!("<section class=\"panel\" id=\"{language}\">");
+        assert_eq!(page.text.matches(&panel).count(), 1, "{language}");
+        let tab = format!("for=\"show-{language}\"");
+        assert_eq!(page.text.matches(&tab).count(), 1, "{language}");
+    }
+    // Texts are escaped.
+    assert!(page.text.contains("-H &quot;Idempotency-Key: A-17&quot;"));
+    assert!(page.text.contains("func main() {"));
+    // The pages explain a problem in the same words.
+    for kind in ["unauthorized", "quota-exceeded", "undecided", "unavailable"] {
+        let section = |text: &str| {
+            let begins = format!("<section id=\"{kind}\">");
+            let (_, rest) = text.split_once(&begins).expect("a section");
+            let (section, _) = rest.split_once("</section>").expect("its end");
+            section.to_owned()
+        };
+        assert_eq!(section(&page.text), section(&problems.text), "{kind}");
+    }
+}
+
+/// The links to operations in the reference name operations that exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_into_the_reference_lead_to_operations() {
+    let app = App::on(Stack::Sqlite).await;
+    let page = page(&app, "/docs").await;
+    let operations: Vec<String> = operations()
+        .iter()
+        .map(|operation| {
+            let tag = operation.said["tags"][0].as_str().expect("a tag");
+            let id = operation.said["operationId"].as_str().expect("an id");
+            format!("#/{tag}/{id}")
+        })
+        .collect();
+    let links = links(&page.text);
+    let led = links
+        .iter()
+        .filter_map(|link| link.strip_prefix("/docs/reference"))
+        .filter(|anchor| !anchor.is_empty());
+    let led: Vec<&str> = led.collect();
+    assert!(led.len() > 3, "{led:?}");
+    for anchor in led {
+        assert!(operations.iter().any(|known| known == anchor), "{anchor}");
+    }
 }
 
 /// What a gzip stream holds. `gzip` refuses one whose checksum or length is wrong.
@@ -110,7 +194,7 @@ fn unpacked(stream: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_page_is_made_of_comes_packed() {
+async fn the_files_of_the_reference_come_packed() {
     let app = App::on(Stack::Sqlite).await;
     let request = app.request(Method::GET, "/docs/swagger-ui.css");
     let answer = request.send().await.expect("an answer");
@@ -127,11 +211,7 @@ async fn the_type_of_a_problem_leads_to_its_explanation() {
     let problem = problem(&app.get("/nothing").await, 404, "not-found");
     let type_of = problem["type"].as_str().expect("a type");
     let (page, anchor) = type_of.split_once('#').expect("an anchor");
-    let page = Answer::of(app.bare_request(Method::GET, page)).await;
-    assert_eq!(page.status, 200, "{page:?}");
-    let kind = page.header("content-type");
-    assert_eq!(kind, Some("text/html; charset=utf-8"));
-    assert!(page.header("content-security-policy").is_some());
+    let page = self::page(&app, page).await;
     for anchor in [anchor, "quota-exceeded"] {
         assert!(page.text.contains(&format!("<section id=\"{anchor}\">")));
     }
@@ -139,14 +219,9 @@ async fn the_type_of_a_problem_leads_to_its_explanation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_shows_every_operation() {
+async fn the_reference_shows_every_operation() {
     let app = App::on(Stack::Sqlite).await;
-    let url = format!("{}/docs", app.url);
-    let dom = tokio::task::spawn_blocking(move || {
-        let profile = tempfile::tempdir().expect("a temporary folder");
-        rendered(&url, profile.path())
-    });
-    let dom = dom.await.expect("the browser runs");
+    let dom = in_browser(&app, "/docs/reference").await;
     let specification = serde_json::to_value(perdiem::http::specification()).expect("JSON");
     for path in specification["paths"].as_object().expect("paths").keys() {
         let shown = format!("data-path=\"{path}\"");
@@ -154,4 +229,22 @@ async fn the_page_shows_every_operation() {
     }
     assert!(dom.contains("A daily-quota service with a persistent ledger"));
     assert!(!dom.contains("Failed to load"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_have_the_address_in_the_browser() {
+    let app = App::on(Stack::Sqlite).await;
+    let dom = in_browser(&app, "/docs").await;
+    let address = format!("PERDIEM_URL=<span class=\"origin\">{}</span>", app.url);
+    assert!(dom.contains(&address), "{address} is not shown in {dom}");
+    // The script adds buttons to the blocks that a reader copies.
+    assert!(dom.contains(">Copy</button>"), "{dom}");
+}
+
+/// The reference was at `/docs` before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_links_to_operations_lead_to_the_reference() {
+    let app = App::on(Stack::Sqlite).await;
+    let dom = in_browser(&app, "/docs#/claims/claim").await;
+    assert!(dom.contains("id=\"operations-claims-claim\""), "{dom}");
 }

@@ -42,6 +42,7 @@ const ADMINS: &[&str] = &["admin"];
 const RIGHTS: &[(&str, &str, &[&str], Reach)] = &[
     ("get", "/docs", EVERYBODY, Reach::Anything),
     ("get", "/docs/problems", EVERYBODY, Reach::Anything),
+    ("get", "/docs/reference", EVERYBODY, Reach::Anything),
     ("get", "/livez", EVERYBODY, Reach::Anything),
     ("get", "/metrics", ANY, Reach::Anything),
     ("get", "/openapi.yaml", EVERYBODY, Reach::Anything),
