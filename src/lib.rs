@@ -1,33 +1,33 @@
 //! Perdiem: a daily-quota service with a persistent ledger.
 //!
-//! In reading order. A layer imports only from those above it; `ledger` and `counter` do not
-//! know each other. `ARCHITECTURE.md` draws the map.
+//! The modules are listed in reading order. A module imports only from the modules above it;
+//! `ledger` and `counter` do not know each other. `ARCHITECTURE.md` has the idea and the map.
 
-/// The rules, pure: policy, limit, window, claim, grant. Time is an argument.
+/// Pure rules: policy, limit, window, claim, grant. Time is an argument.
 pub mod domain;
 
 /// The one source of time.
 pub mod clock;
 
-/// Time in which the process ran, for limits on what it waits for.
+/// Measures the time in which the process ran, for time limits.
 pub mod running;
 
-/// An error with its causes, for a log.
+/// Writes an error with its causes, for logs.
 pub mod chain;
 
-/// Fail points: named steps at which a test ends or stops the process.
+/// Fail points: named steps at which a test can end or stop the process.
 pub mod faults;
 
-/// The truth: accounts with numbered entries, on PostgreSQL or SQLite.
+/// The ledger: accounts with numbered entries, on PostgreSQL or SQLite. The ledger is the truth.
 pub mod ledger;
 
-/// The fast view: Redis' copies of last lines.
+/// Counters: copies of last lines in Redis.
 pub mod counter;
 
-/// The use cases. It alone decides the order of writes.
+/// The use cases. The engine alone decides the order of writes.
 pub mod engine;
 
-/// The HTTP face.
+/// The HTTP API: the engine's use cases as URLs.
 pub mod http;
 
 /// The settings.
