@@ -1,4 +1,5 @@
-"""The servers of a run, their CPU time, and claims sent to them. Each process ends with the run."""
+"""Starts the servers of a run, sends requests to them, and measures their CPU time. Each process ends
+with the run."""
 
 import contextlib
 import datetime
@@ -22,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benches" / "peers"
 DEADLINE_SECONDS = 60
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# What waits for the ledger in all buckets' queues.
+# Counts the grants that wait for the ledger in the queues of all buckets.
 WAITING_LUA = """
 local waiting = 0
 for bucket = 0, 255 do
@@ -33,11 +34,11 @@ return waiting
 
 
 class Trouble(Exception):
-    """Something that the user must hear of."""
+    """An error that the user must see."""
 
 
 def run(command, **options):
-    """What a command prints; it must succeed."""
+    """Runs a command, which must succeed. Returns its output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
     if done.returncode != 0:
         raise Trouble(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
@@ -58,8 +59,8 @@ def build(package, **variables):
 
 
 def build_peers():
-    """limitador 0.14 without its storage on disk lacks a module of its own named `bin`, by which no
-    limit without an id goes. A crate of that name replaces it."""
+    """Builds the peers. limitador 0.14 without its storage on disk does not compile, because its module
+    `bin` is missing. Only limits with an id use this module. A crate of that name replaces it."""
     target = ROOT / "target" / "peers"
     library = target / "dist" / "deps" / "libbin.rlib"
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -78,13 +79,13 @@ def postgres_programs():
 
 
 def as_user(user=None):
-    """The start of a command line that drops to a user, and ends with this script."""
+    """The start of a command line. The command runs as the user, and ends when this script ends."""
     own = [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
     return ["setpriv", "--pdeathsig=INT", *own, "--"]
 
 
 def start(stack, command, log, **options):
-    """A process in a session of its own, which the stack ends by its id."""
+    """Starts a process in its own session. The stack ends the process by its id."""
     output = stack.enter_context(open(log, "ab"))
     options = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL} | options
     process = subprocess.Popen(list(map(str, command)), start_new_session=True, **options)
@@ -103,7 +104,7 @@ def end(process):
 
 
 def folder(stack, user=None):
-    """A temporary folder, a user's own."""
+    """Makes a temporary folder, which the user owns."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="perdiem-bench-"))
     stack.callback(shutil.rmtree, path, ignore_errors=True)
     if user:
@@ -152,7 +153,7 @@ class Postgres:
         return f"postgres://postgres@127.0.0.1:{self.port}/{database}"
 
     def query(self, database, sql):
-        """What psql prints, without a frame."""
+        """Runs SQL with psql. Returns its output without a frame."""
         psql = [f"{self.programs}/psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
         return run([*psql, "-d", self.url(database), "-c", sql]).strip()
 
@@ -183,7 +184,7 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}"
 
     def waiting(self, ledger_id):
-        """How many grants wait for the ledger."""
+        """Returns how many grants wait for the ledger."""
         command = ["redis-cli", "-p", self.port, "EVAL", WAITING_LUA, 0, ledger_id]
         return int(run(command))
 
@@ -196,13 +197,13 @@ class PostgresLedger:
         self.processes = {"PostgreSQL": postgres.pid}
 
     def size_bytes(self):
-        """Its tables of entries and accounts, with their indexes."""
+        """The size of the tables of entries and accounts, with their indexes."""
         tables = "ARRAY['entries'::regclass, 'accounts'::regclass]"
         return int(self.query(f"SELECT sum(pg_total_relation_size(t)) FROM unnest({tables}) AS t"))
 
 
 class SqliteLedger:
-    # Perdiem's own is all that there is.
+    # SQLite runs in perdiem's process.
     processes = {}
 
     def __init__(self, stack):
@@ -220,19 +221,19 @@ class SqliteLedger:
 
 @dataclass
 class Server:
-    """A running server of claims."""
+    """A running server that answers claims."""
 
     address: str
     secret: str
-    # By name, the processes whose CPU time counts. The first is the server's own.
+    # The processes whose CPU time counts, by name. The first one is the server's.
     processes: dict
-    # None of what records nothing.
+    # None for a server that records nothing.
     ledger: object = None
     redis: Redis | None = None
 
     @classmethod
     def perdiem(cls, stack, binary, ledger, redis=None, secret=None, seal_key_file=None):
-        """An instance. Those of one ledger have one secret."""
+        """Starts an instance. All instances on one ledger need the same secret."""
         secret = secret or secrets.token_hex(24)
         own = {"PERDIEM_ADMIN_KEY": secret, "DATABASE_URL": ledger.url}
         own |= {"PERDIEM_SEAL_KEY_FILE": str(seal_key_file)} if seal_key_file else {}
@@ -243,26 +244,26 @@ class Server:
 
     @classmethod
     def peer(cls, stack, command, redis=None):
-        """A server of ours around a peer of perdiem's."""
+        """Starts our server for a peer of perdiem."""
         secret = secrets.token_hex(24)
         command = [*command, "--redis-url", redis.url] if redis else command
         address, pid = start_server(stack, command, {"PEER_SECRET": secret})
         return cls(address, secret, {"peer": pid} | ({"Redis": redis.pid} if redis else {}))
 
     def put_policy(self, name, limits, **more):
-        """Makes a policy whose midnight is far away: no day ends while we measure."""
+        """Makes a policy whose midnight is far away, so that no day ends during the run."""
         hour = datetime.datetime.now(datetime.timezone.utc).hour
         rule = {"time_zone": f"{12 - hour:+03d}:00", "limits": limits} | more
         self.open("PUT", f"/v1/policies/{name}", rule)
 
     def samples(self):
-        """What /metrics tells, by the samples' names with their labels."""
+        """Reads /metrics. Returns the samples by their names with labels."""
         lines = self.open("GET", "/metrics")[1].splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
     def open(self, method, path, body=None, **headers):
-        """An answer's headers and text."""
+        """Sends a request. Returns the headers and the text of the answer."""
         request = urllib.request.Request(
             f"http://{self.address}{path}",
             method=method,
@@ -274,7 +275,7 @@ class Server:
 
 
 def start_server(stack, command, variables):
-    """Starts what tells its address in its first line. Returns that and its process id."""
+    """Starts a server that prints its address in its first line. Returns the address and the process id."""
     foreign = ("PERDIEM_", "DATABASE_URL", "REDIS_URL")
     ours = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     log = folder(stack) / "log"
@@ -288,10 +289,10 @@ def start_server(stack, command, variables):
 
 
 def cpu_seconds(pid):
-    """The CPU time of a process, its children, and those of them that have ended."""
+    """The CPU time of a process and its children, also of children that have ended."""
     total = sum(stat_fields(pid)[10:14])
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        # One that ends meanwhile is counted with those that have ended, next time.
+        # A child that ends during this loop is counted with the ended children next time.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             total += sum(stat_fields(child)[10:12])
     return total / TICKS_PER_SECOND

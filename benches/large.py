@@ -1,11 +1,11 @@
-"""A ledger of ten million rows, filled in bulk as perdiem writes them."""
+"""Fills a ledger with ten million rows, in bulk. The rows look like perdiem's."""
 
 import os
 
 DAYS = 100
 GRANTS_A_DAY = 3
-# Columns of an entry as SQL of: i, its place in time; day, member, and take, which of the day's
-# grants it is. The other columns are those of an entry that perdiem wrote.
+# The columns of an entry as SQL. The SQL uses i, the entry's place in time; day; member; and take, the
+# number of the grant in the day. All other columns have the values of an entry that perdiem wrote.
 ENTRY = {
     "number": f"day * {GRANTS_A_DAY} + take + 1",
     "at": "at",
@@ -19,13 +19,13 @@ ACCOUNT = {"id": ENTRY["account"], "subject": "'member-' || member"}
 
 
 def a_quarter_of_memory():
-    """A quarter of this machine's memory, as a setting of PostgreSQL's."""
+    """A quarter of this machine's memory, written as a setting of PostgreSQL."""
     return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 4 >> 20}MB"
 
 
 def fill(server, rows):
-    """Fills a ledger that has one policy, `benefit`. Its indexes then are in memory, as claims
-    bring them there in the course of time."""
+    """Fills a ledger that has one policy, `benefit`. Afterwards its indexes are in memory, as they are
+    on a server that has run for some time."""
     query = server.ledger.query
     claim = {"policy": "benefit", "subject": "member", "idempotency_key": "example"}
     server.open("POST", "/v1/claims", {"claims": [claim]})
@@ -51,13 +51,13 @@ def fill(server, rows):
         " WHERE indrelid IN ('entries'::regclass, 'accounts'::regclass)"
     )
     query("CHECKPOINT")
-    # Perdiem must be able to read them: the oldest day has nothing else.
+    # Checks that perdiem can read these rows: the oldest day has no other rows.
     day = query("SELECT to_char(min(at) AT TIME ZONE 'UTC', 'YYYY-MM-DD') FROM entries")
     server.open("GET", f"/v1/grants?from={day}T00:00:00Z&to={day}T23:59:59Z&limit=1000")
 
 
 def drop_indexes(query):
-    """Takes the indexes of `entries` away. Returns what builds them again."""
+    """Drops the indexes of `entries`. Returns the SQL that builds them again."""
     key = query("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'entries_pkey'")
     others = query(
         "SELECT pg_get_indexdef(indexrelid) FROM pg_index"
@@ -70,8 +70,8 @@ def drop_indexes(query):
 
 
 def insert(query, table, expressions, example, source):
-    """A statement that fills a table: its columns by the expressions, and the others as in the one
-    row of an example."""
+    """Returns a statement that fills a table. The expressions give the values of their columns. All other
+    columns get their values from the one row of an example."""
     columns = query(
         "SELECT column_name FROM information_schema.columns"
         f" WHERE table_name = '{table}' ORDER BY ordinal_position"

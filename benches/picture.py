@@ -1,4 +1,4 @@
-"""Draws the rate and latency of all contestants, as an SVG for light and dark pages."""
+"""Draws the rate and the latency of all contestants as an SVG, for light and dark pages."""
 
 import statistics
 from html import escape
@@ -22,14 +22,14 @@ STYLE = """
 """
 LEGEND = {
     "perdiem": "perdiem: every grant is in its ledger",
-    "peer": "peers: record nothing",
+    "peer": "peers: they record nothing",
     "bare": "no service: a route that does nothing",
 }
 
 
 def draw(results, caption):
     """The picture of one run's results."""
-    # A lone client's rate says nothing on this scale, and its latency is in the table.
+    # The rate of a lone client is too small for this scale. The table has its latency.
     rows = {key: row for key, row in results.items() if not key.endswith("@1")}
     most = max(one["rate"] for row in rows.values() for one in row["rounds"])
     height = TOP + ROW * len(rows) + BOTTOM
@@ -38,9 +38,9 @@ def draw(results, caption):
         f'aria-label="{escape(caption)}">',
         f"<style>{STYLE}</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
-        text(16, 26, "What claims cost", "title"),
+        text(16, 26, "Rate and latency of claims", "title"),
         text(16, 44, caption, "faint"),
-        text(BARS, 60, "claims a second: median, least to most", "faint"),
+        text(BARS, 60, "claims a second: median, minimum to maximum", "faint"),
         text(LATENCY, 60, "p50 and p99 in ms", "faint"),
     ]
     for number, (key, row) in enumerate(rows.items()):

@@ -1,8 +1,8 @@
-"""What schemathesis must know of perdiem that a schema cannot say.
+"""The rules of perdiem that a schema cannot express, for schemathesis.
 
-A request that fits its schema ought to be accepted. Some that fit are invalid all the same: no
-schema compares two values, counts bytes, or knows which cursors were given out. Such an answer is
-right, but only where every fault that it names is one of these.
+perdiem should accept a request that fits its schema. But some such requests are invalid: a schema cannot
+compare two values, count bytes, or know which cursors exist. A refusal of such a request is right only if
+BEYOND_SCHEMAS contains every fault that the refusal names.
 """
 
 import itertools
@@ -14,41 +14,41 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import AcceptedNegativeData
 from schemathesis.openapi.checks import RejectedPositiveData
 
-# A fault's place and its words, both as patterns.
+# The place of a fault and its words, both as regular expressions.
 BEYOND_SCHEMAS = [
-    # Only the list knows which cursors it gave out.
+    # Only perdiem knows which cursors it gave.
     ("cursor", "not one that this list gave"),
-    # One value against another, or against the clock.
+    # One value compared with another, or with the clock.
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
     ("#/at", "after 1970 and not in the future"),
     ("to|#/to", "must come after from|at most 400 days|is below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
-    # A limit's kind against its per, and numbers against durations.
+    # A limit's kind compared with its per, and numbers compared with durations.
     (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
     (r"#(/policy)?/limits/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
     (r"#(/policy)?/limits/\d+/(max|burst)", "without a step|units a second|returns within"),
     (r"#(/policy)?/limits/\d+/(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
-    # White space, as Unicode has it.
+    # White space of Unicode.
     ("#(/policy)?/reason|reason", "^say why$"),
-    # Bytes, not characters; depth.
+    # Bytes instead of characters; depth.
     ("#/subject|subject", "has 1 to 256 bytes of UTF-8"),
     ("#/metadata", r"at most \d+ bytes|no U\+0000|levels deep"),
     ("#(/policy)?/(description|reason)|reason", r"must not contain U\+0000"),
     # A number with a hole in its range.
     ("#/units", "not 0, from"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
-    # What the policy stands at.
+    # The present state of the policy.
     ("#/effective", "a new policy takes effect at once|never comes"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|more than the \d+ that are used"),
     ("#/reason|reason", "a reason is needed to"),
-    # Instants against the clock, names against what there is, and each other.
+    # Instants compared with the clock; names compared with existing names, and with each other.
     ("#/ends_at", "must lie in the future"),
     ("#/policies", "an admin key is never confined"),
     (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
-    # A local day is one of a policy; positions and keys are what there is.
+    # A local day belongs to a policy; positions and keys must exist.
     ("on|from|to", "name the policy too"),
     ("as_of|after|known_at", "the record ends at position|lies in the future"),
     ("at", "lies in the future"),
@@ -59,7 +59,7 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis|Redis alone counts"),
     ("#/hold_seconds", "not built yet"),
 ]
-# The same, where a problem names no faults: a key that another claim was sent with before.
+# The same for problems without faults: another claim was sent with this key before.
 BEYOND_SCHEMAS_TYPES = ["/docs/problems#idempotency-key-reused"]
 
 schemathesis.openapi.format(
@@ -76,8 +76,8 @@ schemathesis.openapi.format(
 schemathesis.openapi.format("entity-tags", st.sampled_from(["*", '"1"', '"2", "3"', 'W/"1"']))
 
 
-# Wrong keys that come from one address again and again are answered more and more slowly: here
-# each connection comes from an address of its own.
+# perdiem slows down an address that sends wrong keys again and again. So each connection comes from
+# another address.
 addresses = itertools.cycle(f"127.0.{net}.{host}" for net in range(1, 255) for host in range(1, 255))
 create_connection = urllib3.util.connection.create_connection
 
@@ -92,7 +92,7 @@ urllib3.util.connection.create_connection = connect
 
 @schemathesis.hook
 def map_case(context, case):
-    """Gives a valid request values that make sense together, so that most get past the checks."""
+    """Changes the values of a valid request so that they fit together and pass most checks."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return case
     body = case.body if isinstance(case.body, dict) else {}
@@ -105,7 +105,7 @@ def map_case(context, case):
                 for limit in values["limits"] if "time_zone" in values else []:
                     fit_kind(limit)
                 values.setdefault("reason", "a test")
-    # Leap years, so that each date is one.
+    # Leap years, so that every date exists.
     for name, year in [("until", "2996"), ("ends_at", "2996"), ("at", "1996")]:
         if isinstance(body.get(name), str):
             body[name] = year + body[name][4:]
@@ -119,7 +119,7 @@ def map_case(context, case):
 
 
 def fit_kind(limit):
-    """Leaves out of a limit what its per or its kind has no use for."""
+    """Removes the fields of a limit that its per or its kind does not allow."""
     if not limit["per"][0].isdigit():
         unused = ["kind", "step", "burst"]
     elif limit.get("kind") in ("sliding", "rate"):
@@ -134,7 +134,7 @@ def put_in_order(values, first, last):
     if not isinstance(values.get(last), str):
         return
     if re.fullmatch(r"\d{4}-\d\d-\d\d", values[last]):
-        # No more days than a backtest takes.
+        # A backtest accepts no more days.
         values[first], values[last] = f"{values[last][:4]}-01-01", f"{values[last][:4]}-12-31"
         return
     if not isinstance(values.get(first), str) or values[first] == values[last]:
@@ -145,7 +145,7 @@ def put_in_order(values, first, last):
 
 @schemathesis.hook
 def filter_failure(context, failure, case, response):
-    """Whether a failure counts."""
+    """Returns whether a failure counts."""
     if isinstance(failure, AcceptedNegativeData):
         return not is_told_in_an_item(case, response)
     if not isinstance(failure, RejectedPositiveData) or response.status_code != 422:
@@ -158,7 +158,7 @@ def filter_failure(context, failure, case, response):
 
 
 def is_told_in_an_item(case, response):
-    """A batch is answered with 200, and each invalid claim of it with a problem of its own."""
+    """The answer to a batch is 200. Each invalid claim in it gets its own problem."""
     if case.operation.definition.raw["operationId"] != "claim_batch":
         return False
     return any(item["status"] == 422 for item in response.json()["items"])

@@ -1,6 +1,6 @@
-"""A backend's story, told by the client that openapi-python-client made from openapi.yaml.
+"""Uses every part of the API as a backend would, with the client that openapi-python-client generated.
 
-scripts/check-contract runs it against a fresh perdiem, PERDIEM_URL, with an admin's PERDIEM_KEY.
+scripts/check-contract runs this against a new perdiem at PERDIEM_URL, with an admin's PERDIEM_KEY.
 """
 
 import datetime as dt
@@ -61,7 +61,7 @@ from perdiem_client.models import (
 )
 from perdiem_client.types import UNSET
 
-# Where it is noon: no day ends while the story is told.
+# In this zone it is noon, so that no day ends during the run.
 OFFSET_HOURS = 12 - dt.datetime.now(dt.timezone.utc).hour
 ZONE = f"{OFFSET_HOURS:+03d}:00"
 
@@ -73,7 +73,7 @@ client = AuthenticatedClient(
 
 
 def ask(operation, status, *arguments, **named):
-    """What an operation answers with; the status must be the one expected."""
+    """Calls an operation. The status must be the expected one. Returns the parsed answer."""
     response = operation.sync_detailed(*arguments, client=client, **named)
     assert response.status_code == status, (operation.__name__, response.status_code, response.parsed)
     return response.parsed
@@ -132,7 +132,7 @@ def claims():
     why = ask(get_usage, 200, "benefit", "member-42", units=1)
     assert why.outcome is ClaimOutcome.DENIED and why.lacking == ["day"]
     assert [entry.units for entry in why.limits[0].entries] == [1, 1, 1]
-    # A subject is percent-encoded, its slash too.
+    # The client percent-encodes a subject, also its slash.
     ask(claim, 201, "benefit", body=ClaimBody(subject="group/ö 1"))
     assert ask(get_usage, 200, "benefit", "group/ö 1").limits[0].used == 1
     return first.grant
@@ -154,7 +154,7 @@ def grants(first):
 
 
 def corrections(first):
-    """A grant is given back, once; units are entered by hand."""
+    """Reverses a grant, once. Enters units by hand."""
     reason = ReversalRequest(reason="SMS gateway refused")
     reversed_ = ask(reverse_grant, 201, first.id, body=reason)
     assert reversed_.grant.state is GrantState.REVERSED
@@ -182,7 +182,7 @@ def corrections(first):
 
 
 def batches():
-    """Several claims at once, and all or nothing; a hold that is confirmed."""
+    """Sends several claims at once, and all or nothing. Confirms a hold."""
     body = BatchBody(
         claims=[
             BatchClaim(policy="benefit", subject="member-8", idempotency_key="batch-1"),
@@ -212,7 +212,7 @@ def batches():
 
 
 def overrides():
-    """One customer gets more for a day."""
+    """Gives one customer more units for a day."""
     tomorrow = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
     more = OverrideBody(
         limits=[OverrideLimitBody(max_=10, per="day")], until=tomorrow, reason="vip"
@@ -232,7 +232,7 @@ def overrides():
 
 
 def drafts():
-    """A limit is only watched; a draft of another one meets today's grants."""
+    """Observes a limit without denials. Tries a draft of another limit on today's grants."""
     limits = [LimitBody(max_=1, per="day")]
     watching = PolicyBody(time_zone=ZONE, limits=limits, mode=Mode.OBSERVE)
     assert ask(put_policy, 201, "coupon", body=watching).mode is Mode.OBSERVE
@@ -252,7 +252,7 @@ def drafts():
 
 
 def keys():
-    """A backend gets a key of its own, for one policy, and loses it."""
+    """Makes a key for a backend and one policy, and revokes it."""
     shop = KeyBody(name="shop", role=Role.CLAIM, policies=["benefit"], reason="the shop's backend")
     made = ask(create_key, 201, body=shop)
     assert made.role is Role.CLAIM and made.secret.startswith("perdiem_")
@@ -267,7 +267,7 @@ def keys():
 
 
 def changes():
-    """Who changed what, newest first."""
+    """Lists changes, newest first."""
     revoked, made, *_ = ask(list_changes, 200, limit=2).items
     assert (revoked.kind, made.kind) == (ChangeKind.KEY, ChangeKind.KEY)
     assert made.before is None and isinstance(made.after, KeyAnswer)
@@ -294,4 +294,4 @@ drafts()
 keys()
 changes()
 farewell()
-print("a generated client did what openapi.yaml says")
+print("the generated client got the answers that openapi.yaml describes")

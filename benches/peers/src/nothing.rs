@@ -1,5 +1,5 @@
-//! A route that does nothing: it reads a claim, and answers it with an answer that perdiem gave
-//! once. What is left is what HTTP costs with these bytes, in the same framework.
+//! A route that does nothing: the server reads a claim and sends a fixed answer, which perdiem gave
+//! before. So the route measures the cost of HTTP with these bytes in the same framework.
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{Bytes, Data};
@@ -10,10 +10,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A field of the answer's head, as `name: value`
+    /// A header of the answer, as `name: value`
     #[arg(long, value_parser = read_field)]
     field: Vec<(HeaderName, HeaderValue)>,
-    /// The answer's body
+    /// The body of the answer
     #[arg(long)]
     body: String,
 }

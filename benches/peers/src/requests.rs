@@ -1,4 +1,4 @@
-//! The requests: one block of bytes, of which only digits change from one request to the next.
+//! The requests. They are one block of bytes; only some digits change from one request to the next.
 
 use std::net::SocketAddr;
 
@@ -8,46 +8,46 @@ use memchr::memmem;
 const KEY_DIGITS: usize = 9;
 const SUBJECT_DIGITS: usize = 9;
 
-/// What is claimed, and for whom.
+/// What the requests claim, and for which subjects.
 #[derive(Debug, Clone, Args)]
 pub struct Shape {
-    /// The path to post to
+    /// The path of the requests
     #[arg(long)]
     path: String,
     /// The secret of the bearer key
     #[arg(long)]
     secret: String,
-    /// What the idempotency keys begin with
+    /// The prefix of the idempotency keys
     #[arg(long)]
     keys: String,
-    /// What the subjects begin with
+    /// The prefix of the subjects
     #[arg(long)]
     subjects: String,
-    /// A thread goes round so many subjects
+    /// How many subjects a thread claims for in turn
     #[arg(long, default_value_t = 1000)]
     count: u64,
-    /// so many times, and then on to the next; 0: round the first ones for ever
+    /// How often a thread repeats these subjects before it takes the next ones; 0: it never takes others
     #[arg(long, default_value_t = 3)]
     times: u64,
-    /// Claims in a request; more than 0: a batch, with the policy in each claim
+    /// How many claims a batch has, each with the policy; 0: no batches
     #[arg(long, default_value_t = 0)]
     batch: usize,
-    /// The policy of a batch's claims
+    /// The policy of the claims in a batch
     #[arg(long, default_value = "")]
     policy: String,
-    /// Spreads the subjects over so many policies, by the digits at the end of `--policy`, as they
-    /// stand in the path
+    /// How many policies the subjects use. The policies differ by the digits at the end of `--policy`,
+    /// which the path contains
     #[arg(long, default_value_t = 1)]
     policies: u64,
 }
 
-/// Where a claim's digits stand.
+/// The places of a claim's digits.
 struct Places {
     key: usize,
     subject: usize,
 }
 
-/// Makes one request after the other.
+/// Makes one request after another.
 pub struct Requests {
     bytes: Vec<u8>,
     places: Vec<Places>,
@@ -55,16 +55,16 @@ pub struct Requests {
     times: u64,
     claimed: u64,
     is_batch: bool,
-    /// Where the digits of the path's policy stand.
+    /// The place of the digits of the path's policy.
     policy: Option<std::ops::Range<usize>>,
     policies: u64,
     servers: u64,
 }
 
 impl Requests {
-    /// The requests of one thread. All of them name the first server as their host.
+    /// The requests of one thread. All requests name the first server as their host.
     pub fn new(shape: &Shape, addresses: &[SocketAddr], thread: usize) -> Self {
-        // Never alike, so that each is found where it stands.
+        // A key and a subject always differ, so a search finds each at its own place.
         let key = format!("{}.{thread}.{}", shape.keys, "0".repeat(KEY_DIGITS));
         let subject = format!("{}-{thread}-{}", shape.subjects, "0".repeat(SUBJECT_DIGITS));
         let is_batch = shape.batch > 0;
@@ -109,23 +109,22 @@ impl Requests {
         }
     }
 
-    /// Which server the next request goes to. Each time round the subjects it is another one.
+    /// The server for the next request. Each repetition of the subjects uses another server.
     pub fn server(&self) -> usize {
         let (round, subject) = (self.claimed / self.count, self.claimed % self.count);
         ((round + subject) % self.servers) as usize
     }
 
-    /// Whether a request is a batch.
     pub fn is_batch(&self) -> bool {
         self.is_batch
     }
 
-    /// How many claims a request bears.
+    /// How many claims a request has.
     pub fn claims_each(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// The next request: each claim has a key of its own.
+    /// The next request. Each claim has its own key.
     pub fn next(&mut self) -> &[u8] {
         for places in &self.places {
             let round = self.claimed % self.count;
@@ -145,7 +144,7 @@ impl Requests {
     }
 }
 
-/// Where the digits at the end of a policy's name stand, the first time that it does.
+/// The place of the digits at the end of a policy's name, where the name occurs first.
 fn policy_digits(bytes: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
     let end = memmem::find(bytes, name.as_bytes())? + name.len();
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();

@@ -311,7 +311,7 @@ async fn an_older_perdiem_cannot_append(stack: Stack) {
 
 const ENTRIES: u32 = 1_000_000;
 
-/// docs/operations.md quotes what it prints: run it with `--ignored --nocapture`.
+/// docs/operations/upgrading.md has these numbers. Run it with `--ignored --nocapture`.
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn a_million_entries_are_migrated() {
