@@ -115,7 +115,7 @@ pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
     transaction.commit().await?;
     tracing::info!(
         offset,
-        "the server counts transactions from low numbers again: the order of entries goes on"
+        "the server's transaction numbers are lower than the stored ones: an offset keeps the order of entries"
     );
     Ok(true)
 }

@@ -115,7 +115,7 @@ impl<C: Connection + 'static> Connections<C> {
         let free = std::mem::take(&mut *self.free());
         for made in free {
             if let Err(error) = made.connection.close().await {
-                tracing::debug!(%error, "a connection did not close well");
+                tracing::debug!(%error, "a connection did not close cleanly");
             }
         }
     }

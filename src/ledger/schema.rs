@@ -158,7 +158,7 @@ pub async fn log_progress<T>(
     tracing::info!(
         from,
         to,
-        "the ledger is migrated, and is not served meanwhile"
+        "migrating the ledger; it is not served until this has ended"
     );
     let began = Instant::now();
     let mut ticks = interval_at(began + PROGRESS_PERIOD, PROGRESS_PERIOD);
@@ -168,7 +168,7 @@ pub async fn log_progress<T>(
             migrated = &mut migrating => return migrated,
             _ = ticks.tick() => {
                 let seconds = began.elapsed().as_secs();
-                tracing::info!(seconds, "the migration of the ledger goes on");
+                tracing::info!(seconds, "still migrating the ledger");
             }
         }
     }

@@ -252,7 +252,7 @@ async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
     match shown.execute(pool).await {
         Ok(_) => Ok(true),
         Err(error @ sqlx::Error::Database(_)) => {
-            tracing::info!(%error, "the ledger's server shows no fence: every append is guarded");
+            tracing::info!(%error, "the server shows no fence: every append is guarded");
             Ok(false)
         }
         Err(error) => Err(error),
