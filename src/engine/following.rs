@@ -11,9 +11,9 @@ use crate::ledger::LedgerError;
 /// The pause between two looks at the record.
 const EVERY: Duration = Duration::from_secs(1);
 const REST_MOST: Duration = Duration::from_secs(60);
-/// How many times as long as its work a follower rests; the second number is used while claims keep
-/// the instance busy. So a follower takes at most 1/201 of a core of the instance and of the store
-/// from claims.
+/// How many times as long as its work a follower rests. The second number is for times when claims
+/// keep the instance busy: a follower then takes at most 1/201 of a core of the instance and of the
+/// store.
 const RESTS: u32 = 10;
 const RESTS_WHILE_BUSY: u32 = 200;
 /// Claims keep the instance busy if their batches take at least this share of the time.

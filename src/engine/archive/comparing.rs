@@ -1,4 +1,4 @@
-//! Compares an archive with the ledger that it is of.
+//! Compares an archive with its ledger.
 
 use std::path::Path;
 
@@ -9,13 +9,12 @@ use crate::domain::seal::tree::leaf_hash;
 use crate::engine::seal::leaves_between;
 use crate::ledger::Ledger;
 
-/// How many leaves are made at a time.
+/// The number of leaves that are made at once.
 const LEAVES_MOST: u64 = 2048;
 
-/// Makes the leaves of an archive again from the ledger's rows, and names the first one that differs. Of
-/// an entry that was dropped, the log has the hash.
-/// The archive's files are right: see [`check_archive`](super::check_archive). `tell` hears how far it
-/// is, and of how much.
+/// Makes the leaves of an archive again from the ledger's rows, and names the first one that
+/// differs. For a dropped entry it uses the hash in the log. Check the archive's files first: see
+/// [`check_archive`](super::check_archive). `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`ArchiveFailure`].

@@ -1,4 +1,5 @@
-//! Checks a ledger by its log: makes every leaf again, and names the first one that differs.
+//! The verifier: it checks a ledger by its log. It makes every leaf again, and names the first one
+//! that differs.
 
 use std::collections::VecDeque;
 
@@ -11,30 +12,30 @@ use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin};
 
-/// How many marks, and how many seals, are read at a time.
+/// How many marks, and how many seals, are read at once.
 const MARKS_MOST: u32 = 16;
 const SEALS_MOST: u32 = 256;
 
-/// What is known from elsewhere.
+/// What the caller has from elsewhere.
 #[derive(Debug, Default)]
 pub struct GivenSeal {
-    /// The key that signed.
+    /// The key that signed the seals.
     pub key: Option<VerifierKey>,
     /// A seal that was kept elsewhere.
     pub seal: Option<Checkpoint>,
 }
 
-/// What was found to be right.
+/// The result of a successful check.
 #[derive(Debug)]
 pub struct Verified {
     pub origin: String,
     /// The positions up to this one are sealed, and are what was sealed.
     pub sealed: u64,
-    /// How many checkpoints are right.
+    /// How many checkpoints were checked.
     pub seals: u64,
     /// How many positions are not sealed yet.
     pub unsealed: u64,
-    /// What was dropped by cuts.
+    /// What cuts have dropped.
     pub dropped: Option<DroppedLeaves>,
 }
 
@@ -42,20 +43,20 @@ pub struct Verified {
 #[derive(Debug)]
 pub struct DroppedLeaves {
     pub leaves: u64,
-    /// The newest sealed cut: up to which position, and its change.
+    /// The newest sealed cut: its last position, and its change.
     pub last: u64,
     pub revision: u64,
 }
 
-/// Why a ledger is not what was sealed.
+/// Why the check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyFailure {
     #[error("the ledger cannot be read")]
     Ledger(#[from] LedgerError),
-    /// What differs, with its place.
+    /// What differs, and where.
     #[error("{0}")]
     Differs(String),
-    /// The seal or the key that was given cannot be used.
+    /// The given seal or key cannot be used.
     #[error("{0}")]
     Given(String),
 }
@@ -64,31 +65,31 @@ fn differs<T>(what: String) -> Result<T, VerifyFailure> {
     Err(VerifyFailure::Differs(what))
 }
 
-/// The newest sealed cut, how many of its entries are there, and how many are gone.
+/// The newest sealed cut, with how many of its entries exist and how many were dropped.
 struct CutCheck {
     cut: Cut,
     found: u64,
     gone: u64,
 }
 
-/// The check that is under way.
+/// A check that is running.
 struct Check<'a> {
     ledger: &'a Ledger,
     given: &'a GivenSeal,
     origin: SealOrigin,
     cut: Option<CutCheck>,
-    /// The newest cut, where seals were restarted and have not reached it again.
+    /// The newest cut, if seals were restarted and have not reached it again.
     later_cut: Option<Cut>,
     tree: GrowingTree,
-    /// The stored seals that come next.
+    /// The next stored seals.
     next_seals: VecDeque<Seal>,
     seals_ended: bool,
-    /// The size of the last one that was checked.
+    /// The size of the last checked seal.
     checked_size: u64,
     seals: u64,
 }
 
-/// Makes every leaf again, and compares it with the log. `tell` hears how far it is, and of how much.
+/// Makes every leaf again, and compares it with the log. `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`VerifyFailure`].
@@ -99,7 +100,7 @@ pub async fn verify_ledger(
 ) -> Result<Verified, VerifyFailure> {
     let cut = ledger.last_cut(RecordPlace::LAST).await?;
     match verify(ledger, given, tell).await {
-        // Entries were dropped meanwhile by a cut that the check does not know.
+        // A cut that began during the check has dropped entries. The check does not know it.
         Err(VerifyFailure::Differs(_)) if ledger.last_cut(RecordPlace::LAST).await? != cut => {
             let again = "entries began to be dropped while the ledger was checked: run it again";
             Err(VerifyFailure::Given(again.to_owned()))
@@ -113,6 +114,8 @@ async fn verify(
     given: &GivenSeal,
     tell: impl Fn(u64, u64),
 ) -> Result<Verified, VerifyFailure> {
+    // 1. Check that there is a log, that the given seal is of it, and that each log is of this
+    //    ledger.
     let Some((origin, size)) = ledger.sealed_size().await? else {
         return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
     };
@@ -132,6 +135,7 @@ async fn verify(
             ));
         }
     }
+    // 2. Check that nothing was put before the record by hand.
     if ledger.has_leaves_before().await? {
         return differs(
             "position 1: an entry or a change has a place before it (a transaction below 0): it was \
@@ -139,6 +143,7 @@ async fn verify(
                 .to_owned(),
         );
     }
+    // 3. Read the newest sealed cut: only its entries may be missing, and they must be old.
     let sealed = ledger.mark_to(size).await?.place;
     let cut = ledger.last_cut(sealed).await?;
     if let Some(cut) = &cut {
@@ -164,6 +169,7 @@ async fn verify(
         checked_size: 0,
         seals: 0,
     };
+    // 4. Make every sealed leaf again, and compare it with the log.
     let mut before = Mark::FIRST;
     loop {
         tell(before.position, size);
@@ -179,6 +185,7 @@ async fn verify(
         check.marks(before, &marks, *last).await?;
         before = *last;
     }
+    // 5. Check that no sealed position, kept entry or checkpoint is missing.
     if before.position < size {
         let next = before.position + 1;
         return differs(format!(
@@ -187,7 +194,7 @@ async fn verify(
         ));
     }
     check.check_cut()?;
-    // A log that grows meanwhile has seals of what came meanwhile.
+    // The log may grow during the check. Then there are seals of more positions.
     let later = check.next_seal().await?.map(|seal| seal.size);
     let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
     if let Some(of) = later.filter(|of| *of > size_now) {
@@ -204,6 +211,8 @@ async fn verify(
             "the log has {size} positions, and its last checkpoint is of {last}: later ones are gone"
         ));
     }
+    // 6. Check what is recorded and not sealed yet, and that nothing was put after the record by
+    //    hand.
     let newest = check_unsealed(ledger, before).await?;
     if let Some(forged) = ledger.forged_place().await? {
         return differs(format!(
@@ -226,7 +235,7 @@ async fn verify(
     })
 }
 
-/// Whether a cut lets only old entries be gone. Both instants are in leaves.
+/// Checks that a cut drops only old entries. Both instants are in leaves.
 async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     let own = ledger.place_of_change(cut.revision).await?;
     let own = ledger
@@ -245,8 +254,8 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     }
 }
 
-/// Checks that what has positions behind a mark, and is not sealed yet, is there. Returns the newest
-/// position.
+/// Checks that everything with a position after a mark exists, although it is not sealed yet.
+/// Returns the newest position.
 async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, VerifyFailure> {
     loop {
         let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
@@ -264,7 +273,7 @@ async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, Verify
     }
 }
 
-/// Checks what no leaf tells.
+/// Checks the parts of a row that are in no leaf.
 fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
     let (position, name) = (leaf.position, leaf.name());
     let contradiction = match &leaf.source {
@@ -277,7 +286,7 @@ fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
     }
 }
 
-/// Whether the seal that was given is of this log, and signed.
+/// Checks that the given seal is of this log, and signed.
 async fn check_given(
     ledger: &Ledger,
     given: &GivenSeal,
@@ -319,7 +328,7 @@ async fn check_given(
 }
 
 impl Check<'_> {
-    /// Checks the leaves of some marks, which follow another one.
+    /// Checks the leaves of some marks that follow another mark.
     async fn marks(
         &mut self,
         before: Mark,
@@ -375,7 +384,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Only a sealed cut lets the entry of a leaf be gone.
+    /// Only a sealed cut may explain a missing entry.
     fn count_in_cut(&mut self, leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
         let position = leaf.position;
         let cut = self.cut.as_mut();
@@ -407,7 +416,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether the entries are there that the cut kept.
+    /// Checks that the entries exist that the cut keeps.
     fn check_cut(&self) -> Result<(), VerifyFailure> {
         let Some(CutCheck { cut, found, .. }) = &self.cut else {
             return Ok(());
@@ -423,7 +432,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds a leaf, and checks what the log has of the tree with it.
+    /// Adds a leaf, and checks the log's hashes of the tree with it.
     async fn push(&mut self, leaf: Hash) -> Result<(), VerifyFailure> {
         self.tree.push(leaf);
         let size = self.tree.size();
@@ -465,7 +474,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a stored checkpoint, of which all leaves are in the tree.
+    /// Checks a stored checkpoint. The tree has all of its leaves.
     fn check_seal(&self, seal: &Seal) -> Result<(), VerifyFailure> {
         let size = seal.size;
         let checkpoint = match Checkpoint::parse(&seal.note) {
@@ -489,7 +498,7 @@ impl Check<'_> {
         }
     }
 
-    /// The stored seal that comes next.
+    /// The next stored seal.
     async fn next_seal(&mut self) -> Result<Option<&Seal>, VerifyFailure> {
         if self.next_seals.is_empty() && !self.seals_ended {
             let from = self.checked_size + 1;
@@ -500,7 +509,7 @@ impl Check<'_> {
         Ok(self.next_seals.front())
     }
 
-    /// The stored hashes of a level from an index on and below another.
+    /// The stored hashes of a level, from an index on and below another.
     async fn stored(&self, level: u8, from: u64, to: u64) -> Result<Vec<Hash>, VerifyFailure> {
         let mut hashes = Vec::new();
         let mut next = from;

@@ -219,11 +219,13 @@ impl Ledger {
         self.own_edit(async |mut session| {
             // Every transaction takes these locks in the same order. No account gets another id
             // while this one is held.
+            // 1. Lock the ledger and the positions.
             session.execute(query(HOLD_LEDGER)).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
             if session.one::<bool>(query(IS_MOVING)).await? {
                 return Ok(Ending::Rollback(None));
             }
+            // 2. Read the next accounts with entries that may be dropped.
             let accounts = query(ACCOUNTS)
                 .bind(after)
                 .bind(cut.place.xact)
@@ -235,6 +237,7 @@ impl Ledger {
                 next: Some(after),
             };
             let is_end = accounts.len() < ACCOUNTS_MOST as usize;
+            // 3. Drop their entries, as many as one transaction may.
             for account in accounts {
                 let room = ENTRIES_MOST - dropped.entries;
                 let lines = drop_lines(&mut session, &account, cut, room).await?;
@@ -261,6 +264,7 @@ async fn drop_lines(
     cut: &Cut,
     most: u64,
 ) -> Result<u64, LedgerError> {
+    // 1. Keep the last entry, and every entry from the first open hold on.
     let hold = query(FIRST_OPEN_HOLD).bind(of.account).bind(of.last);
     let hold: Option<u64> = session.one(hold).await?;
     let kept = hold.unwrap_or(of.last);
@@ -269,6 +273,7 @@ async fn drop_lines(
         return Ok(0);
     }
     let below = |text: &'static str| query(text).bind(of.account).bind(kept);
+    // 2. Store the places of the others and the cut, then drop them.
     for text in [NOTE_PLACES, ADD_CUT] {
         session.execute(below(text).bind(cut.revision)).await?;
     }

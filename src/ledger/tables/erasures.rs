@@ -227,13 +227,16 @@ impl Ledger {
     /// is left to erase, returns the act of that one. `None` if the subject is unknown.
     pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
         self.edit(async |mut session| {
+            // 1. Lock: the order of changes, then the positions.
             let revision = next_revision(&mut session).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
+            // 2. Delete the denials, and find the accounts that have the name.
             let denials = query(FORGET_DENIALS).bind(new.accounts);
             let denied: Vec<AccountId> = session.all(denials, only).await?;
             let named = query(NAMED).bind(new.accounts);
             let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
             let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
+            // 3. Nothing to erase: an earlier erasure may still be running.
             if named.is_empty() && denied.is_empty() {
                 let before = query(BEGUN_BEFORE).bind(new.accounts);
                 let before: Option<u64> = session.one(before).await?;
@@ -243,12 +246,14 @@ impl Ledger {
                 };
                 return Ok(Ending::Rollback(act));
             }
+            // 4. Add the act of the erasure.
             let act = Act {
                 revision: revision.cast_unsigned(),
                 about: (new.about)(named.len() as u64),
                 ..new.act.clone()
             };
             acts::add(&mut session, &act, revision).await?;
+            // 5. Begin to erase each account: its name goes at once.
             for (account, policy) in named {
                 let begin = query(BEGIN)
                     .bind(Uuid::new_v4())
@@ -296,12 +301,13 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
-            // Every transaction takes its locks in this order: the ledger's row, the positions, the
+            // 1. Every transaction takes its locks in this order: the ledger's row, the positions, the
             // erasure's row.
             session.execute(query(HOLD_POSITIONS)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
                 return Ok(Ending::Rollback(false));
             };
+            // 2. Keep the digests of the next entries' texts, then erase the texts.
             let entries = private_entries(&mut session, &erasing).await?;
             let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
             if let (Some(owner), Some(last)) = (&owner, entries.last()) {
@@ -314,14 +320,17 @@ impl Ledger {
                     session.execute(erase).await?;
                 }
             }
+            // 3. If more entries are left, another transaction continues.
             let has_more = entries.len() == ENTRIES_MOST as usize;
             if let Some(last) = entries.last().filter(|_| has_more) {
                 note_done(&mut session, &erasing, last.number).await?;
                 return Ok(Ending::Commit(true));
             }
+            // 4. Erase the name, and the denials.
             erase_names(&mut session, erasing.account).await?;
             let denials = query("DELETE FROM first_denials WHERE account = $1");
             session.execute(denials.bind(erasing.account)).await?;
+            // 5. The next step is due when nothing counts in the account any more.
             let over = over(&mut session, erasing.account, margin).await?;
             go_on(
                 &mut session,

@@ -171,12 +171,15 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
+            // 1. Lock the ledger's row and the erasure.
             session.execute(query(WAIT_BRIEFLY)).await?;
             session.execute(query(HOLD_LEDGER)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
                 return Ok(Ending::Rollback(false));
             };
             let account = erasing.account;
+            // 2. Read the next entries. If they include the last line, stop appends first, and read
+            //    again.
             let mut entries = private_entries(&mut session, &erasing).await?;
             if entries.len() < ENTRIES_MOST as usize {
                 session.execute(query(HOLD_APPENDS)).await?;
@@ -188,6 +191,7 @@ impl Ledger {
                 entries.pop();
             }
             let over = over(&mut session, account, margin).await?;
+            // 3. The subject may have claimed again: then wait.
             if let Some(over) = over.filter(|over| *over > now) {
                 go_on_later(&mut session, &erasing, over).await?;
                 return Ok(Ending::Commit(false));
@@ -195,6 +199,7 @@ impl Ledger {
             let owner = AccountOwner::of_account(&mut session, account).await?;
             // A row with a name was opened since then.
             let owner = owner.filter(|owner| owner.subject.is_none());
+            // 4. Keep the digests of these entries, and give them the random id.
             if let (Some(owner), Some(newest)) = (&owner, entries.last()) {
                 keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
                 replace_entries(&mut session, &erasing, owner, newest.number).await?;
@@ -203,6 +208,7 @@ impl Ledger {
                     return Ok(Ending::Commit(true));
                 }
             }
+            // 5. After the last entry: close the old account, and move the override.
             if owner.is_some() {
                 close_account(&mut session, &erasing).await?;
             }
