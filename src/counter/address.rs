@@ -48,13 +48,14 @@ impl RedisAccess {
         if let Some(ca) = &self.ca {
             if parts.node_scheme != "rediss" {
                 return Err(CounterError::Ca(
-                    "REDIS_URL is without TLS: begin it with rediss",
+                    "REDIS_URL does not use TLS: begin it with rediss",
                 ));
             }
             let mut certificates = CertificateDer::pem_slice_iter(ca.as_bytes());
             if !matches!(certificates.next(), Some(Ok(_))) {
                 return Err(CounterError::Ca(
-                    "it has no certificate: name a file with the authority's, in PEM",
+                    "the file has no certificate: name a file with the authority's certificate, \
+                     in PEM",
                 ));
             }
         }
@@ -191,7 +192,7 @@ impl Address {
     fn sentinels(parts: &Parts, access: &RedisAccess) -> Result<Self, CounterError> {
         let (name, database) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         if name.is_empty() {
-            let detail = "it does not say what the sentinels call the primary";
+            let detail = "the name of the primary is missing";
             return Err(CounterError::Url(detail.to_owned()));
         }
         let places = parts.nodes("", "")?;
@@ -212,7 +213,7 @@ impl Address {
         timeout: Duration,
     ) -> Result<Self, CounterError> {
         if !parts.path.is_empty() {
-            let detail = "a cluster has one database, and no path names it";
+            let detail = "a cluster has only one database: leave the path out";
             return Err(CounterError::Url(detail.to_owned()));
         }
         let mut client = ClusterClient::builder(parts.nodes(parts.user, "")?)

@@ -91,7 +91,7 @@ impl Breaker {
     fn begin_to_retry(self: &Arc<Self>, error: &RedisError) {
         tracing::warn!(
             %error,
-            "Redis does not serve: the ledger decides alone until it does"
+            "Redis is unavailable: the ledger decides all claims until Redis is back"
         );
         let breaker = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -103,13 +103,13 @@ impl Breaker {
                 };
                 match breaker.connect().await {
                     Ok(connected) => {
-                        tracing::info!(place = connected.place, "Redis serves again");
+                        tracing::info!(place = connected.place, "Redis is available again");
                         breaker.connected.store(Some(Arc::new(connected)));
                         return;
                     }
                     Err(ConnectTrouble::Unfit(error)) => tracing::error!("{error}"),
                     Err(ConnectTrouble::Redis(error)) => {
-                        tracing::debug!(%error, "Redis does not serve yet")
+                        tracing::debug!(%error, "Redis is still unavailable")
                     }
                 }
                 pause = RETRY_LAST.min(pause * 2);

@@ -14,17 +14,17 @@ pub enum CounterError {
     #[error("REDIS_CA_FILE cannot be used: {0}")]
     Ca(&'static str),
     /// The sentinels' user has no password.
-    #[error("REDIS_SENTINEL_USER has no password: set REDIS_SENTINEL_PASSWORD also")]
+    #[error("REDIS_SENTINEL_USER has no password: also set REDIS_SENTINEL_PASSWORD")]
     SentinelUser,
     /// There are no sentinels for this password.
     #[error(
-        "REDIS_SENTINEL_PASSWORD is for sentinels, and REDIS_URL names none: begin it with \
+        "REDIS_SENTINEL_PASSWORD is for sentinels, but REDIS_URL names no sentinel: begin it with \
          redis+sentinel or rediss+sentinel, or leave the password out"
     )]
     SentinelPassword,
     /// Redis would drop counters and keys silently.
     #[error(
-        "the Redis at {place} may evict: its maxmemory-policy is {policy}; set it to noeviction \
+        "the Redis at {place} may evict counters: its maxmemory-policy is {policy}; set it to noeviction \
          (CONFIG SET maxmemory-policy noeviction, and in redis.conf), or name another Redis in \
          REDIS_URL"
     )]

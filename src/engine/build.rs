@@ -50,7 +50,7 @@ impl Engine {
     pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
         // Reading the zones takes some time; do it before the first request.
         let zone_rules = zones::rules().to_string();
-        tracing::debug!(zone_rules, "the rules of time zones are read");
+        tracing::debug!(zone_rules, "the rules of time zones were read");
         let (ledger, counters) = open_stores(&options).await?;
         let own_clock = FollowedClock::new(options.clock.clone());
         let clock = Clock::Followed(own_clock.clone());

@@ -45,7 +45,7 @@ pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
             && !is_failing
         {
             let (name, error) = (F::NAME, Chain(error));
-            tracing::warn!(%error, "the {name} cannot go on: it is tried again");
+            tracing::warn!(%error, "the {name} cannot go on: trying again");
         }
         is_failing = stepped.is_err();
         let ended = Instant::now();

@@ -27,11 +27,11 @@ pub const METADATA_DAYS_MOST: i64 = 92;
 /// Why a filter makes no sense here. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Misfit {
-    #[error("a local day is one of a policy: name the policy too")]
+    #[error("a local day needs a policy: name the policy too")]
     DayWithoutPolicy,
-    #[error("the record ends at position {0}: write that one, or a lower one")]
+    #[error("the record ends at position {0}: write this position or a lower one")]
     PositionToCome(u64),
-    #[error("it lies in the future: what will be known then is not known yet")]
+    #[error("this is in the future: write the present instant or an earlier one")]
     InstantToCome,
     #[error("name the policy, and a span of at most {METADATA_DAYS_MOST} days: on, or from and to")]
     MetadataWithoutSpan,

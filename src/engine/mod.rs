@@ -118,7 +118,7 @@ pub enum BuildError {
     #[error(transparent)]
     Ledger(#[from] OpenError),
     /// The ledger could not be read.
-    #[error("the ledger cannot be read: {0}; see that the database is up, and start again")]
+    #[error("the ledger cannot be read: {0}; check that the database is up, and start again")]
     Read(#[source] LedgerError),
     /// The counters cannot be used.
     #[error(transparent)]

@@ -41,7 +41,8 @@ const RIGHTS: [(&str, &str); 55] = [
     ("TABLE overrides", "SELECT, INSERT"),
     (
         "TABLE override_versions",
-        "SELECT, INSERT (account, version, revision, limits, until, changed_at, changed_by, reason)",
+        "SELECT, INSERT (account, version, revision, limits, until, changed_at, changed_by, \
+         reason)",
     ),
     (
         "TABLE acts",
@@ -153,18 +154,18 @@ pub struct RoleNameError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRoleError {
     #[error(
-        "there is no role {role}, and this user may not make it: let a superuser run \
+        "the role {role} does not exist, and this user may not make it: let a superuser run \
          CREATE ROLE {role} NOLOGIN, and run perdiem migrate again"
     )]
     Missing { role: String },
     #[error(
-        "only {owner}, who owns the tables of the ledger, may set up the role {role}: run \
+        "only {owner}, the owner of the ledger's tables, may set up the role {role}: run \
          perdiem migrate as {owner}"
     )]
     NotOwner { role: String, owner: String },
     #[error(
-        "the role {role} can do all that {owner} can, who owns the tables of the ledger: name \
-         another one in --service-role"
+        "the role {role} can do everything that {owner}, the owner of the ledger's tables, can \
+         do: name another one in --service-role"
     )]
     Owner { role: String, owner: String },
     #[error("cannot set up the role {role}")]

@@ -495,8 +495,11 @@ async fn a_start_that_needs_the_owner_says_so() {
 
     // Restored into another cluster.
     cast.execute("UPDATE ledger SET xact_offset = xact_offset + 5000000000");
-    cast.cannot_start(&["low numbers", "perdiem migrate as the owner"])
-        .await;
+    cast.cannot_start(&[
+        "transaction numbers are lower",
+        "perdiem migrate as the owner",
+    ])
+    .await;
     migrate(&cast.owner, ROLE)
         .await
         .expect("the owner migrates");

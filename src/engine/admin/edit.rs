@@ -28,10 +28,10 @@ pub enum Precondition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// It is at another version; `None` if it does not exist.
-    #[error("it stands at another version")]
+    #[error("it is at another version")]
     PreconditionFailed(Option<u32>),
     /// A replacement needs a reason.
-    #[error("a reason is needed")]
+    #[error("a reason is required")]
     ReasonRequired,
     /// Parts of the change do not fit the present state.
     #[error("the change does not fit: {0:?}")]

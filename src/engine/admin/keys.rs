@@ -19,7 +19,7 @@ pub enum KeyError {
     #[error("no such key")]
     UnknownKey,
     /// The key is at another version.
-    #[error("the key stands at version {0}")]
+    #[error("the key is at version {0}")]
     PreconditionFailed(u32),
     /// A revoked key cannot get another end.
     #[error("the key is revoked")]
@@ -160,7 +160,7 @@ impl Engine {
         if let Err(error) = self.policies.refresh(&self.ledger).await {
             tracing::warn!(
                 error = %crate::chain::Chain(&error),
-                "a change of a key is known here only with the next poll"
+                "this instance learns a change of a key only with the next poll"
             );
         }
     }

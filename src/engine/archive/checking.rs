@@ -37,7 +37,7 @@ pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure>
 
 fn parse_index(path: &Path) -> Result<ArchiveIndex, ArchiveFailure> {
     let bytes = fs::read(path).map_err(unusable(path))?;
-    let text = String::from_utf8(bytes).map_err(|_| "it was changed: it is no text");
+    let text = String::from_utf8(bytes).map_err(|_| "the file was changed: it is not text");
     let index = text.and_then(|text| ArchiveIndex::parse(&text));
     index.or_else(|what| differs(format!("{}: {what}", path.display())))
 }
@@ -54,8 +54,8 @@ pub async fn check_archive(
     let path = folder.join(INDEX);
     if !path.try_exists().map_err(unusable(&path))? {
         return refused(format!(
-            "{} has no {INDEX}: it is no archive, or its `perdiem archive` was interrupted: run that \
-             again",
+            "{} has no {INDEX}: the folder is no archive, or `perdiem archive` was interrupted: \
+             run that again",
             folder.display()
         ));
     }
@@ -82,8 +82,8 @@ pub async fn check_files(
     let (last, root) = (index.last, tree.root());
     if encode_hash(&root) != index.root {
         return differs(format!(
-            "the leaves of the positions 1 to {last} are not those of the root in {INDEX}: files were \
-             made again"
+            "the leaves of the positions 1 to {last} do not have the root in {INDEX}: somebody \
+             made the files again"
         ));
     }
     // 4. Check that the checkpoint's tree has grown out of the archive's tree.
@@ -93,8 +93,8 @@ pub async fn check_files(
     match is_prefix {
         true => Ok(CheckedArchive { index, checkpoint }),
         false => differs(format!(
-            "the positions 1 to {last} are not the first ones of {}: files were made again, or its \
-             checkpoint is of another log",
+            "the positions 1 to {last} are not the first ones of {}: somebody made the files \
+             again, or the checkpoint is of another log",
             index.checkpoint.name
         )),
     }
@@ -104,7 +104,7 @@ fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), A
     match found == file.sha256 {
         true => Ok(()),
         false => differs(format!(
-            "{} was changed: it has the SHA-256 {found}, and {INDEX} tells {}",
+            "{} was changed: its SHA-256 is {found}, but {INDEX} has {}",
             folder.join(&file.name).display(),
             file.sha256
         )),
@@ -158,14 +158,14 @@ async fn check_span(
         let place = leaves.path.display().to_string();
         let Some(line) = leaves.next()? else {
             return differs(format!(
-                "{place}: position {position}: its line is gone, or has no end"
+                "{place}: position {position}: the line is missing or has no end"
             ));
         };
         let hash = leaf_hash(line);
         if hashes.next()? != hash {
             return differs(format!(
-                "{place}: position {position}: its line is not what was sealed: it was changed, moved \
-                 or removed"
+                "{place}: position {position}: the line is not what was sealed: somebody changed, \
+                 moved or removed it"
             ));
         }
         tree.push(hash);

@@ -28,7 +28,7 @@ pub async fn compare_archive(
     let origins = ledger.seal_origins().await?;
     let Some(origin) = origins.iter().find(|origin| origin.name == index.origin) else {
         return refused(format!(
-            "the archive is of another ledger: of {}, which this one never had",
+            "the archive is of another ledger: this ledger never had the log {}",
             index.origin
         ));
     };
@@ -47,7 +47,7 @@ pub async fn compare_archive(
                 };
                 if hashes.next()? != hash {
                     return differs(format!(
-                        "position {position}: {} of the ledger is not what the archive has there",
+                        "position {position}: {} in the ledger differs from the archive",
                         leaf.name()
                     ));
                 }
@@ -55,7 +55,7 @@ pub async fn compare_archive(
             }
             if next < end {
                 return differs(format!(
-                    "position {next}: the ledger ends before it, and the archive has it"
+                    "position {next}: the archive has it, but the ledger ends before it"
                 ));
             }
         }

@@ -74,8 +74,8 @@ pub async fn drop_archived(
         Some(cut) => {
             let (last, place) = (cut.text.last_position, order.folder.display());
             return refused(format!(
-                "a cut up to position {last} was begun, and {place} has fewer: name the folder that \
-                 has them"
+                "an earlier cut goes up to position {last}, but {place} ends before it: name the \
+                 folder of that cut"
             ));
         }
         None => {
@@ -112,7 +112,8 @@ pub async fn drop_archived(
     }))
 }
 
-const ERASING: &str = "the account of an erased subject gets its random id now: run the same command again in a minute";
+const ERASING: &str = "the account of an erased subject gets its random id at the moment: run the \
+     same command again in a minute";
 
 /// The date must be old enough by the record's clock and by this machine's clock: the earlier one
 /// counts.
@@ -133,8 +134,8 @@ async fn check_age(
     match before <= latest {
         true => Ok(()),
         false => refused(format!(
-            "entries of the last {} days {of} stay, since windows and reports may need them: the latest \
-             date for --before with --drop is {}; nothing was done",
+            "entries of the last {} days {of} cannot be dropped, since windows and reports may \
+             need them: the latest date for --before with --drop is {}; nothing was done",
             Cut::KEPT_TIME.num_days(),
             latest.date_naive()
         )),
@@ -150,8 +151,8 @@ async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, 
         let next = ledger.marks_to_follow(last + 1, 1).await?;
         if next.first().is_some_and(|mark| mark.place.xact == 0) {
             return refused(
-                "this --before lies among entries that were recorded when the ledger was upgraded: \
-                 name a later one"
+                "this --before is between entries that were recorded when the ledger was \
+                 upgraded: name a later date"
                     .to_owned(),
             );
         }
@@ -159,8 +160,8 @@ async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, 
     let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
     if ledger.figures_position().await? < counted {
         return refused(
-            "the statistics are not made up to there yet: let an instance make them, and run the same \
-             command again"
+            "the statistics do not have these entries yet: let an instance make them, and run the \
+             same command again"
                 .to_owned(),
         );
     }
@@ -201,7 +202,7 @@ async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure>
     while !is_sealed(ledger, cut).await? {
         if begun.elapsed() >= SEAL_TIME {
             return refused(format!(
-                "the cut is recorded (change {}), and not sealed yet: nothing was dropped. Let an \
+                "the cut is recorded (change {}), but not sealed yet: nothing was dropped. Let an \
                  instance with PERDIEM_SEAL_KEY_FILE seal it, and run the same command again",
                 cut.revision
             ));

@@ -36,7 +36,7 @@ impl ArchiveFolder {
                 lock,
             }),
             Err(TryLockError::WouldBlock) => refused(format!(
-                "{} is being written by another perdiem archive: wait for it",
+                "another perdiem archive writes to {}: wait until it has ended",
                 path.display()
             )),
             Err(TryLockError::Error(error)) => Err(unusable(path)(error)),

@@ -125,13 +125,13 @@ impl ArchiveIndex {
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let file: IndexFile =
-            serde_json::from_str(text).map_err(|_| "it is no index of an archive")?;
+            serde_json::from_str(text).map_err(|_| "the file is not the index of an archive")?;
         let index = file.archive;
         if index.form != FORM {
-            return Err("it is of another version of perdiem: check it with that one");
+            return Err("another version of perdiem made the archive: check it with that version");
         }
         if index.text().ok().as_deref() != Some(text) {
-            return Err("it was changed: it is not what its own SHA-256 tells");
+            return Err("the file was changed: it does not have its own SHA-256");
         }
         let wanted = index.spans.iter().try_fold(0, |after, it| {
             let is_next = it.first == after + 1 && it.first <= it.last;
@@ -141,7 +141,7 @@ impl ArchiveIndex {
         });
         match wanted == Some(index.last) && index.last > 0 {
             true => Ok(index),
-            false => Err("its spans are not those of the positions from 1 on"),
+            false => Err("the spans do not have all positions from 1 on"),
         }
     }
 }

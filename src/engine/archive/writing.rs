@@ -163,7 +163,7 @@ async fn wanted(
         return refused(
             "nothing of this ledger is sealed, so an archive would prove nothing: run `perdiem seal \
              new-key`, serve with PERDIEM_SEAL_KEY_FILE, and archive when `GET /v1/seals/latest` \
-             tells of a seal"
+             has a seal"
                 .to_owned(),
         );
     };
@@ -203,9 +203,9 @@ async fn goes_on(
     match is_prefix {
         true => Ok(index.last),
         false => refused(format!(
-            "{place} has {} positions that are not those of the ledger: it was restored from a backup \
-             since, or changed. Keep that folder, look at `perdiem verify --archive`, and name another \
-             folder",
+            "{place} has {} positions that the ledger does not have in this form: the ledger was \
+             restored from a backup since then, or changed. Keep that folder, run `perdiem verify \
+             --archive`, and name another folder",
             index.last
         )),
     }
@@ -237,8 +237,8 @@ async fn write_span(
             let hash = leaf_hash(line.as_bytes());
             if sealed.at(position).await? != hash {
                 return differs(format!(
-                    "position {position}: {} is not what was sealed there: nothing is archived; look \
-                     at `perdiem verify`",
+                    "position {position}: {} is not what was sealed there: nothing is archived; \
+                     run `perdiem verify`",
                     leaf.name()
                 ));
             }
@@ -246,7 +246,7 @@ async fn write_span(
         }
         if writer.next < end {
             return differs(format!(
-                "position {}: it was sealed, and the record ends before it: look at `perdiem verify`",
+                "position {}: it was sealed, but the record ends before it: run `perdiem verify`",
                 writer.next
             ));
         }

@@ -43,7 +43,7 @@ impl Eraser {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "an erasure cannot go on: it is tried again"
+                    "an erasure cannot go on: trying again"
                 );
             }
             is_failing = done.is_err();

@@ -187,7 +187,7 @@ impl Engine {
         let overrides = overrides.await?;
         let terms = TermsThen::of_grant(&versions, &overrides, &entry.line);
         let terms = terms.ok_or_else(|| {
-            LedgerError::Corrupt("a grant under a version that its policy does not have".to_owned())
+            LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;
         let (account, at) = (entry.account, entry.counted_at());
         let totals = once_known(&self.ledger, account, last, at, |known| {
@@ -293,11 +293,10 @@ impl Engine {
 fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     match cut_at {
         Some(_) => LedgerError::Archived(
-            "the lines of this account that explain it were archived and dropped: look into the \
-             archive"
+            "the entries that explain this were archived and dropped: look for them in the archive"
                 .to_owned(),
         ),
-        None => LedgerError::Corrupt("the line before an entry: it is gone".to_owned()),
+        None => LedgerError::Corrupt("the line before an entry is gone".to_owned()),
     }
 }
 

@@ -40,7 +40,7 @@ impl LedgerFollower {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "the record cannot go on: it is tried again"
+                    "the record cannot go on: trying again"
                 );
             }
             is_failing = stepped.is_err();
@@ -62,8 +62,8 @@ impl LedgerFollower {
         if horizon.ended <= found.place.xact {
             let (mark, ended) = (found.place.xact, horizon.ended);
             return Err(LedgerError::Corrupt(format!(
-                "a mark at transaction {mark}, where the server has ended those below {ended}: end \
-                 all instances, and start them again"
+                "there is a mark at transaction {mark}, but the server has ended only \
+                 transactions below {ended}: stop all instances, and start them again"
             )));
         }
         // 4. If the last mark is not the one that this follower saw, another one is at work. Leave

@@ -57,8 +57,8 @@ pub fn leaves_of(
             let (first, last, wanted) = (mark.after + 1, mark.position, mark.position - mark.after);
             let found = position - mark.after;
             return Err(LedgerError::Corrupt(format!(
-                "position {first} (up to {last}): {wanted} entries and changes got positions there, \
-                 and the ledger has {found} of them: some are gone, or were added"
+                "position {first} (up to {last}): {wanted} entries and changes got positions \
+                 there, but the ledger has {found}: some are gone, or were added"
             )));
         }
     }

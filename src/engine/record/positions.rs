@@ -32,7 +32,7 @@ impl Stretch {
         if places.last() > Some(&last.place) || places.len() as u64 != count {
             let (after, position) = (first.after, last.position);
             return Err(LedgerError::Corrupt(format!(
-                "the positions above {after} and up to {position}: entries or changes are gone"
+                "entries or changes at the positions above {after} and up to {position} are gone"
             )));
         }
         Ok(Some(Self { marks, places }))

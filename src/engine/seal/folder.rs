@@ -37,7 +37,10 @@ impl PushedNote {
 fn check(folder: &Path) -> io::Result<()> {
     match fs::metadata(folder)?.is_dir() {
         true => Ok(()),
-        false => Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder")),
+        false => Err(io::Error::new(
+            ErrorKind::NotADirectory,
+            "this is not a folder",
+        )),
     }
 }
 

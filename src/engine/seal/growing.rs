@@ -57,7 +57,7 @@ async fn hash_before(
         }
     }
     Err(LedgerError::Corrupt(format!(
-        "position {position}: its entry was dropped, and no log before has a hash of it"
+        "position {position}: its entry was dropped, and no earlier log has its hash"
     )))
 }
 

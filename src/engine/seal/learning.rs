@@ -57,14 +57,14 @@ impl Learner {
         // 1. Check that the log is of this ledger and this key.
         if !self.key.is_for(name) {
             return stop(format!(
-                "the log of seals is {name}, and the key in PERDIEM_SEAL_KEY_FILE has another name"
+                "the log of seals is {name}, but the key in PERDIEM_SEAL_KEY_FILE has another name"
             ));
         }
         let id = self.ledger.identity().id;
         if LogName::parse(name).is_none_or(|log| log.ledger != id) {
             return stop(format!(
-                "the log of seals is {name}, and the ledger's id is {id}: the id was changed, or the log \
-                 is of another ledger"
+                "the log of seals is {name}, but the ledger's id is {id}: the id was changed, or \
+                 the log is of another ledger"
             ));
         }
         // 2. Check that the log has everything that was sealed. Read the checkpoint first: the log
@@ -83,7 +83,7 @@ impl Learner {
         let signed = last.size;
         if signed > size {
             return gone(format!(
-                "has a checkpoint of {signed} positions, and {size} of them"
+                "has a checkpoint of {signed} positions, but only {size} positions"
             ));
         }
         if size - signed > SIGNED_WITHIN {
@@ -106,8 +106,8 @@ impl Learner {
         let signed_root = tree_of(&self.ledger, origin.number, signed).await?.root();
         if (checkpoint.size, checkpoint.root) != (signed, signed_root) {
             return stop(format!(
-                "the hashes of {name} are not those of its checkpoint of {signed} positions: they were \
-                 changed"
+                "the hashes of {name} do not have the root of its checkpoint of {signed} \
+                 positions: somebody changed them"
             ));
         }
         // 4. Check that the log is the one that was pushed out of the building.
@@ -155,8 +155,8 @@ impl Learner {
         match is_new {
             true => Ok(()),
             false => stop(format!(
-                "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint of \
-                 this log: put a copy of its newest checkpoint in the place of that file, or begin another \
+                "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint \
+                 of this log: replace the file by a copy of the newest checkpoint, or begin another \
                  log with `perdiem seal restart`",
                 path.display()
             )),
@@ -175,7 +175,8 @@ impl Learner {
         let pushed_log = LogName::parse(name).filter(|log| log.ledger == id);
         let Some(pushed_log) = pushed_log else {
             return stop(format!(
-                "PERDIEM_SEAL_TO has the seals of another ledger ({name} in {file}): name another folder"
+                "PERDIEM_SEAL_TO has the seals of another ledger ({name} in {file}): name another \
+                 folder"
             ));
         };
         let present = log.and_then(|(origin, _)| LogName::parse(&origin.name));
@@ -193,12 +194,13 @@ impl Learner {
                 format!("{size} of {}", origin.name)
             });
             return stop(format!(
-                "{name} was sealed with {pushed_size} positions, and the ledger has {present}"
+                "{name} was sealed with {pushed_size} positions, but the ledger has {present}"
             ));
         };
         if pushed_size > size {
             return stop(format!(
-                "{name} was sealed with {pushed_size} positions, and the ledger has {size} of them"
+                "{name} was sealed with {pushed_size} positions, but the ledger has only {size} \
+                 of them"
             ));
         }
         let root = tree_of(&self.ledger, origin.number, pushed_size)
@@ -207,7 +209,7 @@ impl Learner {
         match root == pushed.root {
             true => Ok(true),
             false => stop(format!(
-                "the first {pushed_size} positions are not those that {name} was sealed with"
+                "the first {pushed_size} positions differ from what {name} was sealed with"
             )),
         }
     }

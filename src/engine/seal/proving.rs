@@ -20,13 +20,13 @@ use crate::ledger::{Ledger, LedgerError, Seal};
 #[derive(Debug, thiserror::Error)]
 pub enum SealFailure {
     #[error(
-        "nothing is sealed here: make a key with `perdiem seal new-key`, and name its file in \
-         PERDIEM_SEAL_KEY_FILE"
+        "this instance seals nothing: make a key with `perdiem seal new-key`, and name its file \
+         in PERDIEM_SEAL_KEY_FILE"
     )]
     Off,
     #[error("this is not sealed yet: try again in a few seconds, or look at /readyz if it lasts")]
     NotYet,
-    #[error("the log has {0} positions, and this is beyond them")]
+    #[error("the log has only {0} positions: ask for a lower one")]
     Beyond(u64),
     #[error("there is nothing with this name or id")]
     Unknown,

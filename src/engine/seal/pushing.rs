@@ -67,7 +67,8 @@ impl SealTarget {
             }
             Self::Program(program, arguments) => {
                 let run = run_program(program, arguments, &note);
-                let late = |_| io::Error::other(format!("it runs for more than {patience:?}"));
+                let late =
+                    |_| io::Error::other(format!("the program runs for more than {patience:?}"));
                 timeout(patience, run).await.map_err(late)?
             }
         }
@@ -151,7 +152,7 @@ impl SealPusher {
                 Err(error) => {
                     self.status.note_push_failure();
                     let target = &self.target;
-                    tracing::warn!(%error, "a seal cannot be pushed to {target}: it is tried again");
+                    tracing::warn!(%error, "a seal cannot be pushed to {target}: trying again");
                     sleep(retry).await;
                     retry = (retry * 2).min(RETRY_MOST);
                     newest.mark_changed();
@@ -201,7 +202,7 @@ mod tests {
         assert!(fails.is_err_and(|error| error.contains("exit status: 3")));
         let hangs = script(&folder, "exec sleep 1000");
         let late = pushed(&hangs, Duration::from_millis(50)).await;
-        assert!(late.is_err_and(|error| error.contains("it runs for more than 50ms")));
+        assert!(late.is_err_and(|error| error.contains("runs for more than 50ms")));
         assert_eq!(hangs.to_string(), "command:sh");
         let gone = SealTarget::Program("/no/such/program".to_owned(), Vec::new());
         assert!(pushed(&gone, long).await.is_err());

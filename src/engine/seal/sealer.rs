@@ -114,7 +114,7 @@ impl Sealer {
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == size => (*first, others),
             _ if size > 0 => {
-                let why = format!("{size} positions are sealed, and the record ends before them");
+                let why = format!("{size} positions are sealed, but the record ends before them");
                 return Err(SealStop::Why(why));
             }
             _ => (Mark::FIRST, &marks[..]),
@@ -189,7 +189,7 @@ impl Sealer {
         let name = &seen.name;
         let Some((origin, size)) = found else {
             return Some(format!(
-                "{seen_size} positions were sealed, and {name} is gone"
+                "{seen_size} positions were sealed, but {name} is gone"
             ));
         };
         let begun = |origin: &SealOrigin| LogName::parse(&origin.name).map(|log| log.begun);
@@ -199,7 +199,8 @@ impl Sealer {
         };
         is_behind.then(|| {
             format!(
-                "{seen_size} positions of {name} were sealed, and the log has {size} of {}",
+                "{seen_size} positions of {name} were sealed, but the log has {size} positions of \
+                 {}",
                 origin.name
             )
         })

@@ -102,7 +102,7 @@ pub async fn verify_ledger(
     match verify(ledger, given, tell).await {
         // A cut that began during the check has dropped entries. The check does not know it.
         Err(VerifyFailure::Differs(_)) if ledger.last_cut(RecordPlace::LAST).await? != cut => {
-            let again = "entries began to be dropped while the ledger was checked: run it again";
+            let again = "somebody began to drop entries while the ledger was checked: run the command again";
             Err(VerifyFailure::Given(again.to_owned()))
         }
         verified => verified,
@@ -117,7 +117,7 @@ async fn verify(
     // 1. Check that there is a log, that the given seal is of it, and that each log is of this
     //    ledger.
     let Some((origin, size)) = ledger.sealed_size().await? else {
-        return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
+        return differs("the ledger has no seals: nothing was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
     let id = ledger.identity().id;
@@ -125,13 +125,13 @@ async fn verify(
         let name = &of_log.name;
         if LogName::parse(name).is_none_or(|log| log.ledger != id) {
             return differs(format!(
-                "the ledger's id is {id}, and its log of seals is {name}: the id was changed, or the log \
+                "the ledger's id is {id}, but its log of seals is {name}: the id was changed, or the log \
                  is of another ledger"
             ));
         }
         if of_log.number > 1 && !ledger.has_restart(name).await? {
             return differs(format!(
-                "no `perdiem seal restart` began {name}: somebody made the log again"
+                "{name} was not begun by `perdiem seal restart`: somebody made the log again"
             ));
         }
     }
@@ -189,8 +189,8 @@ async fn verify(
     if before.position < size {
         let next = before.position + 1;
         return differs(format!(
-            "position {next}: it was sealed, and the record ends before it, or has other marks: the \
-             positions {next} to {size} are gone"
+            "position {next}: it was sealed, but the record ends before it, or has other marks: \
+             the positions {next} to {size} are gone"
         ));
     }
     check.check_cut()?;
@@ -199,16 +199,16 @@ async fn verify(
     let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
     if let Some(of) = later.filter(|of| *of > size_now) {
         return differs(format!(
-            "a checkpoint is of {of} positions, and the log has {size}"
+            "a checkpoint has {of} positions, but the log has {size}"
         ));
     }
     if check.seals == 0 {
-        return differs("the log has no checkpoint: all of them are gone".to_owned());
+        return differs("the log has no checkpoint: all checkpoints are gone".to_owned());
     }
     if size - check.checked_size > SIGNED_WITHIN {
         let last = check.checked_size;
         return differs(format!(
-            "the log has {size} positions, and its last checkpoint is of {last}: later ones are gone"
+            "the log has {size} positions, but its last checkpoint has {last}: later ones are gone"
         ));
     }
     // 6. Check what is recorded and not sealed yet, and that nothing was put after the record by
@@ -216,7 +216,8 @@ async fn verify(
     let newest = check_unsealed(ledger, before).await?;
     if let Some(forged) = ledger.forged_place().await? {
         return differs(format!(
-            "{forged} has a place that no transaction has had: it was added by hand, and has no position"
+            "{forged} has a place that no transaction has had: it was added by hand, and has no \
+             position"
         ));
     }
     Ok(Verified {
@@ -245,8 +246,8 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     match (last, own.first()) {
         (Some(last), Some(own)) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
         _ => differs(format!(
-            "the cut (change {}) is of positions up to {}, which are not {} days older: nobody may drop \
-             their entries, and `perdiem archive` does not",
+            "the cut (change {}) has positions up to {}, which are not {} days older: nobody may \
+             drop these entries, and `perdiem archive` does not",
             cut.revision,
             cut.text.last_position,
             Cut::KEPT_TIME.num_days()
@@ -302,10 +303,12 @@ async fn check_given(
         let (theirs, ours) = (&seal.origin, &origin.name);
         return Err(VerifyFailure::Given(match is_ours {
             true => format!(
-                "the seal is of {theirs}, an origin of this ledger that ended when seals were \
+                "the seal is of {theirs}, a log of this ledger that ended when seals were \
                  restarted: take a seal of {ours}"
             ),
-            false => format!("the seal is of another ledger: of {theirs}, and this one is {ours}"),
+            false => format!(
+                "the seal is of another ledger: its log is {theirs}, and this ledger's log is {ours}"
+            ),
         }));
     }
     if let Some(key) = &given.key {
@@ -314,13 +317,13 @@ async fn check_given(
     }
     if seal.size == 0 {
         return Err(VerifyFailure::Given(
-            "the seal is of 0 positions, and proves nothing: take a later one".to_owned(),
+            "the seal has 0 positions and proves nothing: take a later one".to_owned(),
         ));
     }
     if seal.size > size {
         let (theirs, next) = (seal.size, size + 1);
         return differs(format!(
-            "position {next}: the seal is of {theirs} positions, and the log has only {size}: later \
+            "position {next}: the seal has {theirs} positions, but the log has only {size}: later \
              ones are gone"
         ));
     }
@@ -357,8 +360,8 @@ impl Check<'_> {
                 let name = leaf.name();
                 if position > mark.position {
                     return differs(format!(
-                        "position {position}: {name} stands where nothing was sealed: it was added, \
-                         or moved"
+                        "position {position}: {name} is at a position where nothing was sealed: \
+                         somebody added or moved it"
                     ));
                 }
                 let sealed = stored.next();
@@ -366,8 +369,8 @@ impl Check<'_> {
                 let hash = leaf.line().map(|line| leaf_hash(line.as_bytes()));
                 let Some(hash) = hash.or(sealed).filter(|hash| sealed == Some(*hash)) else {
                     return differs(format!(
-                        "position {position}: {name} is not what was sealed there: it was changed, \
-                         or others before it were added or are gone"
+                        "position {position}: {name} is not what was sealed there: somebody \
+                         changed it, or added or removed others before it"
                     ));
                 };
                 check_rows(&leaf)?;
@@ -376,8 +379,8 @@ impl Check<'_> {
             if position < mark.position {
                 let (next, end) = (position + 1, mark.position);
                 return differs(format!(
-                    "position {next}: what was sealed there is gone; there is nothing left up to \
-                     position {end}"
+                    "position {next}: what was sealed there is gone, and everything up to \
+                     position {end} too"
                 ));
             }
         }
@@ -395,8 +398,8 @@ impl Check<'_> {
                 if later.is_some_and(|cut| position <= cut.text.last_position) =>
             {
                 Err(VerifyFailure::Given(
-                    "seals were restarted, and have not reached the last cut again: let an instance \
-                     seal, and run it again"
+                    "seals were restarted, and have not reached the last cut again: let an \
+                     instance seal, and run the command again"
                         .to_owned(),
                 ))
             }
@@ -424,8 +427,8 @@ impl Check<'_> {
         let (last, kept) = (cut.text.last_position, cut.text.kept_entries);
         if *found < kept {
             return differs(format!(
-                "the cut (change {}) kept {kept} entries up to position {last}, and {found} of them are \
-                 there: others were dropped",
+                "the cut (change {}) kept {kept} entries up to position {last}, but only {found} \
+                 of them exist: others were dropped",
                 cut.revision
             ));
         }
@@ -456,8 +459,8 @@ impl Check<'_> {
         let given = given.filter(|seal| seal.size == size);
         if given.is_some_and(|seal| seal.root != self.tree.root()) {
             return differs(format!(
-                "the first {size} positions are not those that the seal was made of: the log itself \
-                 was made again"
+                "the first {size} positions differ from those that were sealed: somebody made the \
+                 log again"
             ));
         }
         while self
@@ -487,7 +490,8 @@ impl Check<'_> {
             || checkpoint.origin != self.origin.name
         {
             return differs(format!(
-                "the checkpoint of {size} positions was changed: it is not of their tree"
+                "the checkpoint of {size} positions was changed: it does not have the root of \
+                 their tree"
             ));
         }
         match &self.given.key {

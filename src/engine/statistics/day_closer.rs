@@ -40,7 +40,7 @@ impl DayCloser {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "days cannot be closed: it is tried again"
+                    "days cannot be closed: trying again"
                 );
             }
             is_failing = closed.is_err();

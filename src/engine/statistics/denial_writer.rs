@@ -76,7 +76,7 @@ impl DenialWriter {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "denials cannot be written: it is tried again"
+                    "denials cannot be written: trying again"
                 );
             }
             is_failing = written.is_err();

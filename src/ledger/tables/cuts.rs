@@ -53,9 +53,9 @@ impl Cut {
         // Two days later: true in every zone, and for clocks that differ.
         let later = before + Days::new(2);
         LedgerError::Archived(format!(
-            "this needs entries that were archived and dropped: those up to position {last}, recorded \
-             before {before}. Look into the archive, or ask for later ones, as with after={last} or \
-             from={later}"
+            "this needs entries that were archived and dropped: those up to position {last}, \
+             recorded before {before}. Look for them in the archive, or ask for later entries, \
+             for example with after={last} or from={later}"
         ))
     }
 }
@@ -163,7 +163,8 @@ impl Ledger {
             return Ok(None);
         };
         let text: Result<CutText, _> = serde_json::from_str(&about);
-        let text = text.map_err(|_| LedgerError::Corrupt("the act of a cut".to_owned()))?;
+        let text =
+            text.map_err(|_| LedgerError::Corrupt("the act of a cut cannot be read".to_owned()))?;
         Ok(Some(Cut {
             revision: own.revision,
             place: self.mark_to(text.last_position).await?.place,

@@ -148,8 +148,8 @@ pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(),
 fn check_since(cut_at: Option<DateTime<Utc>>, since: DateTime<Utc>) -> Result<(), LedgerError> {
     match cut_at {
         Some(at) if since <= at => Err(LedgerError::Archived(format!(
-            "entries of this account that count from {} on were archived and dropped: \
-             look into the archive",
+            "entries of this account that count from {} on were archived and dropped: look for \
+             them in the archive",
             since.to_rfc3339_opts(SecondsFormat::AutoSi, true)
         ))),
         Some(_) | None => Ok(()),
