@@ -162,8 +162,8 @@ pub enum OpenError {
     },
     /// The database belongs to another program.
     #[error(
-        "the database {0} has tables of another program: set DATABASE_URL to an empty database, or \
-         to one that perdiem made"
+        "the database {0} has tables that are not perdiem's: set DATABASE_URL to an empty \
+         database, or to one that perdiem made"
     )]
     Foreign(String),
     /// There is no ledger, and the command does not make one.

@@ -58,8 +58,8 @@ impl LedgerFile {
         OpenError::Unreadable {
             place: self.place.clone(),
             reason: reason.to_string(),
-            remedy: "set DATABASE_URL to a file that perdiem made, or to a new file in an \
-                     existing folder that perdiem may write to",
+            remedy: "set DATABASE_URL to a file that perdiem made, or to a new file in a folder that \
+                     exists and that perdiem may write to",
         }
     }
 

@@ -514,7 +514,7 @@ async fn a_start_that_needs_the_owner_says_so() {
          DELETE FROM _sqlx_migrations WHERE version = {newest}"
     ));
     let remedy = format!("run perdiem migrate as {}", user(&cast.owner));
-    cast.cannot_start(&[&told, &format!("wants version {newest}"), &remedy])
+    cast.cannot_start(&[&told, &format!("needs version {newest}"), &remedy])
         .await;
 
     // The one who serves cannot give itself rights.

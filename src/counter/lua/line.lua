@@ -1,5 +1,5 @@
 -- Reads and writes a counter's last line. It is put before the scripts that need it. Their headers
--- explain KEYS, ARGV and the result.
+-- explain KEYS, ARGV and what it returns.
 
 -- Whether a counter's fields are as perdiem writes them. Anything else is no counter.
 local function is_whole(number, line, confirmed, keys)
