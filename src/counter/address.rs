@@ -1,4 +1,4 @@
-//! Where the counters are: what a URL says, and how to get a connection from it.
+//! The address of the counters: how a URL is read, and how a connection is made from it.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use tokio::time::timeout;
 use super::error::CounterError;
 use super::link::Link;
 
-/// The longest that a connection may take to come about, and a sentinel to answer.
+/// The longest time to make a connection, and for a sentinel to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the cluster's client sends a command, when slots move or a node goes.
+/// How often the cluster client sends a command when slots move or a node is gone.
 const CLUSTER_ATTEMPTS: u32 = 3;
 
-/// What it takes to use a Redis, and its URL does not say.
+/// The settings for Redis that are not in its URL.
 #[derive(Debug, Clone, Default)]
 pub struct RedisAccess {
-    /// The certificates, in PEM, of the authority that is trusted in the place of the public ones.
+    /// The certificates (PEM) of the authority that is trusted instead of the public ones.
     pub ca: Option<String>,
-    /// Who the sentinels are asked as.
+    /// The user for the sentinels.
     pub sentinel_user: Option<String>,
-    /// The sentinels' own password.
+    /// The password for the sentinels.
     pub sentinel_password: Option<String>,
 }
 
 impl RedisAccess {
-    /// What rediss trusts, where that is not the public authorities.
+    /// The certificates to trust; `None` for the public authorities.
     fn certificates(&self) -> Option<TlsCertificates> {
         let root_cert = Some(self.ca.clone()?.into_bytes());
         Some(TlsCertificates {
@@ -42,18 +42,20 @@ impl RedisAccess {
         })
     }
 
-    /// Refuses what this URL makes no use of: its owner takes something for safe that is not.
+    /// Refuses settings that this URL does not use: their owner may believe that they protect
+    /// something.
     fn check(&self, parts: &Parts) -> Result<(), CounterError> {
         if let Some(ca) = &self.ca {
             if parts.node_scheme != "rediss" {
                 return Err(CounterError::Ca(
-                    "REDIS_URL is without TLS: begin it with rediss",
+                    "REDIS_URL does not use TLS: begin it with rediss",
                 ));
             }
             let mut certificates = CertificateDer::pem_slice_iter(ca.as_bytes());
             if !matches!(certificates.next(), Some(Ok(_))) {
                 return Err(CounterError::Ca(
-                    "it has no certificate: name a file with the authority's, in PEM",
+                    "the file has no certificate: name a file with the authority's certificate, \
+                     in PEM",
                 ));
             }
         }
@@ -77,18 +79,18 @@ pub enum Address {
     Cluster(Box<ClusterClient>),
 }
 
-/// Sentinels, and the primary that they know by a name.
+/// Sentinels, and the name by which they know a primary.
 pub struct Sentinels {
     places: Vec<ConnectionAddr>,
     name: String,
-    /// The user, the password and the database are the primary's.
+    /// The user, password and database are for the primary.
     primary: ConnectionInfo,
     is_encrypted: bool,
     access: RedisAccess,
 }
 
 impl Sentinels {
-    /// One that has asked nobody yet: a client looks the primary up only once.
+    /// A new client that has asked no sentinel yet: a client looks up the primary only once.
     fn client(&self) -> Result<SentinelClient, RedisError> {
         let places = self.places.iter().cloned();
         let primary = self.primary.redis_settings();
@@ -121,7 +123,7 @@ impl Sentinels {
         client.build()
     }
 
-    /// The primary, as they say now.
+    /// The present primary, as the sentinels say.
     async fn primary(&self) -> Result<Client, RedisError> {
         let mut client = self.client()?;
         let looking = timeout(CONNECT_TIMEOUT, client.async_get_client());
@@ -129,12 +131,12 @@ impl Sentinels {
     }
 }
 
-/// A URL, taken apart: `redis+sentinel://user:password@host:port,host:port/path`.
+/// The parts of a URL: `redis+sentinel://user:password@host:port,host:port/path`.
 struct Parts<'a> {
     scheme: &'a str,
     /// `redis` or `rediss`.
     node_scheme: &'static str,
-    /// With its `@`; empty without one.
+    /// User and password with the `@`; empty if there are none.
     user: &'a str,
     hosts: Vec<&'a str>,
     path: &'a str,
@@ -167,7 +169,7 @@ impl<'a> Parts<'a> {
 }
 
 impl Address {
-    /// Reads a URL. `timeout` bounds what a connection's calls may take.
+    /// Reads a URL. `timeout` limits each call of a connection.
     ///
     /// # Errors
     /// [`CounterError`].
@@ -190,7 +192,7 @@ impl Address {
     fn sentinels(parts: &Parts, access: &RedisAccess) -> Result<Self, CounterError> {
         let (name, database) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         if name.is_empty() {
-            let detail = "it does not say what the sentinels call the primary";
+            let detail = "the name of the primary is missing";
             return Err(CounterError::Url(detail.to_owned()));
         }
         let places = parts.nodes("", "")?;
@@ -211,7 +213,7 @@ impl Address {
         timeout: Duration,
     ) -> Result<Self, CounterError> {
         if !parts.path.is_empty() {
-            let detail = "a cluster has one database, and no path names it";
+            let detail = "a cluster has only one database: leave the path out";
             return Err(CounterError::Url(detail.to_owned()));
         }
         let mut client = ClusterClient::builder(parts.nodes(parts.user, "")?)
@@ -227,10 +229,10 @@ impl Address {
         Ok(Self::Cluster(Box::new(client.build().map_err(unreadable)?)))
     }
 
-    /// Connects, and says where to.
+    /// Connects. Also returns the place, for logs.
     ///
     /// # Errors
-    /// What Redis or its client says.
+    /// The error of Redis or its client.
     pub async fn connect(&self, response_timeout: Duration) -> Result<(Link, String), RedisError> {
         let client = match self {
             Self::Node(client) => Client::clone(client),
@@ -250,8 +252,8 @@ impl Address {
         Ok((Link::Node(connection), place(&client)))
     }
 
-    /// Where the sentinels say that the primary is now; `None` where nobody keeps watch, and
-    /// while no sentinel knows.
+    /// The present primary's place, as the sentinels say. `None` without sentinels, and while no
+    /// sentinel knows.
     pub async fn present_place(&self) -> Option<String> {
         match self {
             Self::Sentinel(sentinels) => Some(place(&sentinels.primary().await.ok()?)),
@@ -260,7 +262,7 @@ impl Address {
     }
 }
 
-/// Commands leave at once, and a path that swallows them is given up.
+/// Commands are sent at once, and a path that loses packets is given up.
 fn tcp_settings() -> TcpSettings {
     TcpSettings::default()
         .set_nodelay(true)

@@ -1,4 +1,4 @@
-//! The circuit breaker: while Redis does not answer, nobody waits for it.
+//! The circuit breaker: while Redis does not answer, no claim waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use super::address::{Address, RedisAccess};
 use super::error::CounterError;
 use super::link::{Link, first_failure};
 
-/// How long to wait before Redis is tried again: from the first to the last, doubling.
+/// The pause before another attempt: the first, doubled each time up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
-/// How often sentinels are asked whether the primary is still the one in use: an old primary
-/// that was cut off goes on to answer.
+/// How often to ask the sentinels whether the primary in use is still the primary. An old primary
+/// that was cut off still answers.
 const LOOK_FOR_PRIMARY: Duration = Duration::from_secs(2);
 
-/// Holds the connection while Redis answers. Once it does not, the breaker is open: there is
-/// no connection until Redis, tried again in the background, is found well.
+/// Has the connection while Redis answers. When Redis does not answer, the breaker opens: there is
+/// no connection until a check in the background succeeds.
 pub struct Breaker {
     address: Address,
     timeout: Duration,
-    /// Keys to write before Redis is found well: one in each slot that counters have.
+    /// Keys to write in a check: one in each slot that counters have.
     probes: [String; 256],
     connected: ArcSwapOption<Connected>,
 }
 
-/// A connection to a Redis that was found well.
+/// A connection to a Redis that passed the check.
 pub struct Connected {
     pub link: Link,
     place: String,
-    /// What Redis held before this may have been lost since, or rolled back.
+    /// What Redis had before this instant may have been lost or rolled back since.
     pub since: Instant,
 }
 
@@ -48,10 +48,10 @@ impl From<RedisError> for ConnectTrouble {
 }
 
 impl Breaker {
-    /// Connects, or begins to try.
+    /// Connects, or starts to try in the background.
     ///
     /// # Errors
-    /// [`CounterError`]; a Redis that cannot be reached is none.
+    /// [`CounterError`]. A Redis that does not answer is no error.
     pub async fn open(
         url: &str,
         access: &RedisAccess,
@@ -82,7 +82,7 @@ impl Breaker {
 
     /// Opens the breaker because of an error.
     pub fn trip(self: &Arc<Self>, error: &RedisError) {
-        // Of all who saw the connection fail, one takes it out and looks for a new one.
+        // Many callers see the connection fail. One of them removes it and starts the attempts.
         if self.connected.swap(None).is_some() {
             self.begin_to_retry(error);
         }
@@ -91,7 +91,7 @@ impl Breaker {
     fn begin_to_retry(self: &Arc<Self>, error: &RedisError) {
         tracing::warn!(
             %error,
-            "Redis does not serve: the ledger decides alone until it does"
+            "Redis is unavailable: the ledger decides all claims until Redis is back"
         );
         let breaker = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -103,13 +103,13 @@ impl Breaker {
                 };
                 match breaker.connect().await {
                     Ok(connected) => {
-                        tracing::info!(place = connected.place, "Redis serves again");
+                        tracing::info!(place = connected.place, "Redis is available again");
                         breaker.connected.store(Some(Arc::new(connected)));
                         return;
                     }
                     Err(ConnectTrouble::Unfit(error)) => tracing::error!("{error}"),
                     Err(ConnectTrouble::Redis(error)) => {
-                        tracing::debug!(%error, "Redis does not serve yet")
+                        tracing::debug!(%error, "Redis is still unavailable")
                     }
                 }
                 pause = RETRY_LAST.min(pause * 2);
@@ -137,7 +137,7 @@ impl Breaker {
         });
     }
 
-    /// Connects and sees that Redis is fit: a primary that takes writes and never evicts.
+    /// Connects and checks Redis: it must be a primary that takes writes and never evicts.
     async fn connect(&self) -> Result<Connected, ConnectTrouble> {
         let (link, place) = self.address.connect(self.timeout).await?;
         let mut info = cmd("INFO");
@@ -151,7 +151,7 @@ impl Breaker {
                 }));
             }
         }
-        // A replica, a full memory, a full disk and a shard that is gone all refuse a write.
+        // A replica, a full memory, a full disk and a missing shard all refuse a write.
         let answers = link.send(self.probes(&link)).await;
         match first_failure(&answers, |_| false) {
             Some(error) => Err(ConnectTrouble::Redis(error.clone())),
@@ -163,8 +163,8 @@ impl Breaker {
         }
     }
 
-    /// Writes that leave nothing behind: their keys have expired already. One server takes
-    /// all writes or none.
+    /// Writes that leave nothing behind, because their keys have expired already. One server takes
+    /// all of them or none.
     fn probes(&self, link: &Link) -> Vec<Cmd> {
         let keys = match link.is_cluster() {
             true => &self.probes[..],

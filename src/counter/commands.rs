@@ -1,4 +1,4 @@
-//! What is sent to Redis of asks and settlements, and the names of what it holds.
+//! The commands that Redis gets for asks and settlements, and the names of its keys.
 
 use redis::{Cmd, cmd};
 use uuid::Uuid;
@@ -7,30 +7,31 @@ use super::record::{encode_line, key_field};
 use super::{Ask, KEYS_MAX, SettledKeys, Settlement};
 use crate::domain::identity::AccountId;
 
-/// How the names of a bucket's keys begin. They carry one hash tag, the bucket, so that a Redis
-/// Cluster keeps them in one slot.
+/// The prefix of the names of a bucket's keys. It has one hash tag, the bucket, so a Redis Cluster
+/// keeps all of them in one slot.
 pub fn prefix(ledger: Uuid, bucket: u8) -> String {
     format!("perdiem:{{{}:{bucket:02x}}}:", ledger.simple())
 }
 
-/// An account's counter.
+/// The name of an account's counter.
 pub fn counter_name(ledger: Uuid, account: AccountId) -> String {
     let mut name = prefix(ledger, account.bucket());
     name.push_str(account.0.simple().encode_lower(&mut Uuid::encode_buffer()));
     name
 }
 
-/// What of an account waits for the ledger, from its counter's name.
+/// The name of the hash with what waits for the ledger, made from the counter's name.
 pub fn waiting_name(counter: &str) -> String {
     format!("{counter}:waiting")
 }
 
-/// A bucket's queue.
+/// The name of a bucket's queue.
 pub fn queue_name(ledger: Uuid, bucket: u8) -> String {
     format!("{}queue", prefix(ledger, bucket))
 }
 
-/// Asks for the counters of claims: for each one command, or two where it looks at the queue.
+/// The commands that ask for the counters of claims: one for each claim, or two if it also looks at
+/// the queue.
 pub fn ask(ledger: Uuid, asks: &[Ask]) -> Vec<Cmd> {
     let mut commands = Vec::with_capacity(asks.len());
     for ask in asks {
@@ -66,7 +67,7 @@ pub fn exist(ledger: Uuid, accounts: &[AccountId]) -> Vec<Cmd> {
     accounts.iter().map(exists).collect()
 }
 
-/// A script by its hash or its text, before it has its keys and arguments.
+/// A call of a script by its hash or its text, without keys and arguments yet.
 pub fn script(verb: &str, script: &str) -> Cmd {
     let mut command = Cmd::with_capacity(SCRIPT_PARTS, SCRIPT_BYTES);
     command.arg(verb).arg(script);
@@ -76,13 +77,13 @@ pub fn script(verb: &str, script: &str) -> Cmd {
 const SCRIPT_PARTS: usize = 16;
 const SCRIPT_BYTES: usize = 512;
 
-/// Completes a call of settle.lua.
+/// Adds keys and arguments to a call of settle.lua.
 pub fn settle(ledger: Uuid, settlement: &Settlement, call: &mut Cmd) {
     call.arg(1).arg(counter_name(ledger, settlement.account));
     settle_arguments(settlement, call);
 }
 
-/// What `settle` in line.lua takes.
+/// Adds the arguments that `settle` in line.lua takes.
 pub fn settle_arguments(settlement: &Settlement, call: &mut Cmd) {
     call.arg(settlement.line.number)
         .arg(encode_line(&settlement.line))

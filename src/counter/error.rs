@@ -3,7 +3,7 @@
 /// Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// The URL cannot be read.
+    /// The URL cannot be parsed.
     #[error(
         "REDIS_URL cannot be read: {0}; write redis://host:6379, \
          redis+sentinel://sentinel:26379,another/name or redis+cluster://node:6379,another, \
@@ -13,25 +13,25 @@ pub enum CounterError {
     /// The authority's certificates cannot be used.
     #[error("REDIS_CA_FILE cannot be used: {0}")]
     Ca(&'static str),
-    /// A user of the sentinels has no password.
-    #[error("REDIS_SENTINEL_USER has no password: set REDIS_SENTINEL_PASSWORD also")]
+    /// The sentinels' user has no password.
+    #[error("REDIS_SENTINEL_USER has no password: also set REDIS_SENTINEL_PASSWORD")]
     SentinelUser,
-    /// There are no sentinels to be told the password.
+    /// There are no sentinels for this password.
     #[error(
-        "REDIS_SENTINEL_PASSWORD is for sentinels, and REDIS_URL names none: begin it with \
+        "REDIS_SENTINEL_PASSWORD is for sentinels, but REDIS_URL names no sentinel: begin it with \
          redis+sentinel or rediss+sentinel, or leave the password out"
     )]
     SentinelPassword,
-    /// Redis would drop counters and keys without a word.
+    /// Redis would drop counters and keys silently.
     #[error(
-        "the Redis at {place} may evict: its maxmemory-policy is {policy}; set it to noeviction \
+        "the Redis at {place} may evict counters: its maxmemory-policy is {policy}; set it to noeviction \
          (CONFIG SET maxmemory-policy noeviction, and in redis.conf), or name another Redis in \
          REDIS_URL"
     )]
     Evicts {
         /// Host and port.
         place: String,
-        /// The policy that was found.
+        /// The policy that Redis has.
         policy: String,
     },
 }

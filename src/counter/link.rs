@@ -6,7 +6,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value, cmd};
 
-/// A connection. Cheap to clone; clones share it.
+/// A connection. Clones are cheap, and share it.
 #[derive(Clone)]
 pub enum Link {
     /// To one server.
@@ -16,13 +16,13 @@ pub enum Link {
 }
 
 impl Link {
-    /// Sends commands together; the answers are in order.
+    /// Sends commands together. The answers are in order.
     ///
-    /// One server gets one pipeline. A cluster's client finds the shard of each command by
-    /// its key, follows slots that move, and sends all at once.
+    /// One server gets one pipeline. The client of a cluster finds the shard of each command by its
+    /// key, follows slots that move, and sends all commands at once.
     ///
     /// # Errors
-    /// When none of them got an answer.
+    /// No command got an answer.
     pub async fn send(&self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
             Self::Node(connection) => {
@@ -43,10 +43,10 @@ impl Link {
         }
     }
 
-    /// Sends a command to each primary; one answer each.
+    /// Sends a command to each primary, and returns one answer for each.
     ///
     /// # Errors
-    /// When one of them does not answer.
+    /// A primary does not answer.
     pub async fn ask_primaries<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<Vec<T>> {
         match self {
             Self::Node(connection) => {
@@ -66,7 +66,7 @@ impl Link {
     /// The primaries' addresses.
     ///
     /// # Errors
-    /// When one of them does not answer.
+    /// A primary does not answer.
     pub async fn primaries(&self) -> RedisResult<Vec<String>> {
         let Self::Cluster(connection) = self else {
             return Ok(vec![String::new()]);
@@ -77,10 +77,10 @@ impl Link {
         Ok(by_node.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Sends a command to the primary at an address that [`Link::primaries`] told.
+    /// Sends a command to the primary with this address, which [`Link::primaries`] returned.
     ///
     /// # Errors
-    /// When it does not answer, or refuses.
+    /// The primary does not answer, or refuses.
     pub async fn ask_primary(&self, address: &str, command: Cmd) -> RedisResult<Value> {
         match self {
             Self::Node(connection) => command.query_async(&mut connection.clone()).await,
@@ -102,7 +102,7 @@ impl Link {
     }
 }
 
-/// The first error in what was answered that says something of Redis.
+/// The first error among the answers that says something about Redis itself.
 pub fn first_failure(
     answers: &RedisResult<Vec<RedisResult<Value>>>,
     is_harmless: impl Fn(&RedisError) -> bool,

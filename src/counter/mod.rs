@@ -1,8 +1,8 @@
-//! The counters: Redis' copies of accounts' last lines and keys. Derived, never the truth.
+//! The counters: copies of accounts' last lines and keys, in Redis. They are derived and never the
+//! truth.
 //!
-//! Redis says no, fast; only the ledger says yes. Losing every counter costs speed and
-//! nothing else. So whatever goes wrong here has one error, `Unavailable`, and one remedy:
-//! to ask the ledger.
+//! Redis can say no; only the ledger can say yes. A loss of all counters costs speed and nothing
+//! else. So every failure here has one error, `Unavailable`, and one remedy: ask the ledger.
 
 mod address;
 mod breaker;
@@ -33,42 +33,41 @@ pub use queue::{
 };
 pub use scan::{Reading, Scan};
 
-/// How many keys a counter holds at most. An account that must remember more asks the ledger
-/// before it denies a claim that has a key.
+/// The most keys of a counter. An account that must remember more asks the ledger before it denies
+/// a claim with a key.
 pub const KEYS_MAX: u32 = 1000;
 
 const SETTLE_LUA: &str = concat!(include_str!("lua/line.lua"), include_str!("lua/settle.lua"));
 
 static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(SETTLE_LUA));
 
-/// Redis did not answer in time, or could not do what was asked. The ledger decides.
+/// Redis did not answer in time, or could not do it. The ledger decides.
 #[derive(Debug, thiserror::Error)]
 #[error("the counters cannot be reached")]
 pub struct Unavailable;
 
-/// A connection to the counters of one ledger. Cheap to clone.
+/// A connection to the counters of one ledger. Clones are cheap.
 #[derive(Clone)]
 pub struct Counters {
     breaker: Arc<Breaker>,
-    /// Tells this ledger's counters from another's.
+    /// The ledger's id. It is in all names, so that the counters of another ledger are never read.
     ledger: Uuid,
 }
 
-/// What a claim wants to know.
+/// A question about a claim's account.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask {
-    /// The claim's account.
     pub account: AccountId,
-    /// Whether it wants to know if grants of the account wait for the ledger.
+    /// Whether to ask if grants of the account wait for the ledger.
     pub looks_at_queue: bool,
 }
 
 /// The answer to an [`Ask`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The account's counter, if there is one that can be read.
+    /// The account's counter, if there is one and it can be read.
     pub counter: Option<Counter>,
-    /// Whether grants of the account wait for the ledger, as far as that was asked.
+    /// Whether grants of the account wait for the ledger. False if this was not asked.
     pub grants_wait: bool,
 }
 
@@ -77,25 +76,25 @@ pub struct Answer {
 pub struct Counter {
     /// The last line that was settled.
     pub line: Line,
-    /// When the ledger last confirmed that this is the account's last line.
+    /// When the ledger last confirmed that the line is the account's last line.
     pub confirmed_at: DateTime<Utc>,
-    /// Whether it holds every key that the account must remember as of its line.
+    /// Whether the counter has every key that the account must remember as of its line.
     pub holds_all_keys: bool,
 }
 
-/// Which keys a settlement brings.
+/// The keys of a settlement.
 #[derive(Debug, Clone)]
 pub enum SettledKeys {
-    /// All that the account must remember.
+    /// All keys that the account must remember.
     All(Vec<KeyId>),
-    /// Those of the entries after this line.
+    /// The keys of the entries after this line.
     After(Line, Vec<KeyId>),
-    /// None: Redis does not decide the account's claims alone, and need not know them.
+    /// No keys: Redis never decides this account's claims alone, so it need not know them.
     Unknown,
 }
 
 impl SettledKeys {
-    /// The keys of the entries after a line; all of the account's where there was none.
+    /// The keys of the entries after a line; all keys of the account if there was no line.
     pub fn since(after: Option<&Line>, keys: Vec<KeyId>) -> Self {
         match after {
             None => Self::All(keys),
@@ -104,32 +103,29 @@ impl SettledKeys {
     }
 }
 
-/// A last line, to be written to an account's counter.
+/// A last line to write to an account's counter.
 #[derive(Debug, Clone)]
 pub struct Settlement {
-    /// The account.
     pub account: AccountId,
-    /// Its last line.
     pub line: Line,
     /// When the ledger confirmed it.
     pub confirmed_at: DateTime<Utc>,
-    /// The number that the counter bore when it was asked. A counter that still bears it is
-    /// overwritten even by a lower line: the ledger is right.
+    /// The number of the counter when it was asked. A counter that still has this number is
+    /// overwritten even by a lower line, because the ledger is right.
     pub seen: Option<u64>,
-    /// Whether nothing is written where no counter exists.
+    /// Whether to write only if the counter exists.
     pub only_existing: bool,
-    /// Its keys.
     pub keys: SettledKeys,
-    /// For how long the counter is of use.
+    /// The life of the counter.
     pub ttl: Duration,
 }
 
 impl Counters {
-    /// Connects to `url`'s Redis, for the counters of the ledger with this id. A Redis that
-    /// does not answer is tried again in the background; `timeout` bounds each call.
+    /// Connects to the Redis of `url`, for the counters of the ledger with this id. If Redis does
+    /// not answer, a task in the background tries again. `timeout` limits each call.
     ///
     /// # Errors
-    /// [`CounterError`] for a URL that cannot be read and for a Redis that may evict.
+    /// [`CounterError`] for a URL that cannot be parsed, and for a Redis that may evict.
     pub async fn open(
         url: &str,
         access: &RedisAccess,
@@ -141,15 +137,15 @@ impl Counters {
         Ok(Self { breaker, ledger })
     }
 
-    /// Whether Redis answers, as far as is known.
+    /// Whether Redis answers, as far as this instance knows.
     pub fn is_available(&self) -> bool {
         self.breaker.connected().is_some()
     }
 
-    /// Asks for the counters of many claims in one round trip; the answers are in order.
+    /// Asks for the counters of many claims in one round trip. The answers are in order.
     ///
-    /// A pipeline of plain reads, for which the domain's rule decides, costs Redis less than
-    /// a script that compares.
+    /// A pipeline of plain reads costs Redis less than a script that compares. The domain's rule
+    /// decides from the answers.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -167,7 +163,7 @@ impl Counters {
     /// Writes last lines.
     ///
     /// # Errors
-    /// [`Unavailable`]: some may have been written.
+    /// [`Unavailable`]: some lines may have been written.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<(), Unavailable> {
         let absent = self.absent(settlements).await?;
         let is_wanted = |it: &&Settlement| !it.only_existing || !absent.contains(&it.account);
@@ -180,8 +176,8 @@ impl Counters {
         Ok(())
     }
 
-    /// The accounts without a counter, of those whose counter is written only if it exists. An
-    /// account that gets one by another of the settlements has it.
+    /// The accounts without a counter, among the settlements that write only if the counter exists.
+    /// An account that gets a counter by another settlement of the list counts as having one.
     async fn absent(&self, settlements: &[Settlement]) -> Result<HashSet<AccountId>, Unavailable> {
         let (only_existing, made): (Vec<_>, Vec<_>) =
             settlements.iter().partition(|it| it.only_existing);
@@ -203,8 +199,8 @@ impl Counters {
         Ok(self.connected()?.link.clone())
     }
 
-    /// Runs a script once for each item, in one round trip; `complete` gives a call its keys and
-    /// arguments.
+    /// Runs a script once for each item, in one round trip. `complete` adds the keys and arguments
+    /// of a call.
     async fn run<T>(
         &self,
         link: &Link,
@@ -222,7 +218,8 @@ impl Counters {
             .iter()
             .map(|item| call("EVALSHA", script.get_hash(), item));
         let mut answers = self.query(link, by_hash.collect()).await?;
-        // Redis forgets scripts when it restarts, and a replica never knew them.
+        // A restarted Redis has lost the scripts, and a replica never had them. Send the text of
+        // those.
         let unknown: Vec<usize> = (0..answers.len())
             .filter(|index| lacks_script(&answers[*index]))
             .collect();
@@ -238,8 +235,8 @@ impl Counters {
         Ok(answers)
     }
 
-    /// Sends commands. Errors that say something of Redis, and not of one counter, open the
-    /// breaker.
+    /// Sends commands. An error that says something about Redis itself, not about one counter,
+    /// opens the breaker.
     async fn query(
         &self,
         link: &Link,
@@ -261,8 +258,8 @@ fn lacks_script(answer: &RedisResult<Value>) -> bool {
     matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"))
 }
 
-/// Whether an error is about what one counter holds, or a script not yet loaded, and says
-/// nothing against Redis.
+/// Whether an error is about one counter or a script that is not loaded, and says nothing about
+/// Redis itself.
 fn is_about_a_counter(error: &RedisError) -> bool {
     matches!(error.code(), Some("WRONGTYPE" | "NOSCRIPT" | "ERR"))
 }

@@ -1,7 +1,7 @@
-//! Redis decides alone: grants that are counted, queued, and later recorded in the ledger.
+//! Redis decides alone: grants are counted and queued, and later recorded in the ledger.
 //!
-//! A bucket has one queue, a stream, which never expires. An account's hash says what of it
-//! waits there: the units in each window, and the claims' ids and keys.
+//! A bucket has one queue, a stream that never expires. A hash of each account has what waits
+//! there: the units in each window, and the claims' ids and keys.
 
 use std::sync::LazyLock;
 
@@ -29,31 +29,26 @@ static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(COUNT_LUA));
 static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(RECORD_LUA));
 static ASIDE: LazyLock<Script> = LazyLock::new(|| Script::new(ASIDE_LUA));
 
-/// A grant that Redis alone decided, as it waits for the ledger.
+/// A grant that Redis alone decided, while it waits for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedGrant {
-    /// The account.
     pub account: AccountId,
-    /// The id that its entry will have; it bears the instant of the grant.
+    /// The id that its entry will have. The id contains the instant of the grant.
     pub entry: EntryId,
     /// The id of its `Idempotency-Key`.
     pub key: Option<KeyId>,
-    /// The policy.
     pub policy: PolicyId,
-    /// The version that it was decided under.
+    /// The version of the policy that decided.
     pub policy_version: u32,
-    /// The subject behind the account.
     pub subject: Option<Subject>,
-    /// How many units.
     pub units: Units,
-    /// What to keep beside it.
     pub metadata: Option<Metadata>,
     /// The key that claimed; `None` for a grant that an older perdiem queued.
     pub claimed_by: Option<KeyNumber>,
 }
 
 impl CountedGrant {
-    /// Its entry, with a line. `totals` are those that it was answered with.
+    /// The entry of the grant, with a line. `totals` are those of the answer.
     pub fn entry(&self, line: Line, provisional: Provisional, totals: &[Total]) -> Entry {
         Entry {
             account: self.account,
@@ -72,61 +67,61 @@ impl CountedGrant {
     }
 }
 
-/// What the ledger says of an account that a claim is counted in.
+/// What the ledger says about an account whose claim Redis decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerWord {
-    /// It was not asked.
+    /// The ledger was not asked.
     NotAsked,
-    /// It does not answer: what no counter tells counts from zero.
+    /// The ledger does not answer. An account without a counter counts from zero.
     Silent,
-    /// Its last line has this number, and the totals are as of it; 0 without entries.
+    /// The number of the last line, 0 without entries. The totals are as of this line.
     Line(u64),
 }
 
-/// A claim for Redis to decide, or a look at what is used.
+/// A claim for Redis to decide, or a look at the used units.
 #[derive(Debug, Clone)]
 pub struct Count {
-    /// The account.
     pub account: AccountId,
-    /// The version of the policy that the totals are of.
+    /// The version of the policy that the totals belong to.
     pub policy_version: u32,
     /// The present instant.
     pub now: DateTime<Utc>,
-    /// Whether the policy only observes: then nothing is denied.
+    /// Whether the policy only observes. Then Redis denies nothing.
     pub observes: bool,
-    /// The limits and their windows. `used` is told by the ledger's last line, or is not told.
+    /// The limits and their windows. `used` is as of the ledger's last line, or unused.
     pub totals: Vec<Total>,
-    /// What the ledger says.
+    /// What the ledger says about the account.
     pub ledger: LedgerWord,
-    /// The grant, should it be one; `None` only looks.
+    /// The grant, if the claim is granted; `None` for a look.
     pub grant: Option<CountedGrant>,
 }
 
 /// What Redis decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
-    /// Granted: the units used in each window, with the claim's.
+    /// Granted: the units used in each window, including the claim's.
     Granted(Vec<u64>),
     /// Denied: the units used in each window, and when the ledger last confirmed the counter.
     Denied(Vec<u64>, Option<DateTime<Utc>>),
-    /// It would be denied, and grants of the account are on their way into the ledger: where
-    /// they stand there already, they count twice. Else as for a denial.
+    /// Denied for now: grants of the account are moving into the ledger. If they are in the ledger
+    /// already, they were counted twice. The fields are those of a denial.
     Waits(Vec<u64>, Option<DateTime<Utc>>),
-    /// What is used, as a look finds it.
+    /// The used units, for a look.
     Looked(Looked),
-    /// The claim, or one with its key, waits in the queue already.
+    /// The claim, or a claim with the same key, waits in the queue already.
     Queued(QueuedGrant),
-    /// The ledger can tell what the counter cannot, which bears this number if there is one.
+    /// The counter does not know enough: ask the ledger. The number of the counter, if there is
+    /// one.
     AskLedger(Option<u64>),
 }
 
-/// What a look finds. A grant that is on its way into the ledger may stand in the line already,
-/// and wait as well.
+/// The result of a look. A grant that moves into the ledger may be in the line already and wait as
+/// well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    /// The number of the line that tells what is used; 0 without one.
+    /// The number of the line behind the used units; 0 without a line.
     pub number: u64,
-    /// The grants that wait; none are told where they are many, or the ledger does not answer.
+    /// The grants that wait. Empty if there are many, or the ledger does not answer.
     pub waiting: Vec<EntryId>,
     /// The units used in each window as of that line, and the units that wait for it.
     pub units: Vec<(u64, u64)>,
@@ -135,25 +130,24 @@ pub struct Looked {
 /// A grant in its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedGrant {
-    /// Where it waits.
+    /// The place in the queue.
     pub place: String,
-    /// The grant.
     pub grant: CountedGrant,
-    /// The limits as they were after it.
+    /// The limits after the grant.
     pub totals: Vec<Total>,
 }
 
-/// What a queue's place holds: a grant, or what perdiem never wrote.
+/// The content of a place in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Queued {
     /// A grant.
     Grant(QueuedGrant),
-    /// Something that cannot be read: its bucket and its place.
+    /// Something that cannot be read: the bucket and the place.
     Unreadable(u8, String),
 }
 
 impl Queued {
-    /// The queue's bucket.
+    /// The bucket of the queue.
     pub fn bucket(&self) -> u8 {
         match self {
             Self::Grant(queued) => queued.grant.account.bucket(),
@@ -161,7 +155,7 @@ impl Queued {
         }
     }
 
-    /// The place in it.
+    /// The place in the queue.
     pub fn place(&self) -> &str {
         match self {
             Self::Grant(queued) => &queued.place,
@@ -170,16 +164,15 @@ impl Queued {
     }
 }
 
-/// Grants of one account that stand in the ledger now.
+/// Grants of one account that are in the ledger now.
 #[derive(Debug, Clone)]
 pub struct RecordedGrants<'a> {
     /// The account's last line.
     pub settlement: Settlement,
-    /// The grants.
     pub grants: Vec<&'a QueuedGrant>,
 }
 
-/// What the stream's fields do not say of a grant.
+/// The fields of a grant that are not fields of the stream.
 #[derive(Serialize, Deserialize)]
 struct GrantRecord<'a> {
     account: Uuid,
@@ -188,20 +181,22 @@ struct GrantRecord<'a> {
     subject: Option<std::borrow::Cow<'a, str>>,
     metadata: Option<std::borrow::Cow<'a, str>>,
     claimed_by: Option<u32>,
-    /// The limits and windows that it was decided on, without what is used.
+    /// The limits and windows of the decision, without the used units.
     totals: std::borrow::Cow<'a, str>,
 }
 
 impl Counters {
-    /// Lets Redis decide claims, in one round trip; the answers are in order, and `None` where
-    /// it cannot do so. Safe to repeat: a claim is known by its entry's id and by its key.
+    /// Lets Redis decide claims, in one round trip. The answers are in order, with `None` where
+    /// Redis cannot decide. Safe to repeat: Redis recognises a claim by its entry's id and by its
+    /// key.
     ///
-    /// A Redis that was rolled back has counters without the keys of grants that stand in the
-    /// ledger, and the connection to it is a new one. So a counter's keys count as complete only
-    /// if the ledger confirmed it after that began, by clocks that differ by so much at most.
+    /// A Redis that was rolled back has counters without the keys of later grants, and the
+    /// connection to it is a new one. Invariant: a counter's keys count as complete only if the
+    /// ledger confirmed the counter after this connection began, with `clocks_differ` added for
+    /// wrong clocks.
     ///
     /// # Errors
-    /// [`Unavailable`]: some may have been counted.
+    /// [`Unavailable`]: some claims may have been counted.
     pub async fn count(
         &self,
         counts: &[Count],
@@ -303,11 +298,11 @@ impl Counters {
         Ok(answers.into_iter().map(decode).collect())
     }
 
-    /// Takes grants that the ledger holds now off their queues, and settles their accounts'
+    /// Removes grants that are in the ledger from their queues, and settles their accounts'
     /// counters. Safe to repeat.
     ///
     /// # Errors
-    /// [`Unavailable`]: some may have been taken off.
+    /// [`Unavailable`]: some grants may have been removed.
     pub async fn record(&self, recorded: &[RecordedGrants<'_>]) -> Result<(), Unavailable> {
         let call = |recorded: &RecordedGrants<'_>, call: &mut Cmd| {
             call.arg(3).arg(&self.names(recorded.settlement.account));
@@ -331,8 +326,8 @@ impl Counters {
         Ok(())
     }
 
-    /// Sets something aside that cannot be recorded, so that the queue goes on: it moves to a
-    /// stream of its own, for people to look at. Safe to repeat.
+    /// Sets aside something that cannot be recorded, so that the queue continues. It moves to a
+    /// stream of its own, where people can look at it. Safe to repeat.
     ///
     /// # Errors
     /// [`Unavailable`]: it may have been set aside.
@@ -354,7 +349,7 @@ impl Counters {
         Ok(())
     }
 
-    /// An account's counter, what waits of it, and its bucket's queue.
+    /// The names of an account's counter, of its waiting hash, and of its bucket's queue.
     fn names(&self, account: AccountId) -> [String; 3] {
         let counter = counter_name(self.ledger, account);
         let waiting = waiting_name(&counter);
@@ -362,18 +357,18 @@ impl Counters {
     }
 }
 
-/// A field, or nothing.
+/// A field, or an empty one.
 fn bytes(field: Option<[u8; 17]>) -> Vec<u8> {
     field.map_or(Vec::new(), Vec::from)
 }
 
-/// A window's name in the queue, and after a `u` in what waits.
+/// The name of a window in the queue. In the waiting hash the name follows a `u`.
 fn window_name(length: Length, window: Window) -> String {
     format!("{length}:{}", window.start.timestamp())
 }
 
-/// The windows' names, each after a prefix. INVARIANT: whatever policy Redis may count for has limits
-/// of the calendar alone.
+/// The names of the windows, each after a prefix. Invariant: a policy that Redis may count for has
+/// only calendar limits.
 fn window_names(totals: &[Total], prefix: &str) -> String {
     let windows = totals.iter().filter_map(Total::in_window);
     let names =
@@ -381,8 +376,8 @@ fn window_names(totals: &[Total], prefix: &str) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether more is used than some limit has. In Redis' hands that is so only after a grant
-/// that a policy would have denied but only observes.
+/// Whether more is used than some limit allows. For Redis this is true only after a grant under a
+/// policy that observes.
 fn are_over(totals: &[Total]) -> bool {
     totals.iter().any(|total| total.used() > total.max)
 }
@@ -445,7 +440,7 @@ fn decode_used(parts: impl Iterator<Item = Value>) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// The id that a field begins with a letter before.
+/// The id in a field, after the letter at its beginning.
 fn decode_id(field: &[u8]) -> Option<Uuid> {
     Uuid::from_slice(field.get(1..)?).ok()
 }

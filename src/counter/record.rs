@@ -1,4 +1,4 @@
-//! How a counter's hash holds a line and keys.
+//! A counter's hash: how a line and keys are written in it.
 
 use chrono::DateTime;
 use redis::{FromRedisValue, Value};
@@ -9,9 +9,9 @@ use crate::domain::grant::Line;
 use crate::domain::identity::{EntryId, KeyId};
 use crate::domain::limit::text::{decode_totals, encode_totals};
 
-/// A line without its number: its instant in microseconds since 1970, its policy version, when
-/// its first hold may lapse in microseconds (`-` without holds), and its totals, with spaces
-/// between.
+/// A line without its number, separated by spaces: the instant in microseconds since 1970, the
+/// policy version, when the first hold may lapse in microseconds (`-` without holds), and the
+/// totals.
 pub fn encode_line(line: &Line) -> String {
     let lapses_at = line.lapses_at.map(|at| at.timestamp_micros().to_string());
     format!(
@@ -40,12 +40,12 @@ fn decode_line(number: u64, text: &str) -> Option<Line> {
     })
 }
 
-/// The field that stands for a key: `k` and its 16 bytes.
+/// The field of a key: `k` and 16 bytes.
 pub fn key_field(key: KeyId) -> [u8; 17] {
     field(b'k', key.0)
 }
 
-/// The field that stands for an entry: `i` and its id's 16 bytes.
+/// The field of an entry: `i` and the 16 bytes of its id.
 pub fn entry_field(entry: EntryId) -> [u8; 17] {
     field(b'i', entry.0)
 }
@@ -56,8 +56,8 @@ fn field(kind: u8, id: Uuid) -> [u8; 17] {
     field
 }
 
-/// Reads the answer to an ask: the fields number, line, confirmed and keys. `None` when there is no
-/// counter or none that perdiem wrote.
+/// Reads the answer to an ask: the fields number, line, confirmed and keys. `None` if there is no
+/// counter, or perdiem did not write it.
 pub fn decode_counter(answer: Value) -> Option<Counter> {
     let fields: Vec<Option<String>> = Vec::from_redis_value(answer).ok()?;
     let field = |index: usize| fields.get(index)?.as_deref();

@@ -1,4 +1,4 @@
-//! The counters one after the other, for who compares them all with the ledger.
+//! A walk over all counters, to compare them with the ledger.
 
 use std::sync::LazyLock;
 
@@ -10,40 +10,39 @@ use super::{Counters, Unavailable, record};
 use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 
-/// How many of Redis' keys a step of a scan looks at.
+/// How many Redis keys one step of a scan looks at.
 const STEP: u32 = 500;
 
 const FORGET_LUA: &str = include_str!("lua/forget.lua");
 
 static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(FORGET_LUA));
 
-/// A scan of all counters, and how far it is.
+/// A scan of all counters, with its progress.
 #[derive(Debug)]
 pub struct Scan {
-    /// The primaries that are not done; the last one is next.
+    /// The primaries that are not scanned yet; the last one is next.
     primaries: Vec<String>,
-    /// That one's own mark.
+    /// The cursor of that primary.
     cursor: u64,
 }
 
-/// What is in the place of an account's counter.
+/// What Redis has under the name of an account's counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
     /// Nothing.
     Absent,
     /// A counter, or something else under its name.
     Present {
-        /// Its number as it stands there; empty when it has none.
+        /// The number as it is stored; empty if there is none.
         number: Vec<u8>,
-        /// Its line; `None` for something that is no counter.
+        /// The line; `None` if it is no counter.
         line: Option<Line>,
-        /// Whether grants of the account wait for the ledger.
         grants_wait: bool,
     },
 }
 
 impl Counters {
-    /// Begins a scan.
+    /// Starts a scan.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -59,8 +58,8 @@ impl Counters {
         })
     }
 
-    /// A step of a scan: the accounts of some counters; `None` when there are no more. A
-    /// counter that is there all the time is found at least once.
+    /// One step of a scan: the accounts of some counters; `None` at the end. A counter that exists
+    /// during the whole scan is found at least once.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -119,7 +118,7 @@ impl Counters {
         Ok(readings)
     }
 
-    /// Deletes counters, each unless it bears another number than this one, which was read.
+    /// Deletes counters. A counter stays if it has another number than the one that was read.
     ///
     /// # Errors
     /// [`Unavailable`]: some may have been deleted.
@@ -133,7 +132,7 @@ impl Counters {
         Ok(())
     }
 
-    /// The account of a counter's name; `None` for whatever else bears the same tag.
+    /// The account of a counter's name; `None` for other names with the same tag.
     fn account(&self, name: &[u8]) -> Option<AccountId> {
         let name = std::str::from_utf8(name).ok()?;
         let (_, last) = name.rsplit_once(':')?;

@@ -1,5 +1,5 @@
-//! How an engine is built: the stores are opened, the policies and keys read, and the workers of all
-//! rooms started.
+//! How an engine is built: it opens the stores, reads the policies and keys, and starts the workers
+//! of all rooms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +32,14 @@ use crate::domain::zones;
 use crate::ledger::{Ledger, LedgerOptions, READS_MOST, SNAPSHOTS_MOST};
 use crate::running::RunningTime;
 
-/// Transactions of claims at once: one on SQLite, which has one writer.
+/// The number of claims' transactions at once. SQLite has one writer, so one there.
 const POSTGRES_LANES: usize = 2;
 const SQLITE_LANES: usize = 1;
-/// Edits at once.
+/// The number of edits at once.
 const EDITS_MOST: usize = 8;
-/// Requests that wait for entries at once.
+/// The number of requests that wait for entries at once.
 const WAITS_MOST: usize = 512;
-/// How far a clock is taken to be off the ledger's where nobody looks.
+/// The assumed error of clocks, if clocks are not checked.
 const UNLOOKED_TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
 impl Engine {
@@ -48,9 +48,9 @@ impl Engine {
     /// # Errors
     /// [`BuildError`], each with what to do.
     pub async fn build(options: EngineOptions) -> Result<Arc<Self>, BuildError> {
-        // To read the zones takes a while; nobody should wait for it later.
+        // Reading the zones takes some time; do it before the first request.
         let zone_rules = zones::rules().to_string();
-        tracing::debug!(zone_rules, "the rules of time zones are read");
+        tracing::debug!(zone_rules, "the rules of time zones were read");
         let (ledger, counters) = open_stores(&options).await?;
         let own_clock = FollowedClock::new(options.clock.clone());
         let clock = Clock::Followed(own_clock.clone());
@@ -82,7 +82,7 @@ impl Engine {
             watch: &watch,
             metrics: &metrics,
             claims_most: options.claims_most,
-            // Each is off the ledger's by the tolerance at most.
+            // Each clock is off the ledger's by at most the tolerance.
             clocks_differ: options.clock_tolerance.unwrap_or(UNLOOKED_TOLERANCE) * 2,
             claim_time: TimeDelta::from_std(options.claim_deadline).unwrap_or(TimeDelta::days(1)),
         };
@@ -127,13 +127,13 @@ impl Engine {
     }
 }
 
-/// The ledger, and the counters where there is a Redis.
+/// Opens the ledger, and the counters if there is a Redis.
 async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters>), BuildError> {
     let ledger_options = LedgerOptions {
         url: options.database_url.clone(),
         claim_timeout: options.claim_deadline * 3 / 4,
-        // With a quarter of it for the connection before the answer's time is over: nothing
-        // is under way for a caller whose place is free again.
+        // A connection is waited for a quarter of the query timeout. Both together stay below the
+        // answer time, so that no work is left of a caller whose place is free again.
         query_timeout: options.answer_time * 3 / 4,
     };
     let ledger = Ledger::open(&ledger_options, options.clock.now()).await?;
@@ -147,7 +147,7 @@ async fn open_stores(options: &EngineOptions) -> Result<(Ledger, Option<Counters
     Ok((ledger, counters))
 }
 
-/// What the workers are made of.
+/// The parts that workers are made of.
 struct WorkerParts<'a> {
     ledger: &'a Ledger,
     counters: Option<&'a Counters>,
@@ -256,12 +256,12 @@ impl WorkerParts<'_> {
         eraser
     }
 
-    /// Starts the workers of a claim's way: ask, probe, look, append, settle, count, drain.
+    /// Starts the workers of the claims' way: ask, probe, look, append, settle, count, drain.
     fn start_workers(
         &self,
         background: &mut Vec<AbortHandle>,
     ) -> (Arc<Dispatch>, Option<Arc<Counting>>) {
-        // Each claim is in one queue at most, so that none is ever full.
+        // Each claim is in at most one queue, so no queue is ever full.
         let (ask, to_ask) = mpsc::channel(self.claims_most);
         let (probe, to_probe) = mpsc::channel(self.claims_most);
         let (count, to_count) = mpsc::channel(self.claims_most);
@@ -362,7 +362,7 @@ impl WorkerParts<'_> {
     }
 }
 
-/// Starts a lane. One that panics, which is a bug, loses its batch, and another takes its place.
+/// Starts a lane. A panic is a bug: the lane loses its batch, and a new lane starts.
 fn keep_running<F>(lane: impl Fn() -> F + Send + 'static) -> AbortHandle
 where
     F: Future<Output = ()> + Send + 'static,

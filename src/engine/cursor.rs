@@ -1,5 +1,5 @@
-//! Pages of lists, and cursors: where a list goes on. A cursor is opaque, and good for the same
-//! list of the same ledger only.
+//! Pages of lists, and cursors. A cursor says where a list continues. It is opaque, and valid only
+//! for the same list of the same ledger.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,21 +8,21 @@ use crate::domain::identity::Identity;
 
 /// A text that is no cursor of this list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this cursor is not one that this list gave: begin again without it")]
+#[error("this cursor does not belong to this list: begin again without it")]
 pub struct InvalidCursor;
 
 const TAG_BYTES: usize = 16;
 
-/// The cursor of a position in a list, which its name and filters describe.
+/// The cursor of a position in a list. The list is described by its name and filters.
 pub fn encode(identity: &Identity, list: &str, position: &[u8]) -> String {
     let tag = identity.cursor_tag(position, list);
     URL_SAFE_NO_PAD.encode([position, &tag].concat())
 }
 
-/// The position of a cursor.
+/// The position in a cursor.
 ///
 /// # Errors
-/// [`InvalidCursor`] for a text that [`encode`] did not give for the same list.
+/// [`InvalidCursor`] for a text that [`encode`] did not return for the same list.
 pub fn decode<const N: usize>(
     identity: &Identity,
     list: &str,
@@ -37,8 +37,7 @@ pub fn decode<const N: usize>(
     position.try_into().map_err(|_| InvalidCursor)
 }
 
-/// Cuts a page that was read with one item too many, and returns its last item if there are
-/// more.
+/// Cuts a page that was read with one item too many. Returns its last item if there are more.
 pub fn cut_page<T>(items: &mut Vec<T>, limit: u32) -> Option<&T> {
     let limit = limit as usize;
     if items.len() <= limit {

@@ -1,5 +1,4 @@
-//! Exports: pages of rows, which wait for their reader, so that memory does not grow with their
-//! number.
+//! Exports: pages of rows that wait for their reader, so that memory does not grow with the export.
 
 use std::time::Duration;
 
@@ -8,24 +7,24 @@ use tokio::time::timeout;
 
 use crate::ledger::LedgerError;
 
-/// How many rows an export reads at a time.
+/// The number of rows that an export reads at once.
 pub const EXPORT_PAGE: u32 = 1000;
 /// How many pieces wait for a slow reader …
 const PIECES_AHEAD: usize = 2;
-/// … and for how long, before the export breaks off: others wait for its place.
+/// … and for how long. Then the export ends, because others wait for its place.
 const PIECE_TIME: Duration = Duration::from_secs(60);
 
 /// A piece of an export.
 #[derive(Debug)]
 pub enum ExportPiece<T, E> {
     Rows(Vec<T>),
-    /// The last piece of a whole export. One without it broke off.
+    /// The last piece of a complete export. An export without it was interrupted.
     End(E),
 }
 
 pub type ExportPieces<T, E> = mpsc::Receiver<Result<ExportPiece<T, E>, LedgerError>>;
 
-/// Hands pieces to a reader.
+/// Sends pieces to a reader.
 pub struct PieceSender<T, E>(mpsc::Sender<Result<ExportPiece<T, E>, LedgerError>>);
 
 pub fn pieces<T, E>() -> (PieceSender<T, E>, ExportPieces<T, E>) {
@@ -34,8 +33,8 @@ pub fn pieces<T, E>() -> (PieceSender<T, E>, ExportPieces<T, E>) {
 }
 
 impl<T, E> PieceSender<T, E> {
-    /// Waits until the reader has room for a piece. False when the export is over: nothing comes
-    /// after this piece, nobody reads any more, or too slowly.
+    /// Waits until the reader has room for a piece. Returns false if the export is over: the piece
+    /// was the last one, or nobody reads any more, or too slowly.
     pub async fn send(&self, piece: Result<ExportPiece<T, E>, LedgerError>) -> bool {
         let goes_on = matches!(piece, Ok(ExportPiece::Rows(_)));
         let sent = timeout(PIECE_TIME, self.0.send(piece)).await;

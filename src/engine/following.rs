@@ -1,4 +1,4 @@
-//! What follows the record in the background, and rests in proportion to its work.
+//! Followers: background work along the record. A follower rests in proportion to its work.
 
 use std::time::Duration;
 
@@ -8,32 +8,33 @@ use crate::chain::Chain;
 use crate::engine::instance::Metrics;
 use crate::ledger::LedgerError;
 
-/// How often the record is looked at.
+/// The pause between two looks at the record.
 const EVERY: Duration = Duration::from_secs(1);
 const REST_MOST: Duration = Duration::from_secs(60);
-/// How many times as long as its work a follower rests, and how many times while claims keep the
-/// instance busy: what it takes from them is at most 1/201 of a core of the instance and of the store.
+/// How many times as long as its work a follower rests. The second number is for times when claims
+/// keep the instance busy: a follower then takes at most 1/201 of a core of the instance and of the
+/// store.
 const RESTS: u32 = 10;
 const RESTS_WHILE_BUSY: u32 = 200;
-/// Claims keep the instance busy when their batches take this share of the time, or more.
+/// Claims keep the instance busy if their batches take at least this share of the time.
 const BUSY_SHARE: f64 = 0.5;
-/// A follower that is so far behind rests no longer than an idle one: a load that lasts for hours does
-/// not hold it up.
+/// A follower that is this far behind rests as on an idle instance. So a load of many hours does
+/// not delay it without limit.
 const LAG_MOST: Duration = Duration::from_secs(2 * 60);
 
-/// Does something for all that has positions, in their order.
+/// Work that is done for every position, in order.
 pub trait RecordFollower {
-    /// What it makes, for the log.
+    /// The name of its product, for the log.
     const NAME: &'static str;
 
     /// Does the next part. Returns whether there may be more.
     fn step(&mut self) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 
-    /// How far it is behind.
+    /// How far the follower is behind.
     fn lag(&self) -> Duration;
 }
 
-/// Follows the record until it is aborted. While the ledger does not answer it tries again.
+/// Follows the record until the task is aborted. If the ledger does not answer, it tries again.
 pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
     let mut is_failing = false;
     let mut claims = ClaimShare::new(metrics);
@@ -44,7 +45,7 @@ pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
             && !is_failing
         {
             let (name, error) = (F::NAME, Chain(error));
-            tracing::warn!(%error, "the {name} cannot go on: it is tried again");
+            tracing::warn!(%error, "the {name} cannot go on: trying again");
         }
         is_failing = stepped.is_err();
         let ended = Instant::now();
@@ -53,7 +54,7 @@ pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
             Ok(false) => (ended - began, EVERY),
             Err(_) => (Duration::ZERO, EVERY),
         };
-        // A rest ends when claims do.
+        // The rest ends early when the claims end.
         loop {
             let rest = rest_after(worked, claims.share(), follower.lag());
             let left = rest.max(least).saturating_sub(ended.elapsed());
@@ -65,7 +66,7 @@ pub async fn follow<F: RecordFollower>(mut follower: F, metrics: Metrics) {
     }
 }
 
-/// Which share of the time batches of claims took since it was asked last.
+/// Measures the share of the time that batches of claims took since the last question.
 struct ClaimShare {
     metrics: Metrics,
     asked_at: Instant,
@@ -81,7 +82,7 @@ impl ClaimShare {
         }
     }
 
-    /// 0 for no claims; above 1 where several batches are under way at once.
+    /// 0 without claims; above 1 if several batches run at once.
     fn share(&mut self) -> f64 {
         let (asked_at, busy) = (Instant::now(), self.metrics.busy());
         let took = busy.saturating_sub(self.busy).as_secs_f64();
@@ -91,7 +92,7 @@ impl ClaimShare {
     }
 }
 
-/// How long a follower rests that worked for so long, while claims took a share of the time.
+/// How long a follower rests after this much work, with this share of claims.
 fn rest_after(worked: Duration, busy_share: f64, lag: Duration) -> Duration {
     let leaves_claims_the_cores = busy_share >= BUSY_SHARE && lag < LAG_MOST;
     let rests = match leaves_claims_the_cores {

@@ -1,4 +1,4 @@
-//! What a list is about: policies, accounts, keys.
+//! The subject of a list: policies, accounts, keys.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::ledger::LedgerError;
 /// Whose key claimed or corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MadeBy {
-    /// The key of the settings.
+    /// The admin key of the settings.
     Settings,
-    /// The key with an id.
+    /// The key with this id.
     Key(Uuid),
 }
 
-/// The most days of a span whose entries are searched for metadata, which no index has.
+/// The longest span, in days, in which entries are searched by metadata. Metadata has no index.
 pub const METADATA_DAYS_MOST: i64 = 92;
 
-/// Why a filter has no meaning here. Each text says what to do.
+/// Why a filter makes no sense here. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Misfit {
-    #[error("a local day is one of a policy: name the policy too")]
+    #[error("a local day needs a policy: name the policy too")]
     DayWithoutPolicy,
-    #[error("the record ends at position {0}: write that one, or a lower one")]
+    #[error("the record ends at position {0}: write this position or a lower one")]
     PositionToCome(u64),
-    #[error("it lies in the future: what will be known then is not known yet")]
+    #[error("this is in the future: write the present instant or an earlier one")]
     InstantToCome,
     #[error("name the policy, and a span of at most {METADATA_DAYS_MOST} days: on, or from and to")]
     MetadataWithoutSpan,
@@ -52,8 +52,8 @@ impl Engine {
         policy.ok_or_else(|| ListFailure::UnknownPolicy(name.clone()))
     }
 
-    /// The policy of a list, or all, archived or not; also one that another instance made a moment
-    /// ago.
+    /// The policy of a list, or all policies, archived or not. Includes a policy that another
+    /// instance made a moment ago.
     ///
     /// # Errors
     /// As [`Engine::listed_policy`].
@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// What entries keep of a key.
+    /// The number that entries store for a key.
     ///
     /// # Errors
     /// [`ListFailure::Misfit`] for an unknown key; [`ListFailure::Failure`].
@@ -99,7 +99,8 @@ impl Engine {
         Ok(accounts)
     }
 
-    /// The account by which views show a subject: of one that was erased, the account of nobody.
+    /// The account under which views show a subject. For an erased subject: an account that nobody
+    /// has.
     ///
     /// # Errors
     /// [`Failure::Ledger`].

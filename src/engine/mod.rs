@@ -1,11 +1,11 @@
-//! The use cases, in ten rooms; every one is a method of `Engine`. It alone decides the order of
-//! writes.
+//! The use cases, in ten rooms. Every use case is a method of `Engine`. Only the engine decides the
+//! order of writes.
 //!
-//! A room imports only from those named before it: `instance`, what an instance knows; `claim`, a
-//! claim's way; `counted`, what Redis decides alone; `reconcile`; `erasure`; `record`, the one order of
-//! all that happened; `statistics`, the figures of days; `seal`, the log of leaves; `archive`, its files;
-//! `admin`, what admins change and auditors read. `build` opens the stores and starts the workers of all
-//! rooms.
+//! A room imports only from rooms that are named before it: `instance`, what an instance knows;
+//! `claim`, the claims' way; `counted`, claims that Redis decides alone; `reconcile`; `erasure`;
+//! `record`, the one order of all entries and changes; `statistics`, the figures of days; `seal`,
+//! the log of leaves; `archive`, its files; `admin`, what admins change and auditors read. `build`
+//! opens the stores and starts the workers of all rooms.
 
 mod admin;
 mod archive;
@@ -86,31 +86,28 @@ use statistics::DenialWriter;
 /// What an engine is built from.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The ledger's URL.
     pub database_url: String,
-    /// The counters' URL; without it the ledger decides alone.
+    /// The counters' URL. Without it the ledger decides alone.
     pub redis_url: Option<String>,
-    /// What it takes to use that Redis and its URL does not say.
+    /// The settings for Redis that are not in its URL.
     pub redis_access: RedisAccess,
-    /// An admin key to accept from the start.
+    /// An admin key that is valid from the start.
     pub admin_key: Option<String>,
-    /// The longest that a claim may take.
+    /// The longest time of a claim.
     pub claim_deadline: Duration,
-    /// The longest that anything else may take to be answered.
+    /// The longest time of any other answer.
     pub answer_time: Duration,
-    /// The longest that Redis may take to answer.
+    /// The longest time of an answer of Redis.
     pub redis_timeout: Duration,
-    /// How many claims may be under way at once.
+    /// The most claims at once.
     pub claims_most: usize,
-    /// How far the clock may be off the ledger's; `None` does not look.
+    /// How far the clock may be off the ledger's clock; `None` for no check.
     pub clock_tolerance: Option<TimeDelta>,
-    /// How often counters are compared with the ledger, and healed; `None` never does it.
+    /// How often to compare and heal the counters; `None` for never.
     pub reconcile_every: Option<Duration>,
-    /// What signs seals; `None` seals nothing.
+    /// The key that signs seals; `None` for no seals.
     pub seal_key: Option<Arc<SealKey>>,
-    /// Where seals are pushed to.
     pub seal_to: Option<SealTarget>,
-    /// The source of time.
     pub clock: Clock,
 }
 
@@ -121,7 +118,7 @@ pub enum BuildError {
     #[error(transparent)]
     Ledger(#[from] OpenError),
     /// The ledger could not be read.
-    #[error("the ledger cannot be read: {0}; see that the database is up, and start again")]
+    #[error("the ledger cannot be read: {0}; check that the database is up, and start again")]
     Read(#[source] LedgerError),
     /// The counters cannot be used.
     #[error(transparent)]
@@ -131,22 +128,22 @@ pub enum BuildError {
     AdminKey(#[from] AdminKeyError),
 }
 
-/// A use case's failure that is not the caller's.
+/// A failure that is not the caller's fault.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// The ledger could not be used.
     #[error("the ledger failed")]
     Ledger(#[from] Arc<LedgerError>),
-    /// The ledger does not answer, and only it can tell.
+    /// The ledger does not answer, and only the ledger knows.
     #[error("the ledger does not answer")]
     Silent,
-    /// The ledger has no grant with the id, and one that Redis counted may wait for it.
+    /// The ledger has no grant with this id, but a grant that Redis counted may still wait for the
+    /// ledger.
     #[error("a grant with this id may wait for the ledger")]
     MayWait,
-    /// Grants that wait for the ledger cannot be seen.
+    /// The grants that wait for the ledger cannot be read.
     #[error("grants that wait for the ledger cannot be seen")]
     Unseen,
-    /// The instance is ending, or the work ended abruptly.
+    /// The instance is ending, or the work panicked.
     #[error("the work was interrupted")]
     Interrupted,
 }
@@ -160,22 +157,21 @@ impl From<LedgerError> for Failure {
 /// Why there is no list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListFailure {
-    /// There never was such a policy.
+    /// There never was a policy with this name.
     #[error("there is no policy {0}")]
     UnknownPolicy(PolicyName),
-    /// Of a list that an archived policy does not have.
+    /// The policy does not exist or is archived, and this list needs an active one.
     #[error("there is no policy {0}, or it is archived")]
     UnknownOrArchived(PolicyName),
-    /// The cursor is not this list's.
+    /// The cursor belongs to another list.
     #[error(transparent)]
     Cursor(#[from] InvalidCursor),
-    /// The filter with this name has no meaning here.
+    /// The filter with this name makes no sense here.
     #[error("{0}: {1}")]
     Misfit(&'static str, Misfit),
-    /// Too many exports and backtests are under way.
+    /// Too many exports and backtests run.
     #[error("too many exports and backtests are under way")]
     Overloaded,
-    /// Not the caller's fault.
     #[error(transparent)]
     Failure(#[from] Failure),
 }
@@ -186,18 +182,18 @@ impl From<LedgerError> for ListFailure {
     }
 }
 
-/// What callers share.
+/// Places that callers share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// What is read from the ledger.
+    /// Reads of the ledger.
     Reads,
-    /// What admins change.
+    /// Changes by admins.
     Edits,
-    /// What waits for entries.
+    /// Requests that wait for entries.
     Waits,
 }
 
-/// The engine: every use case is a method of it.
+/// The engine. Every use case is one of its methods.
 pub struct Engine {
     runtime: Handle,
     clock: Clock,
@@ -210,7 +206,7 @@ pub struct Engine {
     access: Arc<Access>,
     wrong_keys: WrongKeys,
     watch: Arc<Watch>,
-    /// What runs beside the claims.
+    /// Tasks that run beside the claims.
     background: Vec<AbortHandle>,
     reconciler: Arc<Reconciler>,
     eraser: Arc<Eraser>,
@@ -224,7 +220,7 @@ pub struct Engine {
     claims_under_way: Places,
     /// Exports and backtests.
     snapshots: Places,
-    /// Answers that are read from the ledger, until they are written.
+    /// Reads, until their answers are written.
     reads: Places,
     edits: Places,
     waits: Places,
@@ -233,11 +229,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The names of the ledger's stores.
     pub const STORE_NAMES: [&str; 2] = Ledger::STORE_NAMES;
 
-    /// Makes an admin key for a ledger that has no key, unless the engine was given one, and
-    /// returns its secret, which nobody can read again: call it when nothing else can fail.
+    /// Makes an admin key for a ledger without keys, unless the settings have one, and returns its
+    /// secret. Nobody can read the secret again, so call this when nothing else can fail.
     ///
     /// # Errors
     /// [`BuildError::Read`].
@@ -246,7 +241,7 @@ impl Engine {
         added.map_err(BuildError::Read)
     }
 
-    /// Whether there are counters, answering or not.
+    /// Whether there is a Redis, answering or not.
     pub fn has_counters(&self) -> bool {
         self.counters.is_some()
     }
@@ -256,8 +251,7 @@ impl Engine {
         self.clock.now()
     }
 
-    /// A place among the reads, or among the edits; `None` when its caller has too many until a
-    /// deadline.
+    /// A place for a read or an edit. `None` if the caller has too many places until the deadline.
     pub async fn place(&self, share: Share, caller: &Arc<str>, deadline: Instant) -> Option<Place> {
         let places = match share {
             Share::Reads => &self.reads,
@@ -267,23 +261,23 @@ impl Engine {
         places.take(caller, deadline).await
     }
 
-    /// The longest that anything but a claim may take to be answered.
+    /// The longest time of any answer that is not a claim's.
     pub fn answer_time(&self) -> Duration {
         self.answer_time
     }
 
-    /// The time in which the process ran.
+    /// How long the process has run.
     pub fn running_time(&self) -> Arc<RunningTime> {
         self.running_time.clone()
     }
 
-    /// Sends away all who only wait: the instance is about to end.
+    /// Ends all requests that only wait: the instance is about to end.
     pub fn begin_ending(&self) {
         self.record.end();
     }
 
-    /// Waits until then at most for the claims under way, and closes the stores. Nothing may
-    /// call the engine afterwards.
+    /// Waits for the claims under way, at most until the deadline, and closes the stores. The
+    /// engine must not be called afterwards.
     pub async fn close(&self, deadline: Instant) {
         if timeout_at(deadline, self.claims_under_way.emptied())
             .await
@@ -303,8 +297,9 @@ impl Engine {
         }
     }
 
-    /// Runs work that ends the same way whether or not anybody still listens: a handler's
-    /// future is dropped when its client goes away, and a transaction must not be.
+    /// Runs work in a task of its own, so that it ends in the same way whether or not somebody
+    /// waits. A handler's future is dropped when its client disconnects, and a transaction must not
+    /// be.
     fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         &self,
         work: W,

@@ -1,5 +1,5 @@
-//! The ways to a connection, by what it is for: each kind of work has its own, so that none can
-//! take those that another needs. Transactions are opened and closed here.
+//! Connections, by the kind of work. Each kind of work has its own connections, so that no kind can
+//! take the connections of another. Transactions begin and end here.
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, PgConnection, PgPool, Postgres, Sqlite, Transaction};
@@ -8,13 +8,13 @@ use super::connections::Connections;
 use super::query::{Held, Session, query};
 use super::{Ledger, LedgerError, postgres};
 
-/// A connection of a pool.
+/// A connection from a pool.
 pub type Pooled = Held<PoolConnection<Postgres>, PoolConnection<Sqlite>>;
 
 /// One consistent view of the entries, for an export or a backtest.
 pub struct Snapshot(pub(super) Held<Transaction<'static, Postgres>, Transaction<'static, Sqlite>>);
 
-/// How a transaction ends, and what it gives.
+/// How a transaction ends, and what it returns.
 pub enum Ending<T> {
     Commit(T),
     Rollback(T),
@@ -36,7 +36,7 @@ impl<T> Ending<T> {
 }
 
 impl Ledger {
-    /// For what requests read, within the limit for queries.
+    /// For reads that a request waits for, within the time limit for queries.
     pub(super) async fn reads(&self) -> Result<Pooled, LedgerError> {
         Ok(match self {
             Self::Postgres(store) => Held::Postgres(store.reads.acquire().await?),
@@ -52,7 +52,7 @@ impl Ledger {
         })
     }
 
-    /// For what claims wait for.
+    /// For reads that a claim waits for.
     pub(super) async fn in_time<T>(
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
@@ -60,7 +60,7 @@ impl Ledger {
         self.lent(|store| &store.claims, statements).await
     }
 
-    /// For what the instance looks for changes with.
+    /// For the polls in which the instance looks for changes.
     pub(super) async fn polled<T>(
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
@@ -68,7 +68,7 @@ impl Ledger {
         self.lent(|store| &store.polls, statements).await
     }
 
-    /// On SQLite both are the instance's own work.
+    /// On SQLite both use the connections for the instance's own work.
     async fn lent<T>(
         &self,
         connections: impl FnOnce(&postgres::Store) -> &Connections<PgConnection>,
@@ -78,7 +78,7 @@ impl Ledger {
             Self::Postgres(store) => {
                 let run = async |connection: &mut PgConnection| {
                     match statements(Session::Postgres(connection)).await {
-                        // The connection is as good as before.
+                        // The statements succeeded, so the connection can be used again.
                         Err(error @ (LedgerError::Corrupt(_) | LedgerError::Archived(_))) => {
                             Ok(Err(error))
                         }
@@ -91,7 +91,7 @@ impl Ledger {
         }
     }
 
-    /// For what the instance writes about itself, without a transaction around it.
+    /// For writes of the instance about itself, without a transaction.
     pub(super) async fn noted<T>(
         &self,
         statements: impl AsyncFnOnce(Session<'_>) -> Result<T, LedgerError>,
@@ -149,10 +149,10 @@ impl Ledger {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
                 Held::Postgres(store.snapshots.begin_with(begin).await?)
             }
-            // In WAL mode a transaction sees what was committed when it began to read.
+            // In WAL mode a transaction sees what was committed when it first read.
             Self::Sqlite(store) => Held::Sqlite(store.snapshots.begin().await?),
         };
-        // The view is that of the first read, not that of BEGIN.
+        // The view begins at the first read, not at BEGIN. So read something now.
         session
             .lend()
             .execute(query("SELECT id FROM ledger"))

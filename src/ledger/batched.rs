@@ -1,19 +1,19 @@
-//! Statements of SQLite on rows of values.
+//! SQLite statements on rows of values.
 
-/// A statement on rows of values, in the two widths that it is prepared for. Rows that are not
-/// bound are NULL, and each statement leaves them out.
+/// A statement on rows of values, prepared in two widths. Unused rows are NULL, and each statement
+/// leaves them out.
 pub struct Batched {
     pub few: &'static str,
     pub many: &'static str,
 }
 
-/// How many rows the narrow statement has.
+/// The number of rows of the narrow statement.
 const ROWS_FEW: usize = 8;
-/// How many rows the wide statement has.
+/// The number of rows of the wide statement.
 pub const ROWS_MOST: usize = 64;
 
 impl Batched {
-    /// The statement for so many rows, at most [`ROWS_MOST`].
+    /// The statement for this many rows, at most [`ROWS_MOST`].
     pub fn of(&self, rows: usize) -> &'static str {
         match Self::width(rows) {
             ROWS_FEW => self.few,
@@ -21,7 +21,7 @@ impl Batched {
         }
     }
 
-    /// How many rows the statement for so many has.
+    /// How many rows the statement for this many rows has.
     pub fn width(rows: usize) -> usize {
         match rows <= ROWS_FEW {
             true => ROWS_FEW,
@@ -44,7 +44,7 @@ macro_rules! sixty_four {
     };
 }
 
-/// A statement of rows between two parts; or one that a macro makes of a macro that repeats rows.
+/// A statement made of rows between two parts, or of a macro that takes a macro that repeats rows.
 macro_rules! batched {
     ($before:expr, $row:literal, $after:expr) => {
         $crate::ledger::batched::Batched {

@@ -1,5 +1,6 @@
-//! The numbers of PostgreSQL's transactions, in one order across clusters. A dump that is restored into
-//! another cluster may meet lower numbers there than the stored ones.
+//! The numbers of PostgreSQL's transactions, in one order across clusters. After a dump is restored
+//! into another cluster, that cluster may count from lower numbers than the stored ones. An offset
+//! keeps the order.
 
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
@@ -14,9 +15,9 @@ const PLACED: [&str; 5] = [
     "acts",
 ];
 
-/// The newest stored number, the next one that the server gives, and whether the columns' defaults add
-/// the offset that the ledger has. A number that is 2^31 above the newest mark, or more, was added by
-/// hand, and counts for nothing.
+/// The newest stored number, the next number of the server, and whether the columns' defaults add
+/// the ledger's offset. A number that is at least 2^31 above the newest mark was added by hand, and
+/// is ignored.
 struct Numbers {
     newest: i64,
     next: i64,
@@ -69,19 +70,23 @@ impl Numbers {
     }
 }
 
-/// Raises what is added to the numbers of transactions, where they would not go on from the stored
-/// ones. False where that has to be done, and this user may not: only the owner of the tables may.
+/// Raises the offset of transaction numbers if the server's next number is not above the stored
+/// ones. Returns false if the offset must be raised and this user may not: only the owner of the
+/// tables may.
+// 1. Mostly nothing has to be done.
 pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let mut transaction = pool.begin().await?;
     if Numbers::read(&mut transaction).await?.go_on() {
         transaction.rollback().await?;
         return Ok(true);
+        // 2. Only the owner of the tables may change their defaults.
     }
     if !Ownership::read(&mut transaction).await?.is_ours {
         transaction.rollback().await?;
         return Ok(false);
     }
-    // Others that open the ledger wait here, and find it settled. Nobody appends meanwhile.
+    // 3. Nobody appends while this lock is held. Other instances that open the ledger wait here,
+    //    and then find the offset raised. So read the numbers again.
     sqlx::query("LOCK TABLE entries IN ACCESS EXCLUSIVE MODE")
         .execute(&mut *transaction)
         .await?;
@@ -90,6 +95,7 @@ pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
         transaction.rollback().await?;
         return Ok(true);
     }
+    // 4. Raise the offset by the missing numbers, and write it into the default of each table.
     let missing = (numbers.newest + 1 - numbers.next).max(0);
     let offset: i64 = sqlx::query_scalar(
         "UPDATE ledger SET xact_offset = xact_offset + $1 RETURNING xact_offset",
@@ -109,7 +115,7 @@ pub async fn settle_offset(pool: &PgPool) -> Result<bool, sqlx::Error> {
     transaction.commit().await?;
     tracing::info!(
         offset,
-        "the server counts transactions from low numbers again: the order of entries goes on"
+        "the server's transaction numbers are lower than the stored ones: an offset keeps the order of entries"
     );
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! Connections that one batch after another takes.
+//! Connections that carry one batch after another.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use sqlx::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a connection may take to make. Nobody waits so long for it.
+/// The longest time to make a connection. A claim waits less than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before a server is tried again that takes no connections just now.
+/// The pause before another attempt at a server that takes no connections at the moment.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
-/// How long one is used: a server's address may mean another server by then.
+/// How long a connection is used. After that the server's address may mean another server.
 pub const LIFETIME: Duration = Duration::from_secs(600);
 
-/// Connections to take turns at, the one that was used last first. sqlx's pool asks the store
-/// after each use whether a connection still lives, which is dear beside a small batch; here one
-/// is used again if what it carried ended well.
+/// Connections that batches share; the one that was used last comes first. sqlx's pool asks the
+/// store after each use whether the connection still works, which is expensive beside a small
+/// batch. Here a connection is used again if its last statements ended well.
 pub struct Connections<C: Connection> {
     options: Arc<C::Options>,
     patience: Duration,
@@ -32,7 +32,7 @@ struct Made<C> {
     at: Instant,
 }
 
-/// One of the connections. It is free again when this is dropped.
+/// A borrowed connection. Dropping the lease frees it.
 struct Lease<C: Connection> {
     made: Option<Made<C>>,
     connections: Connections<C>,
@@ -40,7 +40,7 @@ struct Lease<C: Connection> {
 }
 
 impl<C: Connection + 'static> Connections<C> {
-    /// None yet, and `most` at most: each is made when it is needed.
+    /// No connection yet, and `most` at most: each is made when it is needed.
     pub fn new(options: C::Options, most: u32, patience: Duration) -> Self {
         Self {
             options: Arc::new(options),
@@ -51,20 +51,20 @@ impl<C: Connection + 'static> Connections<C> {
         }
     }
 
-    /// Runs statements on one of them. It is waited for a third of the patience, and for the
-    /// statements all of it. A connection that does not answer in time, or with an error, is
-    /// given up, and so are those that are free: their path may be dead. What it carried may or
-    /// may not have been committed.
+    /// Runs statements on a connection. The wait for a connection takes at most a third of
+    /// `patience`, the statements at most all of it. If a connection does not answer in time, or
+    /// answers with an error, it is dropped, and so are the free ones: their network path may be
+    /// dead too. The dropped connection's statements may or may not have been committed.
     ///
     /// # Errors
-    /// What the statements make of it, or that there is no connection, or no answer in time.
+    /// The error of the statements; or there is no connection, or no answer in time.
     pub async fn run<T, E: From<sqlx::Error>>(
         &self,
         statements: impl AsyncFnOnce(&mut C) -> Result<T, E>,
     ) -> Result<T, E> {
         let lease = timeout(self.patience / 3, self.lease()).await;
         let mut lease = lease.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
-        // Whoever stops waiting for the statements drops the connection with them.
+        // A caller that stops waiting drops the connection with the statements.
         let mut made = lease.made.take().ok_or(sqlx::Error::PoolClosed)?;
         let result = match timeout(self.patience, statements(&mut made.connection)).await {
             Ok(result) => result,
@@ -77,8 +77,8 @@ impl<C: Connection + 'static> Connections<C> {
         result
     }
 
-    /// To make a connection goes on when nobody waits for it any more: otherwise there would
-    /// never be one where that takes longer.
+    /// A connection is made even if its caller stops waiting. Otherwise a slow server would never
+    /// get one.
     async fn lease(&self) -> Result<Lease<C>, sqlx::Error> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(|_| sqlx::Error::PoolClosed)?;
@@ -107,7 +107,7 @@ impl<C: Connection + 'static> Connections<C> {
         free.pop()
     }
 
-    /// Waits until all are free, and closes them. There are no more after that.
+    /// Waits until all connections are free, and closes them. No connection is made after that.
     pub async fn close(&self) {
         let all = self.turns.acquire_many(self.most).await;
         self.turns.close();
@@ -115,13 +115,13 @@ impl<C: Connection + 'static> Connections<C> {
         let free = std::mem::take(&mut *self.free());
         for made in free {
             if let Err(error) = made.connection.close().await {
-                tracing::debug!(%error, "a connection did not close well");
+                tracing::debug!(%error, "a connection did not close cleanly");
             }
         }
     }
 }
 
-/// Connects, as soon as the server takes connections.
+/// Connects as soon as the server takes connections.
 async fn connect<C: Connection>(options: &C::Options) -> Result<C, sqlx::Error> {
     loop {
         match C::connect_with(options).await {
@@ -131,7 +131,7 @@ async fn connect<C: Connection>(options: &C::Options) -> Result<C, sqlx::Error> 
     }
 }
 
-/// Whether a server that cannot be connected to is most likely starting, ending or full.
+/// Whether a server that refuses connections is probably starting, ending or full.
 fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => matches!(

@@ -57,7 +57,7 @@ macro_rules! flag {
 }
 pub(super) use flag;
 
-/// The number that stands for an entry's kind.
+/// The number of an entry's kind.
 pub fn encode_kind(kind: EntryKind) -> i16 {
     match kind {
         EntryKind::Grant { .. } => kind!(GRANT),
@@ -70,8 +70,8 @@ pub fn encode_kind(kind: EntryKind) -> i16 {
 }
 
 /// # Errors
-/// [`LedgerError::Corrupt`] for a number that stands for no kind, and for a kind without the
-/// grant that it must name.
+/// [`LedgerError::Corrupt`] for an unknown number, and for a kind without the grant that it must
+/// name.
 pub fn decode_kind(
     kind: i16,
     of_grant: Option<EntryId>,
@@ -88,7 +88,7 @@ pub fn decode_kind(
     }
 }
 
-/// A note from its columns.
+/// A note, read from its columns.
 pub fn decode_note(made_by: Option<String>, reason: Option<String>) -> Option<Note> {
     made_by.map(|by| Note {
         by: by.into(),
@@ -96,7 +96,7 @@ pub fn decode_note(made_by: Option<String>, reason: Option<String>) -> Option<No
     })
 }
 
-/// An entry that names a grant, from its columns; `None` where there is none.
+/// An entry that names a grant, read from its columns; `None` if there is none.
 ///
 /// # Errors
 /// As [`decode_kind`].
@@ -118,7 +118,7 @@ pub fn decode_follower(
     }))
 }
 
-/// The flags of an entry, or those that an entry must have to be listed.
+/// The flags of an entry. As a filter: the flags that an entry must have to be listed.
 pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     let provisional = match provisional {
         None => 0,
@@ -128,11 +128,11 @@ pub fn encode_flags(provisional: Option<Provisional>, would_deny: bool) -> i16 {
     provisional + if would_deny { flag!(WOULD_DENY) } else { 0 }
 }
 
-/// Whether a grant is provisional, and whether it would have been denied. Whether an entry's texts were
-/// erased is left to [`is_erased`].
+/// Whether a grant is provisional, and whether the policy would have denied it. [`is_erased`] reads
+/// the remaining flag.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never gives.
+/// [`LedgerError::Corrupt`] for flags that [`encode_flags`] never writes.
 pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerError> {
     let would_deny = flags & flag!(WOULD_DENY) != 0;
     let provisional = match flags & !flag!(WOULD_DENY) & !flag!(ERASED) {
@@ -144,22 +144,22 @@ pub fn decode_flags(flags: i16) -> Result<(Option<Provisional>, bool), LedgerErr
     Ok((provisional, would_deny))
 }
 
-/// Whether the texts of an entry were erased, by its flags.
+/// Whether the flags say that the entry's texts were erased.
 pub fn is_erased(flags: i16) -> bool {
     flags & flag!(ERASED) != 0
 }
 
-/// The number of the key that an entry keeps, as a column holds it.
+/// The number of an entry's key, as a column stores it.
 pub fn claimed_by(entry: &Entry) -> Option<i32> {
     entry.claimed_by.map(|number| number.0.cast_signed())
 }
 
-/// Whether an entry has a row of details.
+/// Whether an entry has a row in `entry_details`.
 pub fn has_details(entry: &Entry) -> bool {
     entry.kind.of().is_some() || entry.held_until().is_some() || entry.note.is_some()
 }
 
-/// What a version that was written before a field had its place says there.
+/// The value of a field in versions that are older than the field.
 fn recorded() -> String {
     Durability::Recorded.as_str().to_owned()
 }
@@ -172,7 +172,7 @@ fn refuse() -> String {
     OnLedgerOutage::Refuse.as_str().to_owned()
 }
 
-/// A field that is not here comes from a newer perdiem: it is never ignored.
+/// An unknown field comes from a newer perdiem. It is an error, never ignored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleRecord {
@@ -239,7 +239,7 @@ pub fn encode_maxima(maxima: &[OtherMax]) -> String {
 /// An override's limits from the JSON that [`encode_maxima`] wrote.
 ///
 /// # Errors
-/// Why another text cannot be read.
+/// The reason why a text cannot be read.
 pub fn decode_maxima(text: &str) -> Result<Vec<OtherMax>, String> {
     let records: Vec<MaxRecord> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let maxima = records.into_iter().map(|record| {
@@ -274,8 +274,8 @@ pub fn encode_rule(rule: &Rule) -> String {
 /// A rule from the JSON that [`encode_rule`] wrote.
 ///
 /// # Errors
-/// Why another text cannot be read: a newer perdiem wrote it, or this machine's tz database lacks
-/// the rule's zone.
+/// The reason why a text cannot be read: a newer perdiem wrote it, or this machine's tz database
+/// does not have the rule's zone.
 pub fn decode_rule(text: &str) -> Result<Rule, String> {
     let record: RuleRecord = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let limits = record.limits.into_iter().map(|limit| LimitDraft {
@@ -326,7 +326,7 @@ pub fn decode_hash(bytes: &[u8]) -> Result<[u8; 32], LedgerError> {
 }
 
 /// # Errors
-/// [`LedgerError::Corrupt`] for a text that names no policy.
+/// [`LedgerError::Corrupt`] for a text that is no policy's name.
 pub fn decode_name(name: &str) -> Result<PolicyName, LedgerError> {
     PolicyName::new(name).map_err(|_| LedgerError::Corrupt(format!("a policy's name {name:?}")))
 }
@@ -350,12 +350,12 @@ pub fn decode_names(text: &str) -> Result<Arc<[PolicyName]>, LedgerError> {
 /// A number that a store keeps as a signed integer.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] for one that the type does not have, such as a negative count.
+/// [`LedgerError::Corrupt`] for a number that is out of the type's range, such as a negative count.
 pub fn narrowed<T: TryFrom<i64>>(number: i64) -> Result<T, LedgerError> {
     T::try_from(number).map_err(|_| LedgerError::Corrupt(format!("the number {number}")))
 }
 
-/// A count or number as stores keep it; all of them lie below 2^63.
+/// A count or number as the stores keep it. All of them are below 2^63.
 pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

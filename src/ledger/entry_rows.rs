@@ -1,4 +1,4 @@
-//! An entry, its line and its details, as rows have them.
+//! An entry, its line and its details, read from rows.
 
 use super::encoding::{decode_flags, decode_kind, decode_note, is_erased};
 use super::fence::Fence;
@@ -25,7 +25,7 @@ macro_rules! with_details {
 }
 pub(super) use with_details;
 
-/// The millisecond of an id, by which PostgreSQL indexes all entries.
+/// The millisecond of an id. PostgreSQL's index of all entries begins with it.
 macro_rules! millisecond {
     ($id:expr) => {
         concat!("substring(uuid_send(", $id, "), 1, 6)")
@@ -33,7 +33,7 @@ macro_rules! millisecond {
 }
 pub(super) use millisecond;
 
-/// A condition that an index finds, for ids that are not before one.
+/// A condition for ids from `$first` on, in a form that the index serves.
 macro_rules! postgres_from_millisecond {
     ($id:expr, $first:expr) => {
         concat!(" AND ", millisecond!($id), " >= ", millisecond!($first))
@@ -41,8 +41,8 @@ macro_rules! postgres_from_millisecond {
 }
 pub(super) use postgres_from_millisecond;
 
-/// A condition on the metadata of an entry: a member at its top with the name `$name` has the value
-/// `$value`. Without a name all entries meet it.
+/// A condition on the metadata of an entry: the member `$name` at the top level has the value
+/// `$value`. If the name is NULL, every entry fits.
 macro_rules! postgres_metadata {
     ($entry:literal, $name:literal, $value:literal) => {
         concat!(
@@ -95,7 +95,7 @@ macro_rules! sqlite_metadata {
 }
 pub(super) use sqlite_metadata;
 
-/// The grant that an entry `e` names, for the kinds that name one.
+/// The grant that an entry `e` names, for the kinds that name a grant.
 macro_rules! named_grant {
     () => {
         concat!(
@@ -124,7 +124,7 @@ pub fn decode_line(row: &StoredRow<'_>) -> Result<Line, LedgerError> {
     })
 }
 
-/// An entry of [`entry_columns!`].
+/// Reads an entry from [`entry_columns!`].
 pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
     let (provisional, would_deny) = decode_flags(row.get("flags")?)?;
     Ok(Entry {
@@ -149,7 +149,7 @@ pub fn decode_entry(row: &StoredRow<'_>) -> Result<Entry, LedgerError> {
     })
 }
 
-/// What rows of last lines and of entries tell. A row of a line may have no account.
+/// A view made of rows of last lines and rows of entries. A row of a line may have no account.
 pub fn decode_view<'r>(
     fence: Option<Fence>,
     lines: impl Iterator<Item = StoredRow<'r>>,
@@ -167,7 +167,7 @@ pub fn decode_view<'r>(
     for row in entries {
         view.entries.push(decode_entry(&row)?);
     }
-    // One can be found by its key and by its id.
+    // A look may find the same entry by its key and by its id.
     view.entries.sort_unstable_by_key(|entry| entry.id);
     view.entries.dedup_by_key(|entry| entry.id);
     Ok(view)

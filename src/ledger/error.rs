@@ -1,4 +1,4 @@
-//! What can go wrong with a ledger.
+//! The errors of a ledger.
 
 use std::sync::Arc;
 
@@ -9,53 +9,53 @@ use sqlx::sqlite::SqliteError;
 use crate::domain::limit::text::TotalsError;
 use crate::domain::schedule::UnreadableTerms;
 
-/// What can go wrong while the ledger is used.
+/// An error while the ledger is used.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// Another writer was there first: read again and decide again. Nothing was written.
-    #[error("another writer was there first")]
+    /// Another writer was first. Nothing was written. Read again and decide again.
+    #[error("another writer was first")]
     Conflict,
-    /// The ledger could not be asked, or its answer did not come. What was sent may or may
-    /// not have been committed.
+    /// The ledger could not be asked, or did not answer in time. The statements may or may not have
+    /// been committed.
     #[error("the ledger cannot be reached")]
     Unavailable(#[source] sqlx::Error),
     /// The store refused the data. Nothing was written.
     #[error("the ledger refused the data")]
     Refused(#[source] BoxDynError),
-    /// A stored row that no perdiem wrote so.
-    #[error("the ledger holds what cannot be read: {0}")]
+    /// A stored row that no perdiem wrote in this form.
+    #[error("the ledger has a row that cannot be read: {0}")]
     Corrupt(String),
-    /// What was asked for needs entries that were archived and dropped.
+    /// The request needs entries that were archived and dropped.
     #[error("{0}")]
     Archived(String),
-    /// A rule or an override that this perdiem cannot read. The other policies go on.
+    /// A rule or an override that this perdiem cannot read. Other policies still work.
     #[error("{0}")]
     Unreadable(Arc<UnreadableTerms>),
 }
 
-/// SQLite's code for a statement that was ended: SQLITE_INTERRUPT.
+/// SQLite's code for an interrupted statement: SQLITE_INTERRUPT.
 const SQLITE_ENDED: i32 = 9;
-/// PostgreSQL's: query_canceled, also by a time limit.
+/// PostgreSQL's code for a canceled statement, also by a time limit: query_canceled.
 const POSTGRES_ENDED: &str = "57014";
-/// SQLite's codes for a disk that takes no more: SQLITE_IOERR and SQLITE_FULL.
+/// SQLite's codes for a disk that does not take the write: SQLITE_IOERR and SQLITE_FULL.
 const SQLITE_DISK: [i32; 2] = [10, 13];
-/// PostgreSQL's: disk_full.
+/// PostgreSQL's code for a full disk: disk_full.
 const POSTGRES_DISK: &str = "53100";
 
 impl LedgerError {
-    /// Whether the disk of the store took no more of what was written.
+    /// Whether the store's disk did not take the write.
     pub fn is_disk_full(&self) -> bool {
         self.has_code(POSTGRES_DISK, &SQLITE_DISK)
     }
 
-    /// Whether a time limit ended what was asked, or ran out before it began.
+    /// Whether a time limit ended the statement, or ran out before the statement began.
     pub fn is_out_of_time(&self) -> bool {
         matches!(self, Self::Unavailable(sqlx::Error::PoolTimedOut))
             || self.has_code(POSTGRES_ENDED, &[SQLITE_ENDED])
     }
 
-    /// Whether it is about one of the things that were asked or sent together: without that one the
-    /// others go through.
+    /// Whether the error is about one item of a request or batch. Without that item the others
+    /// succeed.
     pub fn is_about_data(&self) -> bool {
         matches!(
             self,
@@ -63,7 +63,7 @@ impl LedgerError {
         )
     }
 
-    /// What cannot be read, where that is the failure.
+    /// The unreadable terms, if they are the error.
     pub fn unreadable_terms(&self) -> Option<Arc<UnreadableTerms>> {
         match self {
             Self::Unreadable(terms) => Some(terms.clone()),
@@ -99,7 +99,8 @@ impl From<sqlx::Error> for LedgerError {
                 {
                     Self::Refused(error.into())
                 }
-                // A deadlock: the keys of two batches may cross. PostgreSQL undid this one.
+                // A deadlock: the keys of two batches can cross. PostgreSQL rolled this transaction
+                // back.
                 _ if database.code().is_some_and(|code| code == "40P01") => Self::Conflict,
                 _ => Self::Unavailable(error),
             },
@@ -135,23 +136,23 @@ impl From<TotalsError> for LedgerError {
 pub enum OpenError {
     /// The URL names no store that perdiem knows.
     #[error(
-        "DATABASE_URL is none that perdiem knows: write sqlite:perdiem.db or \
+        "perdiem does not know this kind of DATABASE_URL: write sqlite:perdiem.db or \
          postgres://user@host/database"
     )]
     UnknownUrl,
-    /// The URL has the right scheme and cannot be read.
+    /// The URL has a known scheme and cannot be parsed.
     #[error("DATABASE_URL cannot be read: {0}")]
     InvalidUrl(String),
-    /// A ledger without a file would lose what it granted.
+    /// A ledger without a file would lose its grants.
     #[error("a SQLite ledger needs a file: write DATABASE_URL=sqlite:perdiem.db")]
     NoFile,
-    /// Another process has the ledger's file.
+    /// Another process uses the ledger's file.
     #[error(
-        "cannot open the ledger at {0}: another perdiem uses it, and a SQLite ledger is for one \
-         process: end that one first, or put the ledger on PostgreSQL for both"
+        "cannot open the ledger at {0}: another perdiem uses it; end that one first, or put the \
+         ledger on PostgreSQL, since only one process can use a SQLite ledger"
     )]
     InUse(String),
-    /// The store does not answer or cannot be read.
+    /// The store does not answer, or cannot be read.
     #[error("cannot open the ledger at {place}: {reason}; {remedy}")]
     Unreadable {
         /// The file, or host and database, without credentials.
@@ -159,18 +160,18 @@ pub enum OpenError {
         reason: String,
         remedy: &'static str,
     },
-    /// The database belongs to something else.
+    /// The database belongs to another program.
     #[error(
-        "the database {0} holds tables that are not perdiem's: name an empty database, or one \
-         that perdiem made, in DATABASE_URL"
+        "the database {0} has tables that are not perdiem's: set DATABASE_URL to an empty \
+         database, or to one that perdiem made"
     )]
     Foreign(String),
-    /// Nothing is there, and the command makes none.
-    #[error("there is no ledger at {0}: see DATABASE_URL")]
+    /// There is no ledger, and the command does not make one.
+    #[error("there is no ledger at {0}: check DATABASE_URL")]
     Missing(String),
     /// The ledger is older than this perdiem, and the command does not migrate it.
     #[error(
-        "the ledger at {place} is at version {found}, and this perdiem wants version {known}: run \
+        "the ledger at {place} is at version {found}, and this perdiem needs version {known}: run \
          perdiem migrate first"
     )]
     Older {
@@ -178,10 +179,10 @@ pub enum OpenError {
         found: usize,
         known: usize,
     },
-    /// The database was made by a newer perdiem.
+    /// A newer perdiem made or migrated the database.
     #[error(
-        "the database {place} was migrated to version {found} by a newer perdiem, and this one \
-         knows versions up to {known}: start that newer perdiem"
+        "a newer perdiem migrated the database {place} to version {found}, and this one knows \
+         versions up to {known}: start the newer perdiem"
     )]
     Newer {
         place: String,
@@ -190,15 +191,15 @@ pub enum OpenError {
         /// The newest migration in this binary.
         known: i64,
     },
-    /// The database cannot hold every text.
+    /// The database cannot store every text.
     #[error(
-        "the database {place} is encoded in {encoding}: make one with \
+        "the database {place} is encoded in {encoding}, not in UTF8: make one with \
          CREATE DATABASE … ENCODING 'UTF8'"
     )]
     Encoding { place: String, encoding: String },
-    /// The database is older than this perdiem, and its user is not the one who may change that.
+    /// The database is older than this perdiem, and its user may not migrate it.
     #[error(
-        "the database {place} is at version {found}, this perdiem wants version {known}, and only \
+        "the database {place} is at version {found}, this perdiem needs version {known}, and only \
          {owner} may migrate it: run perdiem migrate as {owner}, and start again"
     )]
     Behind {
@@ -208,14 +209,14 @@ pub enum OpenError {
         /// Who owns its tables.
         owner: String,
     },
-    /// The ledger was restored into another cluster, where only the owner of the tables may raise the
-    /// offset.
+    /// The ledger was restored into another cluster. Only the owner of the tables may raise the
+    /// offset there.
     #[error(
-        "the database {0} was restored where PostgreSQL counts transactions from low numbers: run \
+        "the database {0} was restored on a server whose transaction numbers are lower: run \
          perdiem migrate as the owner of its tables, and start again"
     )]
     NumbersBegunAgain(String),
-    /// The user of the database has no right to the ledger.
+    /// The database user has no right to the ledger.
     #[error(
         "the user of DATABASE_URL has no right to the ledger at {place}: run perdiem migrate as the \
          owner of its tables, and make the user a member of the service's role"
@@ -223,7 +224,7 @@ pub enum OpenError {
     NoRight { place: String, source: LedgerError },
     /// A migration failed, or a row could not be read.
     #[error(
-        "cannot prepare the ledger at {place}; see that DATABASE_URL lets perdiem write to it and \
+        "cannot prepare the ledger at {place}: check that the user of DATABASE_URL may write and \
          make tables there"
     )]
     Failed { place: String, source: LedgerError },

@@ -1,4 +1,4 @@
-//! The file of a ledger on SQLite: where it is, whose it is, and which process uses it.
+//! The file of a ledger on SQLite: its path, its permissions, and its lock.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -10,24 +10,24 @@ use sqlx::sqlite::SqliteConnectOptions;
 
 use super::OpenError;
 
-/// Its owner reads and writes it, and nobody else does.
+/// The owner can read and write; nobody else can do anything.
 const OWNERS_ALONE: u32 = 0o600;
-/// What users of the machine may do who are neither the owner nor in the group.
+/// The permission bits of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
 
 /// The file that a URL names.
 pub struct LedgerFile {
-    /// As the URL has it.
+    /// The path as the URL has it.
     place: String,
-    /// Absolute, without links: the same for every way to the file.
+    /// The path, absolute and without links: the same whichever link leads to the file.
     path: PathBuf,
 }
 
 impl LedgerFile {
-    /// Finds the file, which need not exist.
+    /// Resolves the file of a URL. The file need not exist.
     ///
     /// # Errors
-    /// [`OpenError`] for a URL that cannot be read or names no file, for a folder, and for a file
+    /// [`OpenError`] for a URL that cannot be parsed or names no file, for a folder, and for a file
     /// in a folder that cannot be read.
     pub fn of(url: &str) -> Result<Self, OpenError> {
         let options = SqliteConnectOptions::from_str(url)
@@ -48,41 +48,41 @@ impl LedgerFile {
         Ok(file)
     }
 
-    /// The file, as the URL has it.
+    /// The path as the URL has it.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// That the file cannot be used.
+    /// The error that the file cannot be used.
     pub fn unreadable(&self, reason: impl ToString) -> OpenError {
         OpenError::Unreadable {
             place: self.place.clone(),
             reason: reason.to_string(),
-            remedy: "name a file that perdiem made, or a new one in a folder that exists and that \
-                     it may write to, in DATABASE_URL",
+            remedy: "set DATABASE_URL to a file that perdiem made, or to a new file in a folder that \
+                     exists and that perdiem may write to",
         }
     }
 
-    /// Whether there is no file, or an empty one.
+    /// Whether the file does not exist or is empty.
     pub fn is_missing(&self) -> bool {
         !fs::metadata(&self.path).is_ok_and(|about| about.len() > 0)
     }
 
-    /// Makes the file if there is none. SQLite gives the files that it puts beside it the same
-    /// mode. One that exists keeps its mode, which somebody may have chosen.
+    /// Makes the file if it does not exist. SQLite gives the files beside it the same mode. An
+    /// existing file keeps its mode, which somebody may have chosen.
     ///
     /// # Errors
     /// [`OpenError::Unreadable`].
     pub fn make(&self) -> Result<(), OpenError> {
-        // A file that exists is not opened: to close it would take the locks away that SQLite
-        // holds on it in this process.
+        // Do not open an existing file: closing it would drop the locks that SQLite holds on it in
+        // this process.
         match owners_alone().create_new(true).open(&self.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.unreadable(error)),
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Logs it when every user of the machine may use the file.
+    /// Logs a warning if every user of the machine may use the file.
     pub fn tell_of_others(&self) {
         if fs::metadata(&self.path).is_ok_and(|about| about.mode() & OTHERS != 0) {
             tracing::warn!(
@@ -92,8 +92,9 @@ impl LedgerFile {
         }
     }
 
-    /// Locks the file for this process, until what is returned is dropped or the process ends,
-    /// however it ends. The lock is on a file of its own beside it, which SQLite does not know.
+    /// Locks the file for this process. The lock ends when the returned value is dropped or the
+    /// process ends, also by a crash. The lock is on a file of its own beside the ledger, which
+    /// SQLite does not know.
     ///
     /// # Errors
     /// [`OpenError::InUse`] or [`OpenError::Unreadable`].
@@ -116,7 +117,7 @@ fn owners_alone() -> OpenOptions {
     options
 }
 
-/// The absolute path of a file, without links, also where they lead to no file yet.
+/// The absolute path of a file, without links, also of a file that does not exist yet.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

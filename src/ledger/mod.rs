@@ -1,7 +1,7 @@
-//! The ledger: the append-only record of grants, the truth. On SQLite or on PostgreSQL.
+//! The ledger: the append-only record of grants. It is the truth. It is on SQLite or on PostgreSQL.
 //!
-//! `tables/` has the code that both stores share. The stores differ in how they append, in how the
-//! claims' way reads, and in their connections: there they are twins, the same files with the same
+//! `tables/` has the code that both stores share. The stores differ in appending, in the reads of
+//! the claims' way, and in their connections. For these there are two folders with the same file
 //! names.
 
 mod access;
@@ -55,9 +55,9 @@ pub use tables::versions::{Change, ChangeFilter, Changed, Edited};
 
 use file::LedgerFile;
 
-/// How many reads there are at once for those who ask.
+/// The most reads of requests at once.
 pub const READS_MOST: u32 = 8;
-/// How many snapshots there are at once. Each holds a connection.
+/// The most snapshots at once. Each uses a connection.
 pub const SNAPSHOTS_MOST: u32 = 4;
 
 /// A connection to a ledger. Cheap to clone.
@@ -74,32 +74,32 @@ pub enum Ledger {
 pub struct LedgerOptions {
     /// `sqlite:…` or `postgres://…`.
     pub url: String,
-    /// The longest that a statement of the claim path may take. Below the claims' deadline,
-    /// so that an instance that stops in mid-commit blocks nobody for long.
+    /// The longest time of a statement that a claim waits for. It is below the claims' deadline, so
+    /// that an instance that stops in the middle of a commit does not block others for long.
     pub claim_timeout: Duration,
-    /// The longest that a list or an edit may take. Its connection is waited for a quarter of it.
+    /// The longest time of a list or an edit. The wait for a connection takes at most a quarter of
+    /// it.
     pub query_timeout: Duration,
 }
 
-/// What an opening does with a ledger that is missing, or older than the program.
+/// What to do with a ledger that does not exist, or is older than the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// It makes the ledger, or brings it up to date.
+    /// Make the ledger, or migrate it.
     Make,
-    /// It refuses.
+    /// Refuse it.
     Find,
 }
 
-/// The accounts whose turn it is here: other instances that want them too wait until this is
-/// dropped.
+/// A turn at some accounts. Other instances that want the same accounts wait until it is dropped.
 pub enum Turn {
     /// Holds PostgreSQL's advisory locks.
     Postgres(postgres::Turn),
-    /// SQLite has one writer: it is always its turn.
+    /// SQLite has one writer, so no turn is needed.
     Sqlite,
 }
 
-/// Calls a method of the same name on either store.
+/// Calls the same method on either store.
 macro_rules! store {
     ($ledger:expr, $store:ident => $call:expr) => {
         match $ledger {
@@ -113,20 +113,20 @@ impl Ledger {
     /// The names of the stores.
     pub const STORE_NAMES: [&str; 2] = ["PostgreSQL", "SQLite"];
 
-    /// Opens the ledger that the URL names, makes it or brings it up to date, and learns who
-    /// it is. `now` is when a new ledger is made.
+    /// Opens the ledger of the URL, makes or migrates it if needed, and reads its identity. `now`
+    /// is the time of creation of a new ledger.
     ///
     /// # Errors
-    /// [`OpenError`], each with what to do.
+    /// [`OpenError`]; each says what to do.
     pub async fn open(options: &LedgerOptions, now: DateTime<Utc>) -> Result<Self, OpenError> {
         Self::open_as(options, Opening::Make, now).await
     }
 
-    /// Opens a ledger that exists and is up to date, as [`Ledger::open`] does.
+    /// Opens a ledger that exists and has all migrations, as [`Ledger::open`] does.
     ///
     /// # Errors
-    /// [`OpenError`], each with what to do; [`OpenError::Missing`] and [`OpenError::Older`] where
-    /// [`Ledger::open`] would make a ledger or bring it up to date.
+    /// [`OpenError`]; each says what to do. [`OpenError::Missing`] and [`OpenError::Older`] where
+    /// [`Ledger::open`] would make or migrate the ledger.
     pub async fn open_existing(
         options: &LedgerOptions,
         now: DateTime<Utc>,
@@ -151,11 +151,11 @@ impl Ledger {
         }
     }
 
-    /// Keeps a ledger on SQLite for this process: no other one gets it while what is returned
-    /// lives. PostgreSQL is for many, and needs nothing.
+    /// Locks a ledger on SQLite for this process, for as long as the returned value lives.
+    /// PostgreSQL serves many processes and needs no lock.
     ///
     /// # Errors
-    /// [`OpenError`], each with what to do.
+    /// [`OpenError`]; each says what to do.
     pub fn lock(url: &str) -> Result<Option<File>, OpenError> {
         match url.split_once(':') {
             Some(("sqlite", _)) => Ok(Some(LedgerFile::of(url)?.lock()?)),
@@ -167,7 +167,7 @@ impl Ledger {
         store!(self, store => store.identity())
     }
 
-    /// Which store it is on, for people: `PostgreSQL` or `SQLite`.
+    /// The name of the store, for people: `PostgreSQL` or `SQLite`.
     pub fn store_name(&self) -> &'static str {
         let [postgres, sqlite] = Self::STORE_NAMES;
         match self {
@@ -176,18 +176,20 @@ impl Ledger {
         }
     }
 
-    /// Reads what a decision wants to see.
+    /// Reads what a decision needs.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let mut view = store!(self, store => store.look(look).await)?;
         self.name_old_accounts(look, &mut view).await?;
         Ok(view)
     }
 
-    /// Appends drafts in a burst, if there is a fence for it, and else or after a conflict as
-    /// [`Ledger::append`]. Where the ledger does not show the fence, nothing is appended. The line
-    /// before each draft is known to be committed, since this process appended it or read it from the
-    /// ledger, and the fence is no older than that. Or the draft takes its account to be new: one that
-    /// exists is left out.
+    /// Appends drafts in a burst if there is a fence. Without a fence, and after a conflict, it
+    /// appends them as [`Ledger::append`] does. If the ledger does not show the fence, nothing is
+    /// appended. If a draft takes its account to be new and the account exists, the draft is left
+    /// out.
+    ///
+    /// Invariant: the line before each draft is known to be committed, because this process
+    /// appended it or read it from the ledger, and the fence is not older than that line.
     ///
     /// # Errors
     /// As [`Ledger::append`].
@@ -196,6 +198,7 @@ impl Ledger {
         drafts: &[impl Borrow<Draft>],
         fence: Option<&Fence>,
     ) -> Result<Appended, LedgerError> {
+        // 1. Without a fence only the guarded append is safe.
         let Some(fence) = fence else {
             return Ok(Appended {
                 accounts: self.append(drafts).await?,
@@ -203,6 +206,8 @@ impl Ledger {
             });
         };
         let mut drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        // 2. Send the burst. Leave out drafts of accounts that exist already, and send the rest
+        //    again.
         let burst = loop {
             match self.burst(&drafts, fence).await? {
                 Burst::Exist(existing) if existing.len() < drafts.len() => {
@@ -211,12 +216,13 @@ impl Ledger {
                 ended => break ended,
             }
         };
+        // 3. After a conflict the guarded append finds the accounts that fit.
         let accounts = match burst {
             Burst::Committed(_) => drafts.iter().map(|draft| draft.account).collect(),
             Burst::Exist(_) => HashSet::new(),
             Burst::Conflict => self.append(&drafts).await?,
-            // They were decided by lines and policies of a server that is gone. The guard sees the
-            // lines, and not that a version of the policy is gone too.
+            // The drafts were decided by lines and policies of a server that is gone. The guarded
+            // append would notice other lines, but not that a version of the policy is gone.
             Burst::Behind => HashSet::new(),
         };
         Ok(Appended {
@@ -225,10 +231,11 @@ impl Ledger {
         })
     }
 
-    /// Appends drafts in one transaction, all of them or none, as [`Ledger::append_in_burst`] tells.
+    /// Appends drafts in one transaction, all or none. [`Ledger::append_in_burst`] says what must
+    /// be true.
     ///
     /// # Errors
-    /// As [`Ledger::append`], but for [`LedgerError::Conflict`].
+    /// As [`Ledger::append`], except [`LedgerError::Conflict`].
     pub async fn burst(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -237,14 +244,15 @@ impl Ledger {
         store!(self, store => store.burst(drafts, fence).await)
     }
 
-    /// Appends drafts in one transaction, and returns the accounts whose entries now stand,
-    /// committed to disk. An account's entries go in together or not at all; those of the
-    /// others do not stand, since their last line is not the one assumed or a key is taken.
+    /// Appends drafts in one transaction. Returns the accounts whose entries are now committed to
+    /// disk. Invariant: the entries of an account are appended all or none. The entries of the
+    /// other accounts are not appended, because their last line is not the assumed one or a key is
+    /// taken.
     ///
     /// # Errors
     /// On [`LedgerError::Conflict`] and [`LedgerError::Refused`] nothing was written. On
-    /// [`LedgerError::Unavailable`] the transaction may or may not have been committed: look
-    /// for the entries' ids, or append the same drafts again.
+    /// [`LedgerError::Unavailable`] the transaction may or may not be committed: look for the
+    /// entries' ids, or append the same drafts again.
     pub async fn append(
         &self,
         drafts: &[impl Borrow<Draft>],
@@ -252,8 +260,8 @@ impl Ledger {
         store!(self, store => store.append(drafts).await)
     }
 
-    /// Appends drafts in one transaction, all of them or none. False when none stands, since some
-    /// account's last line is not the one assumed.
+    /// Appends drafts in one transaction, all or none. Returns false if nothing was appended,
+    /// because some account's last line is not the assumed one.
     ///
     /// # Errors
     /// As [`Ledger::append`].
@@ -261,10 +269,10 @@ impl Ledger {
         store!(self, store => store.append_all(drafts).await)
     }
 
-    /// Waits for its turn at accounts that several instances want at once.
+    /// Waits for a turn at accounts that several instances want at once.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`], also when the turn does not come in time.
+    /// [`LedgerError::Unavailable`], also if the turn does not come in time.
     pub async fn turn(&self, accounts: &[AccountId]) -> Result<Turn, LedgerError> {
         match self {
             Self::Postgres(store) => Ok(Turn::Postgres(store.turn(accounts).await?)),
@@ -272,7 +280,8 @@ impl Ledger {
         }
     }
 
-    /// Lets go of what was erased in the store's own log. On PostgreSQL that takes its course.
+    /// Removes erased texts from the store's write-ahead log. PostgreSQL removes them by itself,
+    /// later.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -283,14 +292,14 @@ impl Ledger {
         }
     }
 
-    /// Closes its connections, after what is under way.
+    /// Closes the connections after their work has ended.
     pub async fn close(&self) {
         store!(self, store => store.close().await);
     }
 }
 
-/// 16 random bytes for each new account, for seals that survive the erasure of its subject. One call
-/// to the system for all of them.
+/// 16 random bytes for each new account. Seals use them, and they outlive the erasure of the
+/// subject. One call to the system makes all of them.
 fn new_blinds(count: usize) -> Vec<Uuid> {
     let mut random = vec![0; 16 * count];
     getrandom::fill(&mut random).expect("the system has randomness");

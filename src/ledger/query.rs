@@ -1,7 +1,8 @@
-//! Statements that both stores run, and what runs them.
+//! Statements that both stores run.
 //!
-//! A table's code is written once, over [`Session`], which alone sees which store a statement goes
-//! to. On the claims' way the statements of the stores differ as ideas, and go past it.
+//! The code of a table is written once, with [`Session`]. Only [`Session`] knows which store a
+//! statement goes to. The statements of the claims' way differ between the stores as ideas; they do
+//! not use it.
 
 use std::ops::DerefMut;
 
@@ -13,14 +14,14 @@ use super::row::{Column, StoredRow, only};
 use super::values::{Value, postgres, sqlite};
 use crate::domain::claim::MetadataFilter;
 
-/// A statement's text on each store.
+/// The text of a statement on each store.
 #[derive(Clone, Copy)]
 pub struct Texts {
     pub postgres: &'static str,
     pub sqlite: &'static str,
 }
 
-/// One text for both.
+/// The same text for both stores.
 impl From<&'static str> for Texts {
     fn from(text: &'static str) -> Self {
         Self {
@@ -30,8 +31,8 @@ impl From<&'static str> for Texts {
     }
 }
 
-/// A text with ` = ANY($n)` on PostgreSQL, and on SQLite with what finds the same ids; perhaps also
-/// with a condition of each store's own.
+/// A text with ` = ANY($n)` on PostgreSQL, and with a condition on SQLite that finds the same ids.
+/// It can also have a condition of each store's own.
 macro_rules! any_id {
     ($text:ident, $parameter:literal $(, $postgres:expr, $sqlite:expr)?) => {
         $crate::ledger::query::Texts {
@@ -49,7 +50,7 @@ macro_rules! any_id {
 }
 pub(super) use any_id;
 
-/// A statement with its values, of $1 and on.
+/// A statement with the values of $1 and on.
 pub struct Statement {
     texts: Texts,
     values: Vec<Value>,
@@ -75,7 +76,7 @@ impl Statement {
     }
 }
 
-/// A connection that a caller holds: of a pool, or in a transaction.
+/// A connection that a caller owns: from a pool, or in a transaction.
 pub enum Held<P, S> {
     Postgres(P),
     Sqlite(S),
@@ -101,7 +102,7 @@ pub enum Session<'c> {
 }
 
 impl Session<'_> {
-    /// Every row, as `decode` reads it.
+    /// Every row, read by `decode`.
     pub async fn all<T>(
         &mut self,
         query: Statement,
@@ -128,7 +129,7 @@ impl Session<'_> {
         }
     }
 
-    /// The first row, if there is one. The statement says that it wants only one.
+    /// The first row, if there is one. The statement itself limits the rows to one.
     pub async fn first<T>(
         &mut self,
         query: Statement,

@@ -1,5 +1,5 @@
-//! A row of either store, read by the names of its columns into the domain's types. What cannot be
-//! read is [`LedgerError::Corrupt`].
+//! A row of either store, read by column names into the domain's types. A value that cannot be read
+//! is [`LedgerError::Corrupt`].
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub fn only<T: Column>(row: &StoredRow<'_>) -> Result<T, LedgerError> {
     row.get(row!(row, row => row.try_column(0)?.name()))
 }
 
-/// What a column is read into.
+/// A type that a column can be read into.
 pub trait Column: Sized {
     fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError>;
 }
@@ -56,7 +56,7 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// Types that sqlx reads alike from both stores.
+/// Types that sqlx reads from both stores in the same way.
 macro_rules! same {
     ($($kind:ty),+) => {
         $(impl Column for $kind {
@@ -69,8 +69,8 @@ macro_rules! same {
 
 same!(bool, String, Uuid, Vec<u8>);
 
-/// Numbers, of whatever width a column has. SQLite's tables are STRICT, so that a column of numbers
-/// has nothing else.
+/// Numbers, whatever width the column has. SQLite's tables are STRICT, so a column of numbers has
+/// only numbers.
 macro_rules! numbers {
     ($($kind:ty),+) => {
         $(impl Column for $kind {
@@ -83,7 +83,7 @@ macro_rules! numbers {
 
 numbers!(i16, i32, i64, u32, u64);
 
-/// PostgreSQL stores a `timestamptz`, SQLite microseconds since 1970.
+/// PostgreSQL stores a `timestamptz`, SQLite the microseconds since 1970.
 impl Column for DateTime<Utc> {
     fn read(row: &StoredRow<'_>, name: &str) -> Result<Self, LedgerError> {
         match row {
@@ -97,7 +97,7 @@ impl Column for DateTime<Utc> {
     }
 }
 
-/// Types that are made of another one.
+/// Types that are made from another type.
 macro_rules! made_of {
     ($($kind:ty, $stored:ident: $stored_kind:ty => $made:expr;)+) => {
         $(impl Column for $kind {

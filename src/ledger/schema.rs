@@ -1,5 +1,5 @@
-//! The migrations, whether a database is perdiem's to use, told from those that it has seen, and
-//! who the ledger in it is.
+//! The migrations, the check whether a database belongs to perdiem, and the identity of the ledger
+//! in it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::row::StoredRow;
 use super::{LedgerError, OpenError};
 use crate::domain::identity::Identity;
 
-/// How often a log line says that migrations still run.
+/// The time between two log lines that say that migrations still run.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 
-/// A store's migrations: the name and the text of each file of its folder, in order.
+/// The migrations of a store: the name and the text of each file of its folder, in order.
 macro_rules! migrations {
     ($store:literal) => {
         $crate::ledger::schema::migrations!(
@@ -50,7 +50,7 @@ macro_rules! migrations {
 
 pub(super) use migrations;
 
-/// Makes what runs migrations. The first has version 1, the next 2.
+/// Makes the migrator. The first migration has version 1, the next 2.
 pub fn migrator(files: &[(&str, &'static str)]) -> Migrator {
     let migrations = (1..).zip(files).map(|(version, (name, text))| {
         let (_, description) = name.split_once('_').unwrap_or_default();
@@ -61,14 +61,14 @@ pub fn migrator(files: &[(&str, &'static str)]) -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-/// A migration that a database has seen: its version and its checksum.
+/// A migration that a database has run: its version and its checksum.
 pub type Applied = (i64, Vec<u8>);
 
-/// Says whether `migrator` may run on a database.
+/// Checks that `migrator` may run on a database.
 ///
 /// # Errors
-/// [`OpenError::Foreign`] when it holds tables and did not begin with perdiem's first
-/// migration, [`OpenError::Newer`] when it has seen one that this binary does not know.
+/// [`OpenError::Foreign`] if it has tables and did not begin with perdiem's first migration.
+/// [`OpenError::Newer`] if it has run a migration that this binary does not know.
 pub fn check(
     migrator: &Migrator,
     applied: &[Applied],
@@ -98,10 +98,10 @@ pub fn check(
     }
 }
 
-/// Says whether a database needs no migration.
+/// Checks that a database needs no migration.
 ///
 /// # Errors
-/// [`OpenError::Missing`] for one that has seen none, [`OpenError::Older`].
+/// [`OpenError::Missing`] if it has run none; [`OpenError::Older`].
 pub fn check_made(migrator: &Migrator, applied: &[Applied], place: &str) -> Result<(), OpenError> {
     let (found, known) = (applied.len(), migrator.iter().count());
     if found == 0 {
@@ -118,20 +118,20 @@ pub fn check_made(migrator: &Migrator, applied: &[Applied], place: &str) -> Resu
     Ok(())
 }
 
-/// Reads who the ledger is; a new one gets a random id and a random secret first.
+/// Reads the identity of the ledger. A new ledger gets a random id and a random secret first.
 pub async fn identify(
     mut session: Session<'_>,
     now: DateTime<Utc>,
 ) -> Result<Identity, LedgerError> {
     let identity = |row: &StoredRow<'_>| Ok(Identity::new(row.get("id")?, row.get("secret")?));
     let stored = || query("SELECT id, secret FROM ledger");
-    // The service's role may not insert.
+    // Read first: the service's role may not insert.
     if let Some(known) = session.first(stored(), identity).await? {
         return Ok(known);
     }
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).expect("the system has randomness");
-    // SQLite gives a row's number itself where the insert does not, whatever its default.
+    // The row's number must be in the insert: SQLite ignores the default of this column.
     let insert = query(
         "INSERT INTO ledger (singleton, id, secret, created_at) VALUES (true, $1, $2, $3)
          ON CONFLICT DO NOTHING",
@@ -145,7 +145,7 @@ pub async fn identify(
     Ok(stored.ok_or(sqlx::Error::RowNotFound)?)
 }
 
-/// Logs the progress of migrations that bring an older ledger up to date.
+/// Logs the progress of migrations of an older ledger.
 pub async fn log_progress<T>(
     migrator: &Migrator,
     applied: &[Applied],
@@ -158,7 +158,7 @@ pub async fn log_progress<T>(
     tracing::info!(
         from,
         to,
-        "the ledger is migrated, and is not served meanwhile"
+        "migrating the ledger; it is not served until this has ended"
     );
     let began = Instant::now();
     let mut ticks = interval_at(began + PROGRESS_PERIOD, PROGRESS_PERIOD);
@@ -168,7 +168,7 @@ pub async fn log_progress<T>(
             migrated = &mut migrating => return migrated,
             _ = ticks.tick() => {
                 let seconds = began.elapsed().as_secs();
-                tracing::info!(seconds, "the migration of the ledger goes on");
+                tracing::info!(seconds, "still migrating the ledger");
             }
         }
     }
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Databases tell by versions and checksums which migrations they have seen.
+    /// A database knows its migrations by their versions and checksums, so these must never change.
     #[tokio::test]
     async fn the_migrations_are_those_of_the_folders() {
         let stores = [

@@ -1,5 +1,5 @@
-//! The service's role on PostgreSQL: it may add to the ledger, and change nothing that is in it. The
-//! owner of the tables sets the role up. The users that perdiem serves as are members of it.
+//! The service's role on PostgreSQL: it may add to the ledger, but not change what is in it. The
+//! owner of the tables sets up the role. The users that perdiem connects as are members of it.
 
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 use super::{Ledger, LedgerError};
 
-/// All that the service may do, table by table and function by function: what is not here is refused to
-/// it. A migration that makes a table or a function adds a line.
+/// Every right of the service, by table and function. The service has no other right. A migration
+/// that makes a table or a function adds a line here.
 ///
-/// Where rows are changed, the columns that the service changes are named. `LOCK TABLE` wants a right to
-/// all columns of `reconciliations`. The `xact` of an entry or a change is the column's default, so that
-/// nobody can give it a place in the record that is not its own. What erasures and followers insert is
-/// checked by triggers.
+/// Where the service may change rows, the columns are named. `LOCK TABLE` needs a right to all
+/// columns of `reconciliations`. The default of the column sets the `xact` of an entry or a change,
+/// so that nobody can choose its place in the record. Triggers check what erasures and followers
+/// insert.
 const RIGHTS: [(&str, &str); 55] = [
     // The claims' way.
     ("TABLE accounts", "SELECT, INSERT"),
@@ -41,13 +41,14 @@ const RIGHTS: [(&str, &str); 55] = [
     ("TABLE overrides", "SELECT, INSERT"),
     (
         "TABLE override_versions",
-        "SELECT, INSERT (account, version, revision, limits, until, changed_at, changed_by, reason)",
+        "SELECT, INSERT (account, version, revision, limits, until, changed_at, changed_by, \
+         reason)",
     ),
     (
         "TABLE acts",
         "SELECT, INSERT (revision, kind, about, changed_at, changed_by, reason, blind)",
     ),
-    // What is made from the entries.
+    // What is derived from the entries.
     ("TABLE record_marks", "SELECT, INSERT"),
     ("TABLE day_figures", "SELECT, INSERT, UPDATE (value)"),
     ("TABLE day_figures_mark", "SELECT, UPDATE (position)"),
@@ -60,10 +61,10 @@ const RIGHTS: [(&str, &str); 55] = [
     ("TABLE seal_origins", "SELECT, INSERT"),
     ("TABLE seal_hashes", "SELECT, INSERT"),
     ("TABLE seals", "SELECT, INSERT"),
-    // Only the owner drops what is archived.
+    // Only the owner may drop archived entries.
     ("TABLE dropped_entries", "SELECT"),
     ("TABLE cuts", "SELECT"),
-    // What is kept for a while.
+    // What is kept for some time.
     (
         "TABLE denied_claims",
         "SELECT, INSERT, UPDATE (denied, not_kept)",
@@ -73,7 +74,7 @@ const RIGHTS: [(&str, &str); 55] = [
         "TABLE instances",
         "SELECT, INSERT, UPDATE (seen_at), DELETE",
     ),
-    // Erasures. What they change of what was appended, functions of the owner's do.
+    // Erasures. Only functions of the owner change what was appended.
     (
         "TABLE erasing_accounts",
         "SELECT, INSERT, UPDATE (revision, step, done, override_ended, due_at, subject), DELETE",
@@ -98,11 +99,11 @@ const RIGHTS: [(&str, &str); 55] = [
     ("FUNCTION clear_keys(uuid, bigint, bigint)", "EXECUTE"),
     ("FUNCTION close_account(uuid, uuid)", "EXECUTE"),
     ("FUNCTION replace_override(uuid, uuid)", "EXECUTE"),
-    // These call it.
+    // The functions above call this one.
     ("FUNCTION want_erasure(uuid, uuid)", ""),
-    // Which migrations the database has seen.
+    // The migrations that the database has run.
     ("TABLE _sqlx_migrations", "SELECT"),
-    // Triggers call it, whatever the rights of their user.
+    // Triggers call this, whatever the rights of their user.
     ("FUNCTION refuse_to_change_entries()", ""),
     ("FUNCTION let_entries_be_erased()", ""),
     ("FUNCTION let_entry_details_be_erased()", ""),
@@ -118,13 +119,13 @@ const RIGHTS: [(&str, &str); 55] = [
     ("FUNCTION let_figures_go()", ""),
 ];
 
-/// One writer of rights at a time in a database: PostgreSQL refuses a second one.
+/// One transaction at a time may grant rights in a database: PostgreSQL refuses a second one.
 const LOCK: i64 = 0x7065_7264_6965_6d01;
 
-/// PostgreSQL's code for what a user has no right to: insufficient_privilege.
+/// PostgreSQL's code for a missing right: insufficient_privilege.
 const NO_RIGHT: &str = "42501";
-/// Its codes for a role that somebody else has just made: duplicate_object, and unique_violation where
-/// both were made at the same moment.
+/// PostgreSQL's codes for a role that somebody else has just made: duplicate_object, and
+/// unique_violation if both were made at the same moment.
 const IS_THERE: [&str; 2] = ["42710", "23505"];
 /// The longest name that PostgreSQL does not cut off, in bytes.
 const NAME_LENGTH_MOST: usize = 63;
@@ -144,7 +145,7 @@ impl FromStr for RoleName {
     }
 }
 
-/// The name cannot be that of a role.
+/// A name that no role can have.
 #[derive(Debug, thiserror::Error)]
 #[error("a role's name has 1 to {NAME_LENGTH_MOST} bytes")]
 pub struct RoleNameError;
@@ -153,18 +154,18 @@ pub struct RoleNameError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRoleError {
     #[error(
-        "there is no role {role}, and this user may not make it: let a superuser run \
+        "the role {role} does not exist, and this user may not make it: let a superuser run \
          CREATE ROLE {role} NOLOGIN, and run perdiem migrate again"
     )]
     Missing { role: String },
     #[error(
-        "only {owner}, who owns the tables of the ledger, may set up the role {role}: run \
+        "only {owner}, the owner of the ledger's tables, may set up the role {role}: run \
          perdiem migrate as {owner}"
     )]
     NotOwner { role: String, owner: String },
     #[error(
-        "the role {role} can do all that {owner} can, who owns the tables of the ledger: name \
-         another one in --service-role"
+        "the role {role} can do everything that {owner}, the owner of the ledger's tables, can \
+         do: name another one in --service-role"
     )]
     Owner { role: String, owner: String },
     #[error("cannot set up the role {role}")]
@@ -176,11 +177,11 @@ pub enum ServiceRoleError {
 }
 
 impl Ledger {
-    /// Makes the service's role if it is missing, and gives it exactly the rights that the service
-    /// needs. Returns its name as SQL has it, or `None` where the store has no roles.
+    /// Makes the service's role if it does not exist, and gives it exactly the rights that the
+    /// service needs. Returns its quoted name, or `None` if the store has no roles.
     ///
     /// # Errors
-    /// [`ServiceRoleError`], each with what to do.
+    /// [`ServiceRoleError`]; each says what to do.
     pub async fn set_up_role(&self, role: &RoleName) -> Result<Option<String>, ServiceRoleError> {
         match self {
             Self::Postgres(store) => set_up(&store.own, role).await.map(Some),
@@ -192,7 +193,7 @@ impl Ledger {
 /// Who owns the tables of the ledger.
 pub struct Ownership {
     pub owner: String,
-    /// Whether this connection's user is the owner, a member of it, or a superuser.
+    /// Whether the connection's user is the owner, a member of the owner, or a superuser.
     pub is_ours: bool,
 }
 
@@ -209,7 +210,7 @@ impl Ownership {
     }
 }
 
-/// Whether the user of a connection had no right to what it asked for.
+/// Whether the user of the connection had no right to the statement.
 pub fn lacks_right(error: &sqlx::Error) -> bool {
     code(error) == Some(NO_RIGHT)
 }
@@ -228,14 +229,15 @@ async fn set_up(pool: &PgPool, RoleName(name): &RoleName) -> Result<String, Serv
         source: error.into(),
     };
     let mut connection = pool.acquire().await.map_err(failed)?;
-    // 1. Only the owner gives rights.
+    // 1. Check that this user owns the tables: only the owner can give rights.
     let ownership = Ownership::read(&mut connection).await.map_err(failed)?;
     let Ownership { owner, is_ours } = ownership;
     let role = quoted(&mut connection, name).await.map_err(failed)?;
     if !is_ours {
         return Err(ServiceRoleError::NotOwner { role, owner });
     }
-    // 2. The role exists: PostgreSQL's roles belong to the cluster, and other ledgers may have it too.
+    // 2. Make the role if it does not exist. Roles belong to the whole cluster, so another ledger
+    //    may have made it.
     let mut is_mighty = is_mighty(&mut connection, name).await.map_err(failed)?;
     if is_mighty.is_none() {
         match make(&mut connection, name).await {
@@ -247,22 +249,23 @@ async fn set_up(pool: &PgPool, RoleName(name): &RoleName) -> Result<String, Serv
             .await
             .map_err(failed)?;
     }
-    // 3. No right can be taken from a superuser, nor from the owner.
+    // 3. Refuse a superuser and the owner: no right can be taken from them.
     if is_mighty == Some(true) {
         return Err(ServiceRoleError::Owner { role, owner });
     }
-    // 4. The rights are those of the list, all at once.
+    // 4. Give the rights of the list, in one transaction.
     let given = give_rights(&mut connection, name).await;
     given.map(|()| role).map_err(failed)
 }
 
-/// A name as SQL has it.
+/// A name, quoted for SQL.
 async fn quoted(connection: &mut PgConnection, name: &str) -> Result<String, sqlx::Error> {
     let quoted = sqlx::query_scalar("SELECT quote_ident($1)").bind(name);
     quoted.fetch_one(connection).await
 }
 
-/// Whether a role can do what the owner of the tables can. `None` where there is no such role.
+/// Whether a role can do everything that the owner of the tables can. `None` if the role does not
+/// exist.
 async fn is_mighty(connection: &mut PgConnection, name: &str) -> Result<Option<bool>, sqlx::Error> {
     let is_mighty = sqlx::query_scalar(
         "SELECT pg_has_role(role.oid, owned.relowner, 'MEMBER')
@@ -280,8 +283,8 @@ async fn make(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Err
     Ok(())
 }
 
-/// PostgreSQL writes the statements, since it knows how to quote the role. What everybody may do the
-/// role may do too, so it is taken from everybody.
+/// PostgreSQL writes the statements, because it knows how to quote the role. Rights of PUBLIC are
+/// removed too: the role would have them also.
 async fn give_rights(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
     let (things, rights): (Vec<&str>, Vec<&str>) = RIGHTS.into_iter().unzip();
     let mut transaction = connection.begin().await?;

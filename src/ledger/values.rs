@@ -1,4 +1,4 @@
-//! The values that a statement carries, as each store takes them.
+//! The values of a statement, in the form that each store takes.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::Arguments;
@@ -10,7 +10,7 @@ use super::encoding::signed;
 use crate::domain::identity::{AccountId, EntryId, KeyId};
 use crate::domain::policy::{PolicyId, PolicyName};
 
-/// A value that a statement carries. NULL has a type too: PostgreSQL wants one.
+/// A value of a statement. NULL has a type too: PostgreSQL needs one.
 pub enum Value {
     Flag(bool),
     Number(Option<i64>),
@@ -120,7 +120,7 @@ pub fn postgres(values: Vec<Value>) -> Result<PgArguments, sqlx::Error> {
     Ok(arguments)
 }
 
-/// The values as SQLite takes them. SQLite has no arrays: a statement takes JSON apart.
+/// The values as SQLite takes them. SQLite has no arrays: the statement reads them from JSON.
 pub fn sqlite(values: Vec<Value>) -> Result<SqliteArguments, sqlx::Error> {
     let json = |texts: Vec<String>| serde_json::to_string(&texts).expect("texts are JSON");
     let hex = |id: Uuid| id.simple().to_string();

@@ -16,9 +16,9 @@ from schemathesis.openapi.checks import RejectedPositiveData
 
 # The place of a fault and its words, both as regular expressions.
 BEYOND_SCHEMAS = [
-    # Only perdiem knows which cursors it gave.
-    ("cursor", "not one that this list gave"),
-    # One value compared with another, or with the clock.
+    # Only the list knows which cursors it gave out.
+    ("cursor", "does not belong to this list"),
+    # One value against another, or against the clock.
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
     ("#/at", "after 1970 and not in the future"),
@@ -50,8 +50,8 @@ BEYOND_SCHEMAS = [
     (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
     # A local day belongs to a policy; positions and keys must exist.
     ("on|from|to", "name the policy too"),
-    ("as_of|after|known_at", "the record ends at position|lies in the future"),
-    ("at", "lies in the future"),
+    ("as_of|after|known_at", "the record ends at position|in the future"),
+    ("at", "in the future"),
     ("by", "there is no key with this id"),
     ("metadata.<name>", "name the policy, and a span"),
     ("wait", "nothing comes to it"),

@@ -495,8 +495,11 @@ async fn a_start_that_needs_the_owner_says_so() {
 
     // Restored into another cluster.
     cast.execute("UPDATE ledger SET xact_offset = xact_offset + 5000000000");
-    cast.cannot_start(&["low numbers", "perdiem migrate as the owner"])
-        .await;
+    cast.cannot_start(&[
+        "transaction numbers are lower",
+        "perdiem migrate as the owner",
+    ])
+    .await;
     migrate(&cast.owner, ROLE)
         .await
         .expect("the owner migrates");
@@ -511,7 +514,7 @@ async fn a_start_that_needs_the_owner_says_so() {
          DELETE FROM _sqlx_migrations WHERE version = {newest}"
     ));
     let remedy = format!("run perdiem migrate as {}", user(&cast.owner));
-    cast.cannot_start(&[&told, &format!("wants version {newest}"), &remedy])
+    cast.cannot_start(&[&told, &format!("needs version {newest}"), &remedy])
         .await;
 
     // The one who serves cannot give itself rights.

@@ -1,11 +1,11 @@
--- Sets something aside that cannot be recorded: it moves to a stream of its own, for people to
--- look at, and its account waits for it no more. Safe to run twice.
+-- Sets aside a place of the queue that cannot be recorded: its fields move to a stream of their own,
+-- where people can look at them, and its account no longer waits for it. Safe to run twice.
 --
 -- KEYS[1]  the bucket's queue
--- KEYS[2]  the bucket's stream of what was set aside
--- KEYS[3]  what of the grant's account waits, where the grant can be read
--- ARGV[1]  its place in the queue
--- returns  1 when it was there, 0 when not
+-- KEYS[2]  the bucket's stream of things that were set aside
+-- KEYS[3]  the waiting hash of the grant's account, if the grant can be read
+-- ARGV[1]  the place in the queue
+-- returns  1 if the place existed, 0 if not
 
 local queue, waiting, place = KEYS[1], KEYS[3], ARGV[1]
 local entry = redis.call('XRANGE', queue, place, place)[1]
@@ -27,7 +27,7 @@ if waiting then
     end
   end
 end
--- A queue that is empty is none: nothing waits in it, whatever an account's hash says.
+-- Delete an empty queue: without a queue nothing waits, whatever an account's hash says.
 if redis.call('XLEN', queue) == 0 then
   redis.call('DEL', queue)
 end

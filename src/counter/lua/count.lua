@@ -1,54 +1,55 @@
--- Decides a claim without the ledger: compares, counts, and queues the grant, all or nothing.
--- Safe to run twice: the claim's entry id and its key are remembered until the ledger has it.
--- Begins with line.lua.
+-- Decides a claim without the ledger: it compares, counts, and queues the grant, all or nothing.
+-- Safe to run twice: the claim's entry id and key are remembered until the ledger has the grant.
+-- line.lua is put before it.
 --
 -- KEYS[1]  the account's counter
--- KEYS[2]  what of the account waits for the ledger, a hash: a field `i` and an entry's id, and
---          a field `k` and a key's, with the place in the queue; a field `u` and a window's
---          name, with the units that wait; a field `n` with the instant when the ledger told
---          that it has nothing of the account, in microseconds since 1970
+-- KEYS[2]  the account's waiting hash: what waits for the ledger. A field `i` and an entry's id, and a
+--          field `k` and a key's id, have the place in the queue. A field `u` and a window's name has
+--          the units that wait. A field `n` has the instant at which the ledger had no entry of the
+--          account, in microseconds since 1970
 -- KEYS[3]  the bucket's queue, a stream
--- ARGV[1]  `i` and the entry's id, '' to look and change nothing
--- ARGV[2]  `k` and the key's id, '' without one
+-- ARGV[1]  `i` and the entry's id; '' for a look, which changes nothing
+-- ARGV[2]  `k` and the key's id; '' without a key
 -- ARGV[3]  the units
--- ARGV[4]  the version of the policy that the limits are of
--- ARGV[5]  what the ledger says: '' when it was not asked; 'silent' when it does not answer; or
---          the number of the account's last line, which the limits' `used` go by
+-- ARGV[4]  the version of the policy of the limits
+-- ARGV[5]  what the ledger says: '' if it was not asked; 'silent' if it does not answer; otherwise
+--          the number of the account's last line: the limits' used units are as of this line
 -- ARGV[6]  the grant, for the queue
 -- ARGV[7]  the present instant in microseconds since 1970
--- ARGV[8]  'observe' when the policy only observes: then only what cannot be counted is denied;
---          otherwise ''
--- ARGV[9]  an instant in microseconds since 1970: what the ledger told before it may have been
---          rolled back with Redis, and then lacks keys
+-- ARGV[8]  'observe' if the policy only observes: then a claim is denied only if it cannot be
+--          counted; otherwise ''
+-- ARGV[9]  an instant in microseconds since 1970. A counter that the ledger confirmed before it may
+--          have been rolled back with Redis, and may lack keys
 -- ARGV[10] the windows' names, for the queue
--- ARGV[11…] four for each limit: its window's field in what waits; max; the pattern that finds the
---          units used in its window, in the totals of a line between semicolons; and the units used
---          in it as of the ledger's last line
--- returns  {'granted', used…} or {'denied', confirmed, used…}: the units used in each window,
---          with the claim's when it is granted, and when the ledger last confirmed the counter
---          ('' when it did not);
---          {'waits', confirmed, used…} when it would be denied for grants of the account that are
---          on their way into the ledger, where they may stand already: then they count twice;
---          {'looked', number, {id…}, used, waits, …}, for a look: the line that the units used in each
---          window go by, the ids of what waits unless they are too many, and the units that wait
---          for each window;
---          {'queued', place, fields…} when the claim, or another with its key, waits already;
---          {'ask', number} when the counter cannot tell what the ledger can: the number that it
---          bears, '' without a counter
+-- ARGV[11…] four for each limit: its window's field in the waiting hash; its max; the pattern that
+--          finds the used units of its window in the totals of a line, between semicolons; and the
+--          used units of its window as of the ledger's last line
+-- returns  {'granted', used…}: the units used in each window, including the claim's
+--          {'denied', confirmed, used…}: the units used in each window, and the instant at which the
+--          ledger last confirmed the counter ('' if it did not)
+--          {'waits', confirmed, used…}: denied only because of grants that are moving into the
+--          ledger. If they are in the ledger already, they were counted twice
+--          {'looked', number, {id…}, used, waits, …}, for a look: the number of the line behind the
+--          used units, the ids of the grants that wait (none if there are too many), and for each
+--          window the used units and the units that wait
+--          {'queued', place, fields…}: the claim, or a claim with its key, waits already
+--          {'ask', number}: the counter does not know enough, ask the ledger. The number is the
+--          counter's, '' without a counter
 
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local id, key, units = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ledger = ARGV[5]
 local observes = ARGV[8] == 'observe'
 local trusted_from = tonumber(ARGV[9])
--- For how many microseconds an account without entries is taken for one.
+-- For how many microseconds an account without entries is believed to have none.
 local NEW_FOR = 3000000
--- The most units that may be used in a window: what a double counts exactly.
+-- The most units of a window: a double counts them exactly.
 local UNITS_MAX = 9007199254740991
--- Of how many fields of what waits a look reads the ids.
+-- A look reads ids only if the waiting hash has at most this many fields.
 local FIELDS_MOST = 1000
 
--- 1. What waits of the account: the places of the claim's id and key, and the units by window.
+-- 1. Read what waits: the places of the claim's id and key, and the units by window. A claim that
+-- waits already is not counted again.
 local fields = {'n', id, key}
 for index = 11, #ARGV, 4 do
   fields[#fields + 1] = ARGV[index]
@@ -58,7 +59,7 @@ local may_wait = id == ''
 for _, value in ipairs(waits) do
   may_wait = may_wait or value
 end
--- Without a queue nothing waits, whatever the hash says.
+-- Without a queue nothing waits, whatever the waiting hash says.
 if may_wait and redis.call('EXISTS', queue) == 0 then
   waits = {}
 end
@@ -70,7 +71,8 @@ for field = 2, 3 do
   end
 end
 
--- 2. Whether the counter, or that the account is new, tells enough.
+-- 2. Find out whether the counter knows enough, or the account is known to be new. Otherwise ask the
+-- ledger.
 local current = read_line(counter, key)
 local ask = {'ask', current and string.format('%.0f', current.number) or ''}
 if current and current.knows then
@@ -98,7 +100,7 @@ if current and not number then
   at, totals = tonumber(at), ';' .. text .. ';'
   if ledger == '' then
     local is_readable = string.find(text, '^%a%d+,%d+,%-?%d+%+%d')
-    -- Holds that may have lapsed take units until the ledger says so.
+    -- Holds that may have lapsed still take units until the ledger has their lapses.
     local may_have_lapses = lapses ~= '-' and (tonumber(lapses) or 0) <= tonumber(ARGV[7])
     if not is_readable or tonumber(version) > tonumber(ARGV[4]) or may_have_lapses then
       return ask
@@ -106,7 +108,7 @@ if current and not number then
   end
 end
 
--- 3. The units used in each window, with those that wait.
+-- 3. Add up the units used in each window and those that wait.
 local used, looked, pending, is_denied, is_certain = {}, {}, {}, false, false
 for index = 11, #ARGV, 4 do
   local before
@@ -147,12 +149,12 @@ if id == '' then
     unpack(looked)}
 end
 
--- The ledger alone may know that this is the retry of a grant.
+-- Only the ledger may know that this claim is the retry of a grant.
 if is_denied and ledger == 'silent' and key ~= '' and not holds_all_keys then
   return ask
 end
 
--- 4. The answer, and what a grant writes.
+-- 4. Answer. A grant is queued, and counted in the waiting hash.
 local answer = {'granted'}
 if is_denied then
   local waits_first = not is_certain and ledger ~= 'silent'

@@ -1,9 +1,9 @@
--- Deletes one counter, unless it was settled since it was read.
--- Safe to run twice. Reads and checks first, writes last.
+-- Deletes one counter, unless it was settled after it was read.
+-- Safe to run twice. Reads and checks come first, the write is last.
 --
 -- KEYS[1]   the account's counter
--- ARGV[1]   the number that it bore when it was read, '' without one
--- returns 1 when it deleted, 0 when there is none or it bears another number
+-- ARGV[1]   the number that the counter had when it was read, '' if it had none
+-- returns   1 if it was deleted, 0 if it does not exist or has another number
 
 local counter = KEYS[1]
 local number = ''

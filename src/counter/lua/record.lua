@@ -1,17 +1,19 @@
--- Takes grants of one account off the queue that the ledger holds now, and settles the counter,
--- in one step: nobody sees their units twice or not at all. Safe to run twice. Begins with
--- line.lua.
+-- Removes grants of one account that are in the ledger now from the queue, and settles the counter,
+-- in one step. Safe to run twice. line.lua is put before it.
 --
--- KEYS      as count.lua's
--- ARGV[1]   how many grants
--- ARGV[2…]  five for each: its place in the queue; `i` and its entry's id; `k` and its key's, ''
---           without one; its units; and its windows' fields in what waits, with spaces between.
---           Then what `settle` takes
--- returns   how many were still queued
+-- Invariant: nobody sees the units of these grants twice, and nobody misses them.
+--
+-- KEYS      as in count.lua
+-- ARGV[1]   the number of grants
+-- ARGV[2…]  five for each grant: its place in the queue; `i` and its entry's id; `k` and its key's
+--           id, '' without a key; its units; and its windows' fields in the waiting hash, separated
+--           by spaces. Then the arguments of `settle`
+-- returns   how many grants were still queued
 
 local counter, waiting, queue = KEYS[1], KEYS[2], KEYS[3]
 local last = 5 * tonumber(ARGV[1])
 
+-- 1. Remove the grants from the queue. A second run finds none of them.
 local count, fields, taken = 0, {'n'}, {}
 for index = 2, last, 5 do
   if redis.call('XDEL', queue, ARGV[index]) == 1 then
@@ -24,6 +26,7 @@ for index = 2, last, 5 do
   end
 end
 
+-- 2. Remove their units, ids and keys from the waiting hash.
 if count > 0 then
   for field, units in pairs(taken) do
     if redis.call('HINCRBY', waiting, field, string.format('%.0f', -units)) <= 0 then
@@ -31,10 +34,11 @@ if count > 0 then
     end
   end
   redis.call('HDEL', waiting, unpack(fields))
-  -- A queue that is empty is none: nothing waits in it, whatever an account's hash says.
+  -- Delete an empty queue: without a queue nothing waits, whatever an account's hash says.
   if redis.call('XLEN', queue) == 0 then
     redis.call('DEL', queue)
   end
 end
+-- 3. Settle the counter with the account's last line.
 settle(counter, {unpack(ARGV, last + 2)})
 return count

@@ -1,7 +1,7 @@
--- Settles one counter. Begins with line.lua.
+-- Settles one counter. line.lua is put before it.
 --
 -- KEYS[1]  the account's counter
--- ARGV     what `settle` takes
--- returns  what `settle` returns
+-- ARGV     the arguments of `settle`
+-- returns  the result of `settle`
 
 return settle(KEYS[1], ARGV)

@@ -1,4 +1,4 @@
-//! Backtests: a draft of a policy against what the ledger holds.
+//! Backtests: a draft of a policy, tried on the ledger's grants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use crate::engine::record::check_cut;
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many entries are read at a time.
+/// The number of entries that are read at once.
 const PAGE: u32 = 5000;
 
-/// What came out of a backtest.
+/// The result of a backtest.
 #[derive(Debug)]
 pub struct Backtested {
-    /// The figures.
     pub report: BacktestReport,
-    /// The subjects of the accounts that were denied first; one that was erased is not among
-    /// them.
+    /// The subjects of the accounts that were denied first. Erased subjects are left out.
     pub subjects: HashMap<AccountId, String>,
 }
 
 impl Engine {
-    /// Meets a policy's entries with a draft of it, as they stand at one instant. Memory grows
+    /// Tries a draft of a policy on the policy's entries, as they are at one instant. Memory grows
     /// with the accounts that are active in a window, not with the entries.
     ///
     /// # Errors
+    /// [`ListFailure`].
     /// [`ListFailure`].
     pub async fn backtest(
         self: &Arc<Self>,
@@ -51,7 +50,7 @@ impl Engine {
                 policy: policy.id,
             };
             if let Some(result) = replay.run(&ledger, || answer.is_closed()).await.transpose() {
-                // Nobody listens any more.
+                // The caller may be gone.
                 let _ = answer.send(result);
             }
         });
@@ -66,7 +65,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Reads and meets page after page; `None` once nobody waits for it any more.
+    /// Reads and replays page after page. `None` if the caller is gone.
     async fn run(
         mut self,
         ledger: &Ledger,

@@ -14,23 +14,23 @@ use crate::ledger::{ChangeFilter, ChangeKind, PastChange};
 /// Which changes to list. Filters combine.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeQuery {
-    /// Those of a policy, archived or not, and its overrides.
+    /// Changes of this policy, archived or not, and of its overrides.
     pub policy: Option<PolicyName>,
-    /// Those made at this instant or later.
+    /// Changes made at this instant or later.
     pub from: Option<DateTime<Utc>>,
-    /// Those made before this instant.
+    /// Changes made before this instant.
     pub to: Option<DateTime<Utc>>,
-    /// Those of one kind.
+    /// Changes of this kind.
     pub kind: Option<ChangeKind>,
-    /// Those that were made by this key's id, or by what else a change says.
+    /// Changes made by this author: a key's id, or another value of a change's author.
     pub by: Option<String>,
-    /// Those of a subject's overrides.
+    /// Changes of this subject's overrides.
     pub subject: Option<Subject>,
 }
 
 impl Engine {
-    /// A page of at most `limit` changes, newest first, and the
-    /// cursor of the next. A cursor stays right while changes come in: they stand before it.
+    /// A page of at most `limit` changes, newest first, and the cursor of the next page. New
+    /// changes do not disturb a cursor: they come before it.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -71,7 +71,7 @@ impl Engine {
     }
 }
 
-/// The first microsecond that is not before an instant: every store keeps microseconds.
+/// The first microsecond at or after an instant. Every store has microseconds.
 fn first_micros_from(instant: DateTime<Utc>) -> DateTime<Utc> {
     let rounded_up = instant.checked_add_signed(TimeDelta::nanoseconds(999));
     to_micros(rounded_up.unwrap_or(instant))

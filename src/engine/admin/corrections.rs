@@ -1,4 +1,4 @@
-//! Corrections: reversals and confirmations of grants, and units that are entered by hand.
+//! Corrections: reversals and confirmations of grants, and adjustments.
 
 use std::sync::Arc;
 
@@ -15,37 +15,33 @@ use crate::engine::claim::{Admission, ClaimFailure, Outcome, Step, Undecided};
 use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, ListFailure};
 
-/// What is to become of a grant.
+/// What to do with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Correction {
-    /// Its units are given back.
+    /// Give its units back.
     Reversal,
-    /// It is a hold, and its units stay taken.
+    /// Confirm a hold: its units stay used.
     Confirmation,
 }
 
-/// Units to be entered by hand.
+/// An adjustment: units that a person enters.
 #[derive(Debug, Clone)]
 pub struct Adjustment {
-    /// Whose.
     pub subject: Subject,
-    /// How many.
     pub units: Units,
-    /// Which way.
     pub direction: Direction,
-    /// The instant in whose windows they count, which is not to come; the present one when
-    /// absent.
+    /// The instant in whose windows the units count, not in the future. `None` means now.
     pub counted_at: Option<DateTime<Utc>>,
-    /// What makes a retry safe.
     pub key: Option<IdempotencyKey>,
-    /// The key that enters them.
+    /// The key that enters the units.
     pub claimed_by: KeyNumber,
     /// Who enters them, and why.
     pub note: Note,
 }
 
 impl Engine {
-    /// Corrects a grant, once. It ends the same way whether or not anybody waits for it.
+    /// Corrects a grant, once. The correction ends in the same way whether or not somebody waits
+    /// for it.
     ///
     /// # Errors
     /// [`ClaimFailure`].
@@ -79,7 +75,7 @@ impl Engine {
         self.submit(admission, work, |_, _| Step::Join).await
     }
 
-    /// Enters units by hand. The policy need not be active.
+    /// Enters an adjustment. The policy need not be active.
     ///
     /// # Errors
     /// [`ClaimFailure`].
@@ -90,7 +86,7 @@ impl Engine {
         adjustment: Adjustment,
     ) -> Result<Outcome, ClaimFailure> {
         let policy = self.policy_of_claim(policy, Instant::now()).await?;
-        // There is no adjustment to repeat.
+        // Without a key this cannot be the repetition of an earlier adjustment.
         if policy.archived && adjustment.key.is_none() {
             return Ok(Outcome::Refused(policy, Refusal::Archived));
         }
@@ -111,7 +107,7 @@ impl Engine {
         self.submit(admission, work, |_, _| Step::Join).await
     }
 
-    /// A page of an account's entries, newest first, and the cursor of the next.
+    /// A page of an account's entries, newest first, and the cursor of the next page.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -138,10 +134,11 @@ impl Engine {
         Ok((entries, next))
     }
 
-    /// What came of a grant; nothing yet of one that still waits for the ledger, which need not
-    /// answer then.
+    /// The entries that name a grant. None yet for a grant that waits for the ledger; the ledger
+    /// need not answer then.
     ///
     /// # Errors
+    /// [`Failure`].
     /// [`Failure`].
     pub async fn followers(self: &Arc<Self>, grant: &Entry) -> Result<Followers, Failure> {
         if !grant.is_recorded() {

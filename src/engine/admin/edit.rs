@@ -1,4 +1,4 @@
-//! Editing policies, and reading their versions.
+//! Changing policies, and reading their versions.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::engine::cursor::{self, cut_page};
 use crate::engine::{Engine, Failure, InvalidCursor, ListFailure};
 use crate::ledger::{Change, Edited, PolicyTerms, Standing};
 
-/// What must be so for a change to be made (RFC 9110, section 13.1).
+/// The condition under which a change is made (RFC 9110, section 13.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing: the last writer wins.
+    /// No condition: the last writer wins.
     None,
-    /// `If-Match: *`: it exists.
+    /// `If-Match: *`: it must exist.
     Exists,
-    /// `If-None-Match: *`: it does not.
+    /// `If-None-Match: *`: it must not exist.
     Absent,
-    /// `If-Match` with ETags: it stands at one of these versions.
+    /// `If-Match` with ETags: it must be at one of these versions.
     Versions(Vec<u32>),
 }
 
 /// Why a policy or an override was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// It stands at another version; `None` when it does not exist.
-    #[error("it stands at another version")]
+    /// It is at another version; `None` if it does not exist.
+    #[error("it is at another version")]
     PreconditionFailed(Option<u32>),
-    /// Whoever replaces something says why.
-    #[error("a reason is needed")]
+    /// A replacement needs a reason.
+    #[error("a reason is required")]
     ReasonRequired,
-    /// Parts of the change do not fit what stands.
+    /// Parts of the change do not fit the present state.
     #[error("the change does not fit: {0:?}")]
     Misfit(Vec<Fault>),
     /// There is no such policy, or it is archived.
@@ -42,25 +42,22 @@ pub enum EditError {
     /// There is nothing to delete.
     #[error("no such override")]
     UnknownOverride,
-    /// The subject is being erased. Its account gets another id, at this instant or later.
+    /// The subject is being erased. Its account gets another id at this instant or later.
     #[error("the subject is being erased")]
     BeingErased(DateTime<Utc>),
 }
 
-/// A policy as an admin wants it.
+/// A change of a policy, as an admin sends it.
 #[derive(Debug, Clone)]
 pub struct PolicyChange {
-    /// What it is to say.
     pub rule: Rule,
-    /// From when on.
     pub effective: Effective,
-    /// Why.
     pub reason: Option<String>,
 }
 
 impl Precondition {
-    /// Checks it against the version that stands; what is archived or deleted does not exist
-    /// for clients.
+    /// Checks the condition against the present version. For clients something archived or deleted
+    /// does not exist.
     pub fn check(&self, version: Option<u32>) -> Result<(), EditError> {
         match self.holds(version) {
             true => Ok(()),
@@ -68,7 +65,7 @@ impl Precondition {
         }
     }
 
-    /// Whether it holds for what stands at a version; `None` when it does not exist.
+    /// Whether the condition is true for a version; `None` if it does not exist.
     pub fn holds(&self, version: Option<u32>) -> bool {
         match self {
             Self::None => true,
@@ -80,10 +77,11 @@ impl Precondition {
 }
 
 impl Engine {
-    /// Creates, replaces or revives a policy. What is so already is left as it is. A dry run
-    /// only tells what would come of it.
+    /// Creates, replaces or revives a policy. A policy that is already so is left as it is. A dry
+    /// run only returns the result.
     ///
     /// # Errors
+    /// [`Failure`] outside, [`EditError`] inside.
     /// [`Failure`] outside, [`EditError`] inside.
     pub async fn put_policy(
         self: &Arc<Self>,
@@ -102,7 +100,7 @@ impl Engine {
                 effective,
                 reason,
             } = &change;
-            // One that still waits is brought forward.
+            // A version that is not in force yet can be brought forward.
             let is_so = |newest: &Policy| {
                 newest.rule == *rule && (*effective != Effective::Now || newest.has_effect(now))
             };
@@ -184,7 +182,7 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// A policy as it stands in the ledger; `None` also for an archived one.
+    /// A policy as the ledger has it; `None` also for an archived one.
     ///
     /// # Errors
     /// [`Failure`].
@@ -196,8 +194,8 @@ impl Engine {
         Ok(policy.filter(|policy| !policy.newest.archived))
     }
 
-    /// A page of the policies that are not archived, by name, and the cursor of the next; only
-    /// of those that the caller is confined to, if to any.
+    /// A page of the policies that are not archived, by name, and the cursor of the next page. If
+    /// the caller is confined to policies, only these.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -209,7 +207,7 @@ impl Engine {
     ) -> Result<(Vec<Standing>, Option<String>), ListFailure> {
         const LIST: &str = "policies";
         let identity = self.ledger.identity();
-        // Names have at most 63 bytes; a position is one, filled up with zeros.
+        // A name has at most 63 bytes. A position is a name, filled up with zeros.
         let after: [u8; 63] = match cursor {
             Some(cursor) => cursor::decode(identity, LIST, cursor)?,
             None => [0; 63],
@@ -236,11 +234,11 @@ impl Engine {
         Ok((standing.collect(), next))
     }
 
-    /// How a policy stands whose newest version was read: the version in force is known here.
+    /// A policy whose newest version was read. This instance knows the version in force.
     fn standing(&self, newest: Policy, now: DateTime<Utc>) -> Standing {
         let in_force = match newest.has_effect(now) {
             true => None,
-            // Where that cannot be read, no list has the policy.
+            // A policy that cannot be read is in no list.
             false => self.policies.terms.get(&newest.name, now).ok().flatten(),
         };
         Standing {
@@ -249,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// A page of a policy's versions, newest first, and the cursor of the next. Nothing for
-    /// a policy that never was.
+    /// A page of a policy's versions, newest first, and the cursor of the next page. Empty for a
+    /// policy that never existed.
     ///
     /// # Errors
     /// [`ListFailure`].

@@ -1,4 +1,5 @@
-//! A grant by its id, also one that Redis counted just now and the ledger does not have yet.
+//! Finding a grant by its id, also a grant that Redis has just counted and the ledger does not have
+//! yet.
 
 use tokio::time::{Instant, timeout_at};
 
@@ -8,11 +9,11 @@ use crate::engine::{Engine, Failure};
 use crate::ledger::LedgerError;
 
 impl Engine {
-    /// The grant with an id. Where the ledger does not have it and it may wait in Redis, the
-    /// queues are drained first.
+    /// The grant with this id. If the ledger does not have it and it may wait in Redis, the queues
+    /// are drained first.
     ///
     /// # Errors
-    /// [`Failure`]; [`Failure::MayWait`] where that is not known at the deadline.
+    /// [`Failure`]; [`Failure::MayWait`] if this is not known at the deadline.
     pub(in crate::engine) async fn find_grant(
         &self,
         id: EntryId,
@@ -30,7 +31,7 @@ impl Engine {
         let cleared = timeout_at(deadline, counting.drain.cleared()).await;
         match cleared {
             Ok(Ok(())) => Ok(self.ledger.grant(id).await?),
-            // A grant of a policy that is not counted any more may wait, too.
+            // A grant may also wait if its policy is not counted any more.
             Ok(Err(_)) | Err(_) => Err(Failure::MayWait),
         }
     }

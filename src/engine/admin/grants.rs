@@ -20,30 +20,29 @@ use crate::ledger::{CountedSpan, GrantFilter, GrantScope, LedgerError, Provision
 /// Which grants to list. Filters combine.
 #[derive(Debug, Clone, Default)]
 pub struct GrantQuery {
-    /// Those of a policy, archived or not.
+    /// Grants of this policy, archived or not.
     pub policy: Option<PolicyName>,
-    /// Those of a subject.
+    /// Grants of this subject.
     pub subject: Option<Subject>,
-    /// Those granted in a span.
+    /// Grants in this span.
     pub span: DaySpan,
-    /// Those with a member in their metadata. Wants a policy and a span.
+    /// Grants whose metadata has this member. Needs a policy and a span.
     pub metadata: Option<MetadataFilter>,
-    /// Those that a key claimed.
+    /// Grants that this key claimed.
     pub by: Option<MadeBy>,
-    /// Those in a state.
+    /// Grants in this state.
     pub state: Option<GrantState>,
-    /// The one that bears a key.
+    /// The grant with this idempotency key.
     pub key: Option<IdempotencyKey>,
-    /// Those that Redis alone decided, all of them or those that went over.
+    /// Grants that Redis alone decided: all, or those that went over a limit.
     pub provisional: Option<ProvisionalScope>,
-    /// Those that an observing policy would have denied.
+    /// Grants that an observing policy would have denied.
     pub would_deny: bool,
 }
 
 /// A page of grants, newest first.
 #[derive(Debug)]
 pub struct GrantPage {
-    /// The grants.
     pub grants: Vec<Grant>,
     /// Where the next page begins.
     pub next_cursor: Option<String>,
@@ -61,8 +60,7 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// A page of at most `limit` grants. A cursor stays right while new grants come in: they
-    /// stand before it.
+    /// A page of at most `limit` grants. New grants do not disturb a cursor: they come before it.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -91,10 +89,10 @@ impl Engine {
         })
     }
 
-    /// Every grant that the query means, newest first, page by page, as they stood at one instant.
+    /// All grants of the query, newest first, page by page, as they are at one instant.
     ///
     /// # Errors
-    /// [`ListFailure`]; also among the pieces, which then end.
+    /// [`ListFailure`]; also as a piece, which is then the last one.
     pub async fn export(
         self: &Arc<Self>,
         caller: &Arc<str>,
@@ -104,11 +102,12 @@ impl Engine {
         let place = self.snapshots.try_take(caller);
         let place = place.ok_or(ListFailure::Overloaded)?;
         let engine = self.clone();
-        // The first page comes before the answer: an export that cannot begin is told so.
+        // Read the first page before the answer begins, so that an export that cannot begin gets an
+        // error status.
         let begin = async move {
             let accounts = match &filter.scope {
                 GrantScope::Accounts(accounts) => Some(&accounts[..]),
-                // No two grants have one key: nothing is left out that is there.
+                // No two grants have the same key, so one page has all.
                 GrantScope::Keys(_) => Some(&[][..]),
                 GrantScope::Policy(_) | GrantScope::All => None,
             };
@@ -188,7 +187,7 @@ impl Engine {
 }
 
 impl GrantQuery {
-    /// What tells this list from others, for its cursors.
+    /// The identity of this list, for its cursors.
     fn describe(&self) -> String {
         format!(
             "grants {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -204,7 +203,7 @@ impl GrantQuery {
         )
     }
 
-    /// What the ledger's choice leaves to be checked.
+    /// The filters that the ledger's query does not check.
     fn matches(&self, grant: &Grant) -> bool {
         let subject = self.subject.as_ref().map(Subject::as_str);
         subject.is_none_or(|subject| grant.subject.as_deref() == Some(subject))

@@ -1,4 +1,4 @@
-//! Making, ending and revoking API keys, and reading them.
+//! Making, ending, revoking and reading API keys.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::ledger::Change;
 /// Why a key was not made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// There is nothing to change.
+    /// The key does not exist.
     #[error("no such key")]
     UnknownKey,
-    /// The key stands at another version.
-    #[error("the key stands at version {0}")]
+    /// The key is at another version.
+    #[error("the key is at version {0}")]
     PreconditionFailed(u32),
-    /// A revoked key has no other end.
+    /// A revoked key cannot get another end.
     #[error("the key is revoked")]
     Revoked,
-    /// Without it nobody could make keys any more.
+    /// Without this key nobody could make keys any more.
     #[error("it is the last admin key without an end")]
     LastAdmin,
-    /// It would be confined to policies that do not exist or are archived: these, by their
-    /// places.
+    /// The key would be confined to policies that do not exist or are archived. These are they,
+    /// with their places in the list.
     #[error("it names unknown policies")]
     UnknownPolicies(Vec<(usize, PolicyName)>),
 }
 
 impl Engine {
-    /// Makes a key. Its secret is returned, and known to nobody else.
+    /// Makes a key, and returns its secret. The secret is stored nowhere.
     ///
     /// # Errors
     /// [`Failure`] outside, [`KeyError::UnknownPolicies`] inside.
@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<Result<(Key, String), KeyError>, Failure> {
         let engine = self.clone();
         let work = async move {
-            // Another instance may have made or archived a policy just now.
+            // Another instance may just have made or archived a policy.
             engine.policies.refresh(&engine.ledger).await?;
             let unknown = engine.unknown_policies(&rule);
             if !unknown.is_empty() {
@@ -65,7 +65,7 @@ impl Engine {
         let names = rule.policies.as_deref().unwrap_or_default();
         let now = self.clock.now();
         let is_known = |name: &PolicyName| {
-            // One that cannot be read here exists.
+            // A policy that cannot be read here exists.
             let policy = self.policies.terms.get(name, now);
             policy.map_or(true, |policy| policy.is_some_and(|policy| !policy.archived))
         };
@@ -73,7 +73,7 @@ impl Engine {
         unknown.filter(|(_, name)| !is_known(name)).collect()
     }
 
-    /// Gives a key an end, another one, or none any more.
+    /// Sets, changes or removes the end of a key.
     ///
     /// # Errors
     /// [`Failure`] outside, [`KeyError`] inside.
@@ -96,7 +96,7 @@ impl Engine {
             .await
     }
 
-    /// Revokes a key for good. One that is revoked already is left as it is.
+    /// Revokes a key for good. A revoked key is left as it is.
     ///
     /// # Errors
     /// [`Failure`] outside, [`KeyError`] inside.
@@ -117,8 +117,8 @@ impl Engine {
             .await
     }
 
-    /// What is so already is left as it is, whatever the precondition: a retry finds what it
-    /// wants (RFC 9110, section 13.1.1).
+    /// A key that is already so is left as it is, whatever the precondition: the client may have
+    /// sent the change twice (RFC 9110, section 13.1.1).
     async fn change_key(
         self: &Arc<Self>,
         id: Uuid,
@@ -155,18 +155,17 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// Learns a change that this instance made at once. If it cannot just now, the next poll
-    /// does.
+    /// Makes this instance know its own change at once. If that fails, the next poll does it.
     async fn learn_keys(&self) {
         if let Err(error) = self.policies.refresh(&self.ledger).await {
             tracing::warn!(
                 error = %crate::chain::Chain(&error),
-                "a change of a key is known here only with the next poll"
+                "this instance learns a change of a key only with the next poll"
             );
         }
     }
 
-    /// A key as it stands in the ledger.
+    /// A key as the ledger has it.
     ///
     /// # Errors
     /// [`Failure`].
@@ -176,7 +175,7 @@ impl Engine {
         Ok(self.detached(work).await??)
     }
 
-    /// A page of at most `limit` keys, newest first, and the cursor of the next.
+    /// A page of at most `limit` keys, newest first, and the cursor of the next page.
     ///
     /// # Errors
     /// [`ListFailure`].

@@ -1,6 +1,6 @@
-//! What admins change and auditors read: policies, overrides and keys with the history of their
-//! changes, corrections of grants, lists and exports of grants, windows, and drafts of a policy
-//! tried on the past. A change is made in the ledger first; then this instance knows it at once.
+//! What admins change and auditors read: policies, overrides and keys with their history,
+//! corrections of grants, lists and exports of grants, windows, and backtests. A change is made in
+//! the ledger first; then this instance knows it at once.
 
 mod backtest;
 mod changes;

@@ -1,4 +1,4 @@
-//! Editing overrides, and listing them.
+//! Changing overrides, and listing them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::engine::{EditError, Engine, Failure, ListFailure, Precondition};
 use crate::ledger::{Change, Edited};
 
 impl Engine {
-    /// Creates or replaces a subject's override. What is so already is left as it is.
+    /// Creates or replaces a subject's override. An override that is already so is left as it is.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -47,7 +47,7 @@ impl Engine {
         .await
     }
 
-    /// Deletes a subject's override: the policy's own limits hold again.
+    /// Deletes a subject's override. The policy's own limits are in force again.
     ///
     /// # Errors
     /// [`Failure`] outside, [`EditError`] inside.
@@ -104,11 +104,10 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// A subject's override as it stands in the ledger.
+    /// A subject's override as the ledger has it.
     ///
     /// # Errors
-    /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditError::UnknownOverride`]
-    /// inside.
+    /// [`Failure`] outside, [`EditError::UnknownPolicy`] or [`EditError::UnknownOverride`] inside.
     pub async fn override_of(
         self: &Arc<Self>,
         policy: PolicyName,
@@ -125,8 +124,8 @@ impl Engine {
         Ok(found.ok_or(EditError::UnknownOverride))
     }
 
-    /// A page of a policy's overrides, in the order of their accounts, and the cursor of the
-    /// next.
+    /// A page of a policy's overrides, in the order of their accounts, and the cursor of the next
+    /// page.
     ///
     /// # Errors
     /// [`ListFailure`].

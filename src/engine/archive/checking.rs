@@ -15,17 +15,18 @@ use crate::domain::seal::note::{
 };
 use crate::domain::seal::tree::{GrowingTree, is_consistent, leaf_hash};
 
-/// After how many leaves others get the thread, such as what listens for an interruption.
+/// After this many leaves other tasks get the thread, such as the one that waits for an
+/// interruption.
 const YIELD_EVERY: u64 = 4096;
 
-/// An archive whose files are right.
+/// An archive whose files were checked.
 #[derive(Debug)]
 pub struct CheckedArchive {
     pub index: ArchiveIndex,
     pub checkpoint: Checkpoint,
 }
 
-/// The index of a folder; `None` where it has none.
+/// The index of a folder; `None` if there is none.
 pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure> {
     let path = folder.join(INDEX);
     match path.try_exists().map_err(unusable(&path))? {
@@ -36,15 +37,15 @@ pub fn read_index(folder: &Path) -> Result<Option<ArchiveIndex>, ArchiveFailure>
 
 fn parse_index(path: &Path) -> Result<ArchiveIndex, ArchiveFailure> {
     let bytes = fs::read(path).map_err(unusable(path))?;
-    let text = String::from_utf8(bytes).map_err(|_| "it was changed: it is no text");
+    let text = String::from_utf8(bytes).map_err(|_| "the file was changed: it is not text");
     let index = text.and_then(|text| ArchiveIndex::parse(&text));
     index.or_else(|what| differs(format!("{}: {what}", path.display())))
 }
 
-/// Checks all files of a folder. `tell` hears how far it is, and of how much.
+/// Checks all files of a folder. `tell` gets the progress and the total.
 ///
 /// # Errors
-/// [`ArchiveFailure`], which names the file that was changed, and the position where it can.
+/// [`ArchiveFailure`]. It names the file that was changed, and the position if possible.
 pub async fn check_archive(
     folder: &Path,
     key: Option<&VerifierKey>,
@@ -53,26 +54,26 @@ pub async fn check_archive(
     let path = folder.join(INDEX);
     if !path.try_exists().map_err(unusable(&path))? {
         return refused(format!(
-            "{} has no {INDEX}: it is no archive, or its `perdiem archive` was interrupted: run that \
-             again",
+            "{} has no {INDEX}: the folder is no archive, or `perdiem archive` was interrupted: \
+             run that again",
             folder.display()
         ));
     }
     check_files(folder, &path, key, tell).await
 }
 
-/// As [`check_archive`], with the index in a file of another name.
+/// As [`check_archive`], but the index is in a file of another name.
 pub async fn check_files(
     folder: &Path,
     index: &Path,
     key: Option<&VerifierKey>,
     tell: impl Fn(u64, u64),
 ) -> Result<CheckedArchive, ArchiveFailure> {
-    // 1. What is it said to have?
+    // 1. Read the index: what should the archive have?
     let index = parse_index(index)?;
-    // 2. Is its checkpoint signed, and of the same log?
+    // 2. Check that the checkpoint is signed, and of the same log.
     let checkpoint = check_checkpoint(folder, &index, key)?;
-    // 3. Are the leaves those of the hashes, and the root that of the leaves?
+    // 3. Check that the leaves have the stored hashes, and that the hashes have the stored root.
     let mut tree = GrowingTree::default();
     for span in &index.spans {
         check_span(folder, span, &mut tree, |done| tell(done, index.last)).await?;
@@ -81,19 +82,19 @@ pub async fn check_files(
     let (last, root) = (index.last, tree.root());
     if encode_hash(&root) != index.root {
         return differs(format!(
-            "the leaves of the positions 1 to {last} are not those of the root in {INDEX}: files were \
-             made again"
+            "the leaves of the positions 1 to {last} do not have the root in {INDEX}: somebody \
+             made the files again"
         ));
     }
-    // 4. Did the tree of the checkpoint grow out of theirs?
+    // 4. Check that the checkpoint's tree has grown out of the archive's tree.
     let path: Option<Vec<Hash>> = index.consistency.iter().map(|it| decode_hash(it)).collect();
     let is_prefix =
         path.is_some_and(|path| is_consistent(last, checkpoint.size, root, checkpoint.root, &path));
     match is_prefix {
         true => Ok(CheckedArchive { index, checkpoint }),
         false => differs(format!(
-            "the positions 1 to {last} are not the first ones of {}: files were made again, or its \
-             checkpoint is of another log",
+            "the positions 1 to {last} are not the first ones of {}: somebody made the files \
+             again, or the checkpoint is of another log",
             index.checkpoint.name
         )),
     }
@@ -103,7 +104,7 @@ fn check_digest(folder: &Path, file: &ArchivedFile, found: &str) -> Result<(), A
     match found == file.sha256 {
         true => Ok(()),
         false => differs(format!(
-            "{} was changed: it has the SHA-256 {found}, and {INDEX} tells {}",
+            "{} was changed: its SHA-256 is {found}, but {INDEX} has {}",
             folder.join(&file.name).display(),
             file.sha256
         )),
@@ -148,7 +149,7 @@ async fn check_span(
     tree: &mut GrowingTree,
     tell: impl Fn(u64),
 ) -> Result<(), ArchiveFailure> {
-    // The hashes come first: they tell which leaf was changed.
+    // Check the hashes first: with them a changed leaf can be named.
     let hashes = folder.join(&span.hashes.name);
     check_digest(folder, &span.hashes, &sha256_of(&hashes)?)?;
     let mut hashes = HashFile::open(hashes)?;
@@ -157,14 +158,14 @@ async fn check_span(
         let place = leaves.path.display().to_string();
         let Some(line) = leaves.next()? else {
             return differs(format!(
-                "{place}: position {position}: its line is gone, or has no end"
+                "{place}: position {position}: the line is missing or has no end"
             ));
         };
         let hash = leaf_hash(line);
         if hashes.next()? != hash {
             return differs(format!(
-                "{place}: position {position}: its line is not what was sealed: it was changed, moved \
-                 or removed"
+                "{place}: position {position}: the line is not what was sealed: somebody changed, \
+                 moved or removed it"
             ));
         }
         tree.push(hash);

@@ -1,4 +1,4 @@
-//! Compares an archive with the ledger that it is of.
+//! Compares an archive with its ledger.
 
 use std::path::Path;
 
@@ -9,13 +9,12 @@ use crate::domain::seal::tree::leaf_hash;
 use crate::engine::seal::leaves_between;
 use crate::ledger::Ledger;
 
-/// How many leaves are made at a time.
+/// The number of leaves that are made at once.
 const LEAVES_MOST: u64 = 2048;
 
-/// Makes the leaves of an archive again from the ledger's rows, and names the first one that differs. Of
-/// an entry that was dropped, the log has the hash.
-/// The archive's files are right: see [`check_archive`](super::check_archive). `tell` hears how far it
-/// is, and of how much.
+/// Makes the leaves of an archive again from the ledger's rows, and names the first one that
+/// differs. For a dropped entry it uses the hash in the log. Check the archive's files first: see
+/// [`check_archive`](super::check_archive). `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`ArchiveFailure`].
@@ -29,7 +28,7 @@ pub async fn compare_archive(
     let origins = ledger.seal_origins().await?;
     let Some(origin) = origins.iter().find(|origin| origin.name == index.origin) else {
         return refused(format!(
-            "the archive is of another ledger: of {}, which this one never had",
+            "the archive is of another ledger: this ledger never had the log {}",
             index.origin
         ));
     };
@@ -48,7 +47,7 @@ pub async fn compare_archive(
                 };
                 if hashes.next()? != hash {
                     return differs(format!(
-                        "position {position}: {} of the ledger is not what the archive has there",
+                        "position {position}: {} in the ledger differs from the archive",
                         leaf.name()
                     ));
                 }
@@ -56,7 +55,7 @@ pub async fn compare_archive(
             }
             if next < end {
                 return differs(format!(
-                    "position {next}: the ledger ends before it, and the archive has it"
+                    "position {next}: the archive has it, but the ledger ends before it"
                 ));
             }
         }

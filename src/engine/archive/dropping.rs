@@ -1,4 +1,5 @@
-//! Drops entries that are archived: a cut records it, and is sealed before anything goes.
+//! Drops archived entries. A cut records the drop, and the cut is sealed before any entry is
+//! dropped.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +14,33 @@ use crate::domain::record::RecordPlace;
 use crate::engine::record::position_of;
 use crate::ledger::{Act, ActKind, Cut, CutText, Ledger, LedgerError};
 
-/// Local days of any zone begin and end so close to those of UTC, clocks included.
+/// The longest time between the begin or end of a day in UTC and in any zone, including wrong
+/// clocks.
 const ZONES_DIFFER: TimeDelta = TimeDelta::days(4);
-/// How long the seal of a cut is waited for.
+/// The longest wait for the seal of a cut.
 const SEAL_TIME: Duration = Duration::from_secs(60);
 const SEAL_LOOK: Duration = Duration::from_millis(200);
-/// The longest rest between two transactions, for claims.
+/// The longest pause between two transactions. The pause leaves the ledger to claims.
 const REST_MOST: Duration = Duration::from_millis(100);
-/// Who makes the act.
+/// The author of the act.
 const BY: &str = "perdiem";
 
 /// What was dropped.
 #[derive(Debug)]
 pub struct DroppedArchive {
     pub archived: Archived,
-    /// How many entries are gone now that were there before.
+    /// How many entries this run dropped.
     pub entries: u64,
-    /// How many entries stay of those up to the last position.
+    /// How many entries up to the last position are kept.
     pub kept: u64,
     pub last: u64,
 }
 
-/// Archives what was recorded before an instant, and drops the entries of it that nothing needs any
-/// more. What was interrupted goes on when it is asked for again. `tell` hears how far the archive is.
+/// Archives what was recorded before an instant, and drops the archived entries that nothing needs
+/// any more. After an interruption the same call continues. `tell` gets the progress of the
+/// archive.
+///
+/// Invariant: an entry is dropped only after a cut that names it was sealed.
 ///
 /// # Errors
 /// [`ArchiveFailure`].
@@ -45,7 +50,7 @@ pub async fn drop_archived(
     now: DateTime<Utc>,
     tell: impl Fn(u64, u64),
 ) -> Result<Option<DroppedArchive>, ArchiveFailure> {
-    // 1. May it be dropped at all?
+    // 1. Check the date, and that this user may drop entries.
     check_age(ledger, order.before, now).await?;
     if !ledger.may_drop().await? {
         return refused(
@@ -54,13 +59,14 @@ pub async fn drop_archived(
                 .to_owned(),
         );
     }
-    // 2. It is archived; the archive is read back; the ledger has the same, and seals over it.
+    // 2. Archive, read the archive back, and compare it with the ledger and the seals over it.
     let Some(archived) = archive_ledger(ledger, order, now, &tell).await? else {
         return Ok(None);
     };
     let checked = check_archive(&order.folder, order.key.as_ref(), &tell).await?;
     compare_archive(ledger, &order.folder, &checked, &tell).await?;
-    // 3. A cut records what is to go.
+    // 3. Record a cut: up to which position entries will be dropped. An interrupted run has
+    //    recorded it already.
     let wanted = ledger.mark_before(order.before).await?.position;
     let last_cut = ledger.last_cut(RecordPlace::LAST).await?;
     let cut = match last_cut.filter(|cut| wanted <= cut.text.last_position) {
@@ -68,8 +74,8 @@ pub async fn drop_archived(
         Some(cut) => {
             let (last, place) = (cut.text.last_position, order.folder.display());
             return refused(format!(
-                "a cut up to position {last} was begun, and {place} has fewer: name the folder that \
-                 has them"
+                "an earlier cut goes up to position {last}, but {place} ends before it: name the \
+                 folder of that cut"
             ));
         }
         None => {
@@ -83,9 +89,10 @@ pub async fn drop_archived(
             record(ledger, text, order, now).await?
         }
     };
-    // 4. The cut is sealed first: a drop without a sealed cut is a fault.
+    // 4. Wait until the cut is sealed. Dropped entries without a sealed cut would look like a
+    //    deletion by hand.
     wait_for_seal(ledger, &cut).await?;
-    // 5. The entries, a few at a time.
+    // 5. Drop the entries, a few in each transaction.
     let mut entries = 0;
     let mut next = Some(AccountId(Uuid::nil()));
     while let Some(after) = next {
@@ -105,9 +112,11 @@ pub async fn drop_archived(
     }))
 }
 
-const ERASING: &str = "the account of an erased subject gets its random id now: run the same command again in a minute";
+const ERASING: &str = "the account of an erased subject gets its random id at the moment: run the \
+     same command again in a minute";
 
-/// By the record's clock as well as by this machine's: the one that is behind counts.
+/// The date must be old enough by the record's clock and by this machine's clock: the earlier one
+/// counts.
 async fn check_age(
     ledger: &Ledger,
     before: DateTime<Utc>,
@@ -125,24 +134,25 @@ async fn check_age(
     match before <= latest {
         true => Ok(()),
         false => refused(format!(
-            "entries of the last {} days {of} stay, since windows and reports may need them: the latest \
-             date for --before with --drop is {}; nothing was done",
+            "entries of the last {} days {of} cannot be dropped, since windows and reports may \
+             need them: the latest date for --before with --drop is {}; nothing was done",
             Cut::KEPT_TIME.num_days(),
             latest.date_naive()
         )),
     }
 }
 
-/// How many entries up to a position stay; the position is one to cut at.
+/// How many entries up to a position are kept. Refuses a position where the record cannot be cut.
 async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, ArchiveFailure> {
     let place = ledger.mark_to(last).await?.place;
-    // Entries that are older than the order of transactions are not in the order of their numbers.
+    // Entries that are older than the numbering of transactions are in the order of their ids, not
+    // of their numbers. A cut among them is impossible.
     if place.xact == 0 && place < RecordPlace::OLD_END {
         let next = ledger.marks_to_follow(last + 1, 1).await?;
         if next.first().is_some_and(|mark| mark.place.xact == 0) {
             return refused(
-                "this --before lies among entries that were recorded when the ledger was upgraded: \
-                 name a later one"
+                "this --before is between entries that were recorded when the ledger was \
+                 upgraded: name a later date"
                     .to_owned(),
             );
         }
@@ -150,8 +160,8 @@ async fn kept(ledger: &Ledger, last: u64, before: DateTime<Utc>) -> Result<u64, 
     let counted = ledger.mark_before(before + ZONES_DIFFER).await?.position;
     if ledger.figures_position().await? < counted {
         return refused(
-            "the statistics are not made up to there yet: let an instance make them, and run the same \
-             command again"
+            "the statistics do not have these entries yet: let an instance make them, and run the \
+             same command again"
                 .to_owned(),
         );
     }
@@ -192,7 +202,7 @@ async fn wait_for_seal(ledger: &Ledger, cut: &Cut) -> Result<(), ArchiveFailure>
     while !is_sealed(ledger, cut).await? {
         if begun.elapsed() >= SEAL_TIME {
             return refused(format!(
-                "the cut is recorded (change {}), and not sealed yet: nothing was dropped. Let an \
+                "the cut is recorded (change {}), but not sealed yet: nothing was dropped. Let an \
                  instance with PERDIEM_SEAL_KEY_FILE seal it, and run the same command again",
                 cut.revision
             ));

@@ -1,4 +1,4 @@
-//! The files of a folder: they get their names when they are whole.
+//! The files of a folder. A file gets its name when it is complete.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -10,23 +10,23 @@ use super::index::{ArchivedFile, ArchivedSpan, PositionSpan};
 use super::{ArchiveFailure, refused, unusable};
 use crate::domain::seal::leaf::{Hash, hex};
 
-/// The longest line: longer than any leaf.
+/// The longest line. Every leaf is shorter.
 const LINE_MOST: u64 = 16 * 1024 * 1024;
-/// What the name of a file ends with until it is whole.
+/// The end of a file's name until the file is complete.
 const PART: &str = ".part";
 
-/// A folder that this process writes.
+/// A folder that this process writes to.
 pub struct ArchiveFolder {
     path: PathBuf,
-    /// The folder itself, which is locked.
+    /// The folder itself, locked.
     lock: File,
 }
 
 impl ArchiveFolder {
-    /// Makes the folder, if there is none, and locks it.
+    /// Makes the folder if it does not exist, and locks it.
     ///
     /// # Errors
-    /// [`ArchiveFailure`], also while another process writes the folder.
+    /// [`ArchiveFailure`], also while another process writes to the folder.
     pub fn open(path: &Path) -> Result<Self, ArchiveFailure> {
         fs::create_dir_all(path).map_err(unusable(path))?;
         let lock = File::open(path).map_err(unusable(path))?;
@@ -36,7 +36,7 @@ impl ArchiveFolder {
                 lock,
             }),
             Err(TryLockError::WouldBlock) => refused(format!(
-                "{} is being written by another perdiem archive: wait for it",
+                "another perdiem archive writes to {}: wait until it has ended",
                 path.display()
             )),
             Err(TryLockError::Error(error)) => Err(unusable(path)(error)),
@@ -47,7 +47,7 @@ impl ArchiveFolder {
         &self.path
     }
 
-    /// Where a file is until it is whole.
+    /// The path of a file until it is complete.
     pub fn part(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}{PART}"))
     }
@@ -62,14 +62,14 @@ impl ArchiveFolder {
         written.map_err(unusable(&part))
     }
 
-    /// Gives a whole file its name.
+    /// Gives a complete file its name.
     pub fn finish(&self, name: &str) -> Result<(), ArchiveFailure> {
         let path = self.path.join(name);
         let renamed = fs::rename(self.part(name), &path).and_then(|()| self.lock.sync_all());
         renamed.map_err(unusable(&path))
     }
 
-    /// Takes the name of a file away again, if it is there.
+    /// Removes the name of a file again, if the file exists.
     fn unfinish(&self, name: &str) -> Result<(), ArchiveFailure> {
         let path = self.path.join(name);
         match fs::rename(&path, self.part(name)) {
@@ -78,7 +78,7 @@ impl ArchiveFolder {
         }
     }
 
-    /// Removes what an interrupted archive of another span left behind.
+    /// Removes what an interrupted archive of another span left.
     pub fn remove_parts(&self) -> Result<(), ArchiveFailure> {
         for entry in fs::read_dir(&self.path).map_err(unusable(&self.path))? {
             let path = entry.map_err(unusable(&self.path))?.path();
@@ -94,7 +94,7 @@ impl ArchiveFolder {
     }
 }
 
-/// Reads a file line by line. What it read has a SHA-256.
+/// Reads a file line by line, and computes the SHA-256 of what it read.
 pub struct LineFile {
     pub path: PathBuf,
     reader: BufReader<File>,
@@ -113,7 +113,7 @@ impl LineFile {
         })
     }
 
-    /// The next line, without its end; `None` where there is no other whole line.
+    /// The next line, without its end; `None` if there is no other complete line.
     pub fn next(&mut self) -> Result<Option<&[u8]>, ArchiveFailure> {
         self.line.clear();
         let mut rest = (&mut self.reader).take(LINE_MOST);
@@ -123,7 +123,7 @@ impl LineFile {
         Ok(self.line.strip_suffix(b"\n"))
     }
 
-    /// The SHA-256 of the file, of which no line is left.
+    /// The SHA-256 of the file. Call it after the last line.
     pub fn sha256(mut self) -> Result<String, ArchiveFailure> {
         let mut rest = DigestWriter(&mut self.digest);
         io::copy(&mut self.reader, &mut rest).map_err(unusable(&self.path))?;
@@ -174,7 +174,7 @@ impl HashFile {
     }
 }
 
-/// A file that is written and hashed.
+/// A file that is written and hashed at the same time.
 struct DigestFile {
     path: PathBuf,
     writer: BufWriter<File>,
@@ -182,7 +182,7 @@ struct DigestFile {
 }
 
 impl DigestFile {
-    /// Opens a file, which keeps what it has.
+    /// Opens a file and keeps its content.
     fn open(path: PathBuf) -> Result<Self, ArchiveFailure> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
@@ -200,7 +200,7 @@ impl DigestFile {
         written.map_err(unusable(&self.path))
     }
 
-    /// Cuts the file, and goes on at its end.
+    /// Cuts the file at a length, and continues there.
     fn cut(&mut self, length: u64) -> Result<(), ArchiveFailure> {
         let file = self.writer.get_mut();
         let cut = file
@@ -209,7 +209,7 @@ impl DigestFile {
         cut.map(drop).map_err(unusable(&self.path))
     }
 
-    /// The SHA-256 of what was written, which is on disk then.
+    /// Puts the file on disk, and returns its SHA-256.
     fn close(mut self) -> Result<String, ArchiveFailure> {
         let flushed = self.writer.flush();
         let saved = flushed.and_then(|()| self.writer.get_ref().sync_all());
@@ -229,8 +229,8 @@ pub struct SpanWriter {
 }
 
 impl SpanWriter {
-    /// Opens the files. Also returns what an interrupted archive left of the leaves, to be kept as far
-    /// as it is right.
+    /// Opens the files. Also returns the leaves that an interrupted archive left. The caller keeps
+    /// the ones that are right.
     pub fn open(
         folder: &ArchiveFolder,
         span: PositionSpan,
@@ -250,7 +250,7 @@ impl SpanWriter {
         Ok((writer, LineFile::open(leaves)?))
     }
 
-    /// Keeps the next line of what was left.
+    /// Keeps the next line that was left.
     pub fn keep(&mut self, line: &[u8], hash: &Hash) -> Result<(), ArchiveFailure> {
         self.leaves.digest.update(line);
         self.leaves.digest.update(b"\n");
@@ -259,7 +259,7 @@ impl SpanWriter {
         self.hashes.write(hash)
     }
 
-    /// Drops what was left behind the lines that were kept.
+    /// Drops what was left after the kept lines.
     pub fn drop_rest(&mut self) -> Result<(), ArchiveFailure> {
         self.leaves.cut(self.length)
     }
@@ -272,7 +272,7 @@ impl SpanWriter {
         self.hashes.write(hash)
     }
 
-    /// The files, which are on disk then.
+    /// Puts the files on disk, and returns their digests.
     pub fn close(self) -> Result<ArchivedSpan, ArchiveFailure> {
         let PositionSpan { first, last } = self.span;
         Ok(ArchivedSpan {

@@ -1,4 +1,4 @@
-//! `archive.json`: which files an archive has, and what they prove.
+//! `archive.json`: the files of an archive, and what they prove.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,9 +6,9 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::seal::leaf::hex;
 
-/// The file with the index.
+/// The name of the index file.
 pub const INDEX: &str = "archive.json";
-/// The form of archives that this program writes.
+/// The format of the archives that this program writes.
 pub const FORM: u32 = 1;
 /// The most positions of a file.
 const SPAN_MOST: u64 = 1_000_000;
@@ -21,7 +21,7 @@ pub struct PositionSpan {
 }
 
 impl PositionSpan {
-    /// The spans of the files that have the positions above `after` and up to `last`. A file ends at a
+    /// The spans of the files with the positions above `after` and up to `last`. A file ends at a
     /// multiple of a million, or at `last`.
     pub fn all(after: u64, last: u64) -> impl Iterator<Item = Self> {
         let span = move |after: u64| {
@@ -33,18 +33,18 @@ impl PositionSpan {
         std::iter::successors(span(after), move |before| span(before.last))
     }
 
-    /// The file with its leaves.
+    /// The name of the file with the leaves.
     pub fn leaves_name(self) -> String {
         format!("leaves-{:012}-{:012}.ndjson", self.first, self.last)
     }
 
-    /// The file with the hashes of its leaves, 32 bytes each.
+    /// The name of the file with the hashes of the leaves, 32 bytes each.
     pub fn hashes_name(self) -> String {
         format!("hashes-{:012}-{:012}.bin", self.first, self.last)
     }
 }
 
-/// The file with a checkpoint.
+/// The name of the file with a checkpoint.
 pub fn checkpoint_name(size: u64) -> String {
     format!("checkpoint-{size:012}.note")
 }
@@ -76,27 +76,28 @@ impl ArchivedSpan {
     }
 }
 
-/// What an archive has.
+/// The content of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveIndex {
     pub form: u32,
     /// The log's name: the first line of its checkpoints.
     pub origin: String,
-    /// What was recorded before this instant is in the archive.
+    /// The archive has what was recorded before this instant.
     pub before: DateTime<Utc>,
-    /// The positions from 1 to this one.
+    /// The archive has the positions from 1 to this one.
     pub last: u64,
-    /// The root of their tree, in Base64.
+    /// The root of the tree of these positions, in Base64.
     pub root: String,
     pub spans: Vec<ArchivedSpan>,
     /// A signed checkpoint of the same log.
     pub checkpoint: ArchivedFile,
-    /// What proves that the tree of the checkpoint grew out of theirs (RFC 6962, section 2.1.2).
+    /// The proof that the checkpoint's tree has grown out of the archive's tree (RFC 6962, section
+    /// 2.1.2).
     pub consistency: Vec<String>,
 }
 
-/// The file: the index, and the SHA-256 of its JSON without spaces.
+/// The file's content: the index, and the SHA-256 of its JSON without spaces.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexFile {
@@ -105,10 +106,10 @@ struct IndexFile {
 }
 
 impl ArchiveIndex {
-    /// The text of its file.
+    /// The text of the index file.
     ///
     /// # Errors
-    /// Those of the JSON.
+    /// Errors of the JSON.
     pub fn text(&self) -> serde_json::Result<String> {
         let file = IndexFile {
             archive: self.clone(),
@@ -117,19 +118,20 @@ impl ArchiveIndex {
         Ok(format!("{}\n", serde_json::to_string_pretty(&file)?))
     }
 
-    /// Reads the text of a file, which has one form only: another byte makes it another text.
+    /// Reads the text of an index file. An index has exactly one text, so any changed byte is an
+    /// error.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let file: IndexFile =
-            serde_json::from_str(text).map_err(|_| "it is no index of an archive")?;
+            serde_json::from_str(text).map_err(|_| "the file is not the index of an archive")?;
         let index = file.archive;
         if index.form != FORM {
-            return Err("it is of another version of perdiem: check it with that one");
+            return Err("another version of perdiem made the archive: check it with that version");
         }
         if index.text().ok().as_deref() != Some(text) {
-            return Err("it was changed: it is not what its own SHA-256 tells");
+            return Err("the file was changed: it does not have its own SHA-256");
         }
         let wanted = index.spans.iter().try_fold(0, |after, it| {
             let is_next = it.first == after + 1 && it.first <= it.last;
@@ -139,7 +141,7 @@ impl ArchiveIndex {
         });
         match wanted == Some(index.last) && index.last > 0 {
             true => Ok(index),
-            false => Err("its spans are not those of the positions from 1 on"),
+            false => Err("the spans do not have all positions from 1 on"),
         }
     }
 }

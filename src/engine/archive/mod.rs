@@ -1,4 +1,5 @@
-//! Archives: the leaves of the log in files that prove themselves, without a database or a server.
+//! Archives: the leaves of the log in files. The files can be checked without a database or a
+//! server.
 
 mod checking;
 mod comparing;
@@ -19,17 +20,17 @@ pub use writing::{ArchiveOrder, Archived, archive_ledger};
 
 use crate::ledger::LedgerError;
 
-/// Why there is no archive, or why it is not right.
+/// Why there is no archive, or why it is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveFailure {
     #[error("the ledger cannot be used")]
     Ledger(#[from] LedgerError),
     #[error("{0} cannot be used")]
     File(PathBuf, #[source] io::Error),
-    /// What cannot be done, and what to do.
+    /// Why the command refuses, and what to do.
     #[error("{0}")]
     Refused(String),
-    /// What differs, with its place.
+    /// What differs, and where.
     #[error("{0}")]
     Differs(String),
 }
@@ -42,7 +43,7 @@ fn differs<T>(what: String) -> Result<T, ArchiveFailure> {
     Err(ArchiveFailure::Differs(what))
 }
 
-/// That a file cannot be used.
+/// The error that a file cannot be used.
 fn unusable(path: &Path) -> impl FnOnce(io::Error) -> ArchiveFailure {
     let path = path.to_owned();
     move |error| ArchiveFailure::File(path, error)

@@ -1,4 +1,4 @@
-//! The hashes of the log that an archive is of.
+//! The hashes of an archive's leaves, as the log has them.
 
 use crate::domain::seal::leaf::Hash;
 use crate::domain::seal::tile::TILE_WIDTH;
@@ -8,7 +8,7 @@ use crate::ledger::{Ledger, LedgerError};
 pub struct SealedHashes<'a> {
     ledger: &'a Ledger,
     origin: u64,
-    /// Those of one tile, and the index of the first of them.
+    /// The hashes of one tile, and the index of its first hash.
     tile: (u64, Vec<Hash>),
 }
 
@@ -21,7 +21,7 @@ impl<'a> SealedHashes<'a> {
         }
     }
 
-    /// The hash of a position, which is sealed.
+    /// The hash of a sealed position.
     pub async fn at(&mut self, position: u64) -> Result<Hash, LedgerError> {
         let index = position - 1;
         let first = index - index % TILE_WIDTH;

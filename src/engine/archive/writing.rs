@@ -1,4 +1,4 @@
-//! Writes an archive: the leaves of what was recorded before an instant, and what proves them.
+//! Writes an archive: the leaves of what was recorded before an instant, and their proof.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,37 +21,37 @@ use crate::domain::seal::tree::{consistency, leaf_hash};
 use crate::engine::seal::{leaves_between, path, tree_of};
 use crate::ledger::{Act, ActKind, ChangeFilter, ChangeKind, Ledger, PastChange, Seal};
 
-/// How many leaves are made at a time.
+/// The number of leaves that are made at once.
 const LEAVES_MOST: u64 = 2048;
-/// How many of the newest acts may be the one of an archive.
+/// How many of the newest acts to search for the act of an archive.
 const ACTS_MOST: u32 = 100;
-/// Who makes the act.
+/// The author of the act.
 const BY: &str = "perdiem";
 
 /// What to archive, and where.
 #[derive(Debug)]
 pub struct ArchiveOrder {
-    /// A folder with an archive of the same ledger goes on where that ended.
+    /// The folder. If it has an archive of the same ledger, the new one continues there.
     pub folder: PathBuf,
     pub before: DateTime<Utc>,
     pub reason: Option<String>,
-    /// What checks the signature of the checkpoint.
+    /// The key that checks the checkpoint's signature.
     pub key: Option<VerifierKey>,
 }
 
-/// What a folder has now.
+/// What a folder has after the archive.
 #[derive(Debug)]
 pub struct Archived {
     pub origin: String,
     pub last: u64,
     /// How many positions were added.
     pub added: u64,
-    /// How many positions its checkpoint has.
+    /// How many positions its checkpoint covers.
     pub sealed: u64,
 }
 
-/// Writes the leaves of what was recorded before an instant into files, and reads them back. An act
-/// records it. `tell` hears how far it is, and of how much.
+/// Writes the leaves of what was recorded before an instant into files, and reads the files back.
+/// An act records the archive. `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`ArchiveFailure`].
@@ -61,12 +61,12 @@ pub async fn archive_ledger(
     now: DateTime<Utc>,
     tell: impl Fn(u64, u64),
 ) -> Result<Option<Archived>, ArchiveFailure> {
-    // 1. What is there to archive, and is it sealed?
+    // 1. Find the last position to archive. It must be sealed.
     let (last, seal) = wanted(ledger, order.before, now).await?;
     if last == 0 {
         return Ok(None);
     }
-    // 2. What does the folder have? It is of the same log.
+    // 2. Read what the folder has. It must be of the same log.
     let folder = ArchiveFolder::open(&order.folder)?;
     let present = read_index(folder.path())?;
     let after = match &present {
@@ -74,18 +74,18 @@ pub async fn archive_ledger(
         None => 0,
     };
     if let Some(index) = present.as_ref().filter(|_| last <= after) {
-        // It may have been interrupted before the act.
+        // Nothing is missing but perhaps the act, if an earlier run was interrupted before it.
         record(ledger, index, order.reason.as_deref(), now).await?;
         return Ok(Some(archived(index, 0, seal.size)));
     }
-    // 3. The leaves, under temporary names.
+    // 3. Write the leaves, under temporary names.
     let mut sealed = SealedHashes::new(ledger, seal.origin.number);
     let mut spans = present.map_or_else(Vec::new, |index| index.spans);
     for span in PositionSpan::all(after, last) {
         let tell = |done| tell(done, last);
         spans.push(write_span(ledger, &folder, span, &mut sealed, tell).await?);
     }
-    // 4. What proves them.
+    // 4. Make the index: the root, the checkpoint, and the proof between them.
     let index = ArchiveIndex {
         form: FORM,
         origin: seal.origin.name.clone(),
@@ -108,7 +108,8 @@ pub async fn archive_ledger(
         .text()
         .map_err(|error| unusable(Path::new(INDEX))(error.into()))?;
     folder.write_part(INDEX, &text)?;
-    // 5. The files get their names, and are read back. The index is last: with it, all is there.
+    // 5. Give the files their names, and read them back. Invariant: the index is last, so a folder
+    //    with an index is complete.
     for span in &index.spans {
         if span.first > after {
             folder.finish(&span.leaves.name)?;
@@ -124,7 +125,7 @@ pub async fn archive_ledger(
     )
     .await?;
     folder.finish(INDEX)?;
-    // 6. What is of no use any more; and the record of it.
+    // 6. Remove what is not needed any more, and record the act.
     folder.remove_parts()?;
     remove_checkpoints(&folder, &index)?;
     record(ledger, &index, order.reason.as_deref(), now).await?;
@@ -144,7 +145,8 @@ fn show(instant: DateTime<Utc>) -> String {
     instant.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
-/// The last position that was recorded before an instant, and the newest seal, which has it.
+/// The last position that was recorded before an instant, and the newest seal. The seal covers the
+/// position.
 async fn wanted(
     ledger: &Ledger,
     before: DateTime<Utc>,
@@ -161,7 +163,7 @@ async fn wanted(
         return refused(
             "nothing of this ledger is sealed, so an archive would prove nothing: run `perdiem seal \
              new-key`, serve with PERDIEM_SEAL_KEY_FILE, and archive when `GET /v1/seals/latest` \
-             tells of a seal"
+             has a seal"
                 .to_owned(),
         );
     };
@@ -179,7 +181,7 @@ async fn wanted(
     }
 }
 
-/// The last position of an archive that is there, if it is of this log.
+/// The last position of the archive in the folder, if it is of this log.
 async fn goes_on(
     ledger: &Ledger,
     folder: &Path,
@@ -201,15 +203,15 @@ async fn goes_on(
     match is_prefix {
         true => Ok(index.last),
         false => refused(format!(
-            "{place} has {} positions that are not those of the ledger: it was restored from a backup \
-             since, or changed. Keep that folder, look at `perdiem verify --archive`, and name another \
-             folder",
+            "{place} has {} positions that the ledger does not have in this form: the ledger was \
+             restored from a backup since then, or changed. Keep that folder, run `perdiem verify \
+             --archive`, and name another folder",
             index.last
         )),
     }
 }
 
-/// Writes the files of a span under temporary names. What an interrupted archive wrote of them is kept.
+/// Writes the files of a span under temporary names. Keeps what an interrupted archive wrote.
 async fn write_span(
     ledger: &Ledger,
     folder: &ArchiveFolder,
@@ -235,8 +237,8 @@ async fn write_span(
             let hash = leaf_hash(line.as_bytes());
             if sealed.at(position).await? != hash {
                 return differs(format!(
-                    "position {position}: {} is not what was sealed there: nothing is archived; look \
-                     at `perdiem verify`",
+                    "position {position}: {} is not what was sealed there: nothing is archived; \
+                     run `perdiem verify`",
                     leaf.name()
                 ));
             }
@@ -244,7 +246,7 @@ async fn write_span(
         }
         if writer.next < end {
             return differs(format!(
-                "position {}: it was sealed, and the record ends before it: look at `perdiem verify`",
+                "position {}: it was sealed, but the record ends before it: run `perdiem verify`",
                 writer.next
             ));
         }
@@ -252,7 +254,8 @@ async fn write_span(
     writer.close()
 }
 
-/// Keeps the lines that an interrupted archive wrote, as far as they are what was sealed.
+/// Keeps the lines that an interrupted archive wrote, up to the first one that is not what was
+/// sealed.
 async fn keep_left(
     writer: &mut SpanWriter,
     left: &mut LineFile,
@@ -271,7 +274,7 @@ async fn keep_left(
     Ok(())
 }
 
-/// Removes the checkpoints of earlier archives: the newest one has all of their positions.
+/// Removes the checkpoints of earlier archives. The newest checkpoint covers all their positions.
 fn remove_checkpoints(folder: &ArchiveFolder, index: &ArchiveIndex) -> Result<(), ArchiveFailure> {
     let place = folder.path();
     for entry in fs::read_dir(place).map_err(unusable(place))? {
@@ -285,7 +288,7 @@ fn remove_checkpoints(folder: &ArchiveFolder, index: &ArchiveIndex) -> Result<()
     Ok(())
 }
 
-/// Adds the act of an archive, unless the ledger has it.
+/// Adds the act of an archive, unless the ledger has it already.
 async fn record(
     ledger: &Ledger,
     index: &ArchiveIndex,

@@ -1,4 +1,4 @@
-//! What an admin asks for: a subject is erased.
+//! The erasure of a subject, when an admin asks for it.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use crate::domain::policy::Policy;
 use crate::engine::{Engine, Failure};
 use crate::ledger::{Act, ActKind, LedgerError, NewErasure};
 
-/// After this another instance goes on with texts that are still being erased.
+/// After this time another instance continues to erase the texts.
 const GIVEN_UP: TimeDelta = TimeDelta::seconds(30);
 
 /// An erasure that was recorded.
 #[derive(Debug, Clone)]
 pub struct SubjectErasure {
     pub act: Act,
-    /// Whether all texts are gone. If not, they go by and by.
+    /// Whether all texts are erased. If not, the eraser continues in the background.
     pub is_done: bool,
 }
 
 impl Engine {
-    /// Erases a subject under all policies: its texts go, and its name finds nothing. It is repeated
-    /// safely. `None` where nothing is known of the subject. `about` says in JSON what was done, given
-    /// how many accounts are erased.
+    /// Erases a subject under all policies: its texts are erased, and its name finds nothing any
+    /// more. Safe to repeat. `None` if the subject is unknown. `about` makes the JSON of the act
+    /// from the number of erased accounts.
     ///
     /// # Errors
-    /// [`Failure`]; [`Failure::Unseen`] where grants that wait in Redis may name the subject.
+    /// [`Failure`]; [`Failure::Unseen`] if grants that wait in Redis may name the subject.
     pub async fn erase(
         self: &Arc<Self>,
         subject: Subject,
@@ -66,7 +66,7 @@ impl Engine {
             let erasing = engine.detached(async move { eraser.erase_texts_of(revision).await });
             let is_done = match timeout(engine.answer_time / 4, erasing).await {
                 Ok(Ok(erased)) => erased.is_ok(),
-                // It goes on by itself.
+                // The eraser continues in the background.
                 Ok(Err(_)) | Err(_) => false,
             };
             Ok::<_, LedgerError>(Some(SubjectErasure { act, is_done }))
@@ -81,7 +81,8 @@ impl Engine {
         Ok(policies.iter().map(account).collect())
     }
 
-    /// Waits until the grants that wait in Redis are in the ledger: they name their subjects.
+    /// Waits until the grants that wait in Redis are in the ledger, because they have the names of
+    /// their subjects.
     async fn clear_queues(&self, deadline: Instant) -> Result<(), Failure> {
         let policies = self.policies.terms.all(self.clock.now());
         let policies = policies.map_err(LedgerError::from)?;

@@ -1,4 +1,4 @@
-//! The worker that goes on with erasures.
+//! The eraser: the background worker that continues erasures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +14,25 @@ use crate::engine::instance::Policies;
 use crate::engine::reconcile::{Ended, Pace, heal_counters};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How often it is looked for steps that are due.
+/// The pause between two looks for steps that are due.
 const EVERY: Duration = Duration::from_millis(500);
-/// How many accounts are taken on at a time.
+/// How many accounts one look takes.
 const DUE_MOST: u32 = 64;
 
-/// Goes on with erasures. Each instance runs one. The ledger lets one at a time do a step.
+/// Continues erasures, step by step. Each instance runs one. The ledger lets only one instance do a
+/// step.
 pub struct Eraser {
     pub ledger: Ledger,
     pub counters: Option<Counters>,
     pub clock: Clock,
     pub policies: Arc<Policies>,
-    /// How far clocks may differ, and how long a claim may take: for so long after its windows' end an
-    /// account counts on.
+    /// How much clocks may differ, plus the longest time of a claim. An account counts this long
+    /// after the end of its windows.
     pub margin: TimeDelta,
 }
 
 impl Eraser {
-    /// Does what is due, until it is aborted. What fails is tried again.
+    /// Does the steps that are due, until the task is aborted. A failed step is tried again.
     pub async fn run(self: Arc<Self>) {
         let mut is_failing = false;
         loop {
@@ -42,7 +43,7 @@ impl Eraser {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "an erasure cannot go on: it is tried again"
+                    "an erasure cannot go on: trying again"
                 );
             }
             is_failing = done.is_err();
@@ -59,10 +60,12 @@ impl Eraser {
     }
 
     async fn do_due(&self) -> Result<(), LedgerError> {
+        // 1. Read the accounts whose next step is due.
         let due = self.ledger.due_erasures(self.clock.now(), DUE_MOST).await?;
         if due.is_empty() {
             return Ok(());
         }
+        // 2. Do the next step of each account. The steps follow in this order.
         for erasing in &due {
             match erasing.step {
                 ErasureStep::Texts => self.erase_texts(erasing).await?,
@@ -85,9 +88,10 @@ impl Eraser {
         }
     }
 
-    /// Gives an account its random id, unless grants of it wait in Redis.
+    /// Gives an account its random id, unless grants of the account wait in Redis.
     async fn replace(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         let now = self.clock.now();
+        // 1. End the override first: every instance must learn of its end before the id changes.
         let ended = self
             .ledger
             .end_erased_override(erasing, self.margin, now)
@@ -96,9 +100,11 @@ impl Eraser {
             self.policies.terms.learn_overrides(vec![Ok(ended)], None);
             return Ok(());
         }
+        // 2. Wait while grants of the account wait in Redis: they are appended under the old id.
         if self.may_wait(erasing).await {
             return Ok(());
         }
+        // 3. Move the entries to the random id, a part in each transaction.
         loop {
             let pace = Pace::begin();
             let now = self.clock.now();
@@ -113,8 +119,8 @@ impl Eraser {
         }
     }
 
-    /// Whether grants of an account wait in Redis, or may. If not, the counter is forgotten: its
-    /// windows are over.
+    /// Whether grants of an account wait in Redis, or may wait there. If not, the counter is
+    /// deleted: its windows are over.
     async fn may_wait(&self, erasing: &ErasingAccount) -> bool {
         let Some(counters) = &self.counters else {
             return false;
@@ -137,12 +143,12 @@ impl Eraser {
         }
     }
 
-    /// A counter of the old id stands too high for an account that begins again.
+    /// Heals the counter of the old id: it is too high for an account that begins again.
     async fn forget_counter(&self, erasing: &ErasingAccount) -> Result<(), LedgerError> {
         if let Some(counters) = &self.counters {
             match heal_counters(&self.ledger, counters, &self.clock, &[erasing.account]).await {
                 Ok(()) => {}
-                // It is tried again.
+                // The step is tried again later.
                 Err(Ended::Counters) => return Ok(()),
                 Err(Ended::Ledger(error)) => return Err(error),
             }

@@ -1,5 +1,5 @@
-//! Erasure of subjects, in two steps: texts go at once (`erase`). Accounts get random ids once their
-//! windows are over, and lose their keys after 48 hours (`eraser`).
+//! Erasure of subjects, in two parts. `erase` erases the texts at once. `eraser` gives accounts
+//! random ids after their windows are over, and clears their keys after 48 hours.
 
 mod erase;
 mod eraser;

@@ -1,4 +1,4 @@
-//! Spans of instants that may begin and end with local days.
+//! Spans of time whose bounds may be local days.
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 
@@ -12,21 +12,21 @@ use crate::engine::listed::{METADATA_DAYS_MOST, Misfit};
 use crate::engine::{Engine, ListFailure};
 use crate::ledger::CountedSpan;
 
-/// An instant, or the beginning of a local day of the policy that is asked about.
+/// An instant, or the beginning of a local day of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     Instant(DateTime<Utc>),
     Day(NaiveDate),
 }
 
-/// A span of instants. Filters combine.
+/// A span of time. Filters combine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DaySpan {
-    /// A local day.
+    /// This local day.
     pub on: Option<NaiveDate>,
     /// From this bound on.
     pub from: Option<Bound>,
-    /// Up to this one.
+    /// Up to this bound.
     pub to: Option<Bound>,
 }
 
@@ -43,13 +43,13 @@ impl InstantSpan {
         to: DateTime::<Utc>::MAX_UTC,
     };
 
-    /// The ids of what counts in it.
+    /// The ids of what counts in the span.
     pub fn ids(self) -> CountedSpan {
         CountedSpan(EntryId::first_from(self.from), EntryId::first_from(self.to))
     }
 }
 
-/// Checks that a search for metadata stays within bounds.
+/// Checks that a search by metadata has a policy and a short span.
 ///
 /// # Errors
 /// [`Misfit::MetadataWithoutSpan`].
@@ -58,7 +58,7 @@ pub fn check_metadata(
     policy: Option<&Policy>,
     span: Option<InstantSpan>,
 ) -> Result<(), ListFailure> {
-    // So many local days may have some hours more.
+    // Local days can make the span some hours longer.
     let most = TimeDelta::days(METADATA_DAYS_MOST + 1);
     let is_short = |span: InstantSpan| span.to - span.from < most;
     let is_bounded = policy.is_some() && span.is_some_and(is_short);
@@ -68,12 +68,12 @@ pub fn check_metadata(
     }
 }
 
-/// How the parameter is called.
+/// The name of the parameter.
 const METADATA: &str = "metadata.<name>";
 
 impl Engine {
-    /// The instants of a span. Local days are those of a policy, by the versions that were in force
-    /// then, as far as they were known as of a place.
+    /// The instants of a span. Its local days are those of the policy, by the versions that were in
+    /// force then, as far as they were known at a place of the record.
     ///
     /// # Errors
     /// [`ListFailure::Misfit`] for a local day without a policy; [`ListFailure::Failure`].

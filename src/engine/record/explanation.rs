@@ -1,4 +1,4 @@
-//! Explanations: what a claim met at an instant, as far as it was known at another.
+//! Explanations: how a claim was or would be decided at an instant, from what was known at another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::listed::Misfit;
 use crate::engine::{Engine, ListFailure};
 use crate::ledger::{LedgerError, ListedEntry, check_window};
 
-/// How many entries of a total are listed at most.
+/// The most entries that are listed for a total.
 const ENTRIES_MOST: u32 = 1000;
 
 /// A claim to explain.
@@ -30,65 +30,65 @@ const ENTRIES_MOST: u32 = 1000;
 pub struct ClaimQuery {
     pub policy: PolicyName,
     pub subject: Subject,
-    /// The present instant when absent.
+    /// The instant of the claim; `None` means now.
     pub at: Option<DateTime<Utc>>,
-    /// Everything that is committed when absent.
+    /// What was known; `None` means everything that is committed.
     pub known_at: Option<AsOf>,
     pub units: Units,
 }
 
-/// An entry, and its position if it has one.
+/// An entry, with its position if it has one.
 #[derive(Debug)]
 pub struct PlacedEntry {
     pub position: Option<u64>,
     pub listed: ListedEntry,
 }
 
-/// A limit with the entries that make its total.
+/// A limit, with the entries behind its total.
 #[derive(Debug)]
 pub struct LimitThen {
     pub total: Total,
     /// How many entries and lapsed holds count in the window. At most 1,000 of them are listed.
     pub count: u64,
-    /// Holds that had lapsed, though no entry said so yet.
+    /// Holds that had lapsed before any entry said so.
     pub lapsed: Vec<Hold>,
     /// Entries, newest first.
     pub newest: Vec<PlacedEntry>,
 }
 
-/// The terms and the limits that held.
+/// The terms and the limits in force.
 #[derive(Debug)]
 pub struct LimitsThen {
     pub terms: TermsThen,
     pub limits: Vec<LimitThen>,
 }
 
-/// What a claim would have met.
+/// The explanation of a claim.
 #[derive(Debug)]
 pub struct ExplainedClaim {
     pub at: DateTime<Utc>,
-    /// The position up to which the record was taken into account, unless it was all.
+    /// The last position that was used; `None` if all were.
     pub known_at: Option<u64>,
-    /// `None` where no version of the policy was in force.
+    /// `None` if no version of the policy was in force.
     pub met: Option<(LimitsThen, Verdict)>,
 }
 
-/// What a grant met, and what became of it.
+/// The explanation of a grant: its decision, and later entries about it.
 #[derive(Debug)]
 pub struct ExplainedGrant {
-    /// As it was known, with what came of it up to then.
+    /// The grant, with its state at `known_until`.
     pub grant: Grant,
-    /// When it was known so.
+    /// The instant up to which entries were known.
     pub known_until: DateTime<Utc>,
     pub known_at: Option<u64>,
     pub entry: PlacedEntry,
-    /// The entries that name it, oldest first.
+    /// The entries that name the grant, oldest first.
     pub since: Vec<PlacedEntry>,
     /// The limits before the grant.
     pub met: LimitsThen,
 }
 
-/// How much of the record is taken into account.
+/// The part of the record that an explanation uses.
 struct Knowledge {
     up_to: RecordPlace,
     position: Option<u64>,
@@ -96,7 +96,7 @@ struct Knowledge {
 }
 
 impl Engine {
-    /// Says what a claim would have met.
+    /// Explains how a claim would be decided.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -109,7 +109,7 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// Says what a grant met. `None` where it was not known yet.
+    /// Explains a grant. `None` if the grant was not known yet.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -187,7 +187,7 @@ impl Engine {
         let overrides = overrides.await?;
         let terms = TermsThen::of_grant(&versions, &overrides, &entry.line);
         let terms = terms.ok_or_else(|| {
-            LedgerError::Corrupt("a grant under a version that its policy does not have".to_owned())
+            LedgerError::Corrupt("a grant has a version that its policy does not have".to_owned())
         })?;
         let (account, at) = (entry.account, entry.counted_at());
         let totals = once_known(&self.ledger, account, last, at, |known| {
@@ -233,7 +233,7 @@ impl Engine {
         })
     }
 
-    /// Puts the entries up to a line beside the totals that they make.
+    /// Adds to each total the entries behind it, up to a line.
     async fn limits_then(
         &self,
         account: AccountId,
@@ -275,7 +275,7 @@ impl Engine {
         Ok(limits.collect())
     }
 
-    /// The positions of entries. Those that were committed just now have none yet.
+    /// The positions of entries. An entry that was just committed has none yet.
     async fn positions_of(
         &self,
         listed: impl Iterator<Item = &ListedEntry>,
@@ -289,15 +289,14 @@ impl Engine {
     }
 }
 
-/// The line that explains was dropped; or it is gone without a cut.
+/// The error that the line was dropped, or is missing without a cut.
 fn lines_are_gone(cut_at: Option<DateTime<Utc>>) -> LedgerError {
     match cut_at {
         Some(_) => LedgerError::Archived(
-            "the lines of this account that explain it were archived and dropped: look into the \
-             archive"
+            "the entries that explain this were archived and dropped: look for them in the archive"
                 .to_owned(),
         ),
-        None => LedgerError::Corrupt("the line before an entry: it is gone".to_owned()),
+        None => LedgerError::Corrupt("the line before an entry is gone".to_owned()),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Exports of the history. Positions never change, so an export as of a position needs no snapshot of
-//! the ledger.
+//! Exports of the history. Positions never change, so an export as of a position needs no snapshot
+//! of the ledger.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::ledger::{Act, ActKind, LedgerError};
 
 /// An export that has begun.
 pub struct EntryExport {
-    /// It has the entries up to this position.
+    /// The last position of the export.
     pub as_of: u64,
-    /// The instants in which they count, if the query says so.
+    /// The instants in which its entries count, if the query has a span.
     pub span: Option<InstantSpan>,
     pub pieces: ExportPieces<RecordedEntry, ExportEnd>,
 }
 
-/// What is known at the end of an export.
+/// What the end of an export has.
 pub struct ExportEnd {
-    /// All versions of each policy that a row is of, oldest first.
+    /// All versions of each policy that has a row, oldest first.
     pub versions: Vec<Vec<Policy>>,
-    /// The newest seal that has all positions of the export.
+    /// The newest seal that covers all positions of the export.
     pub seal: Option<String>,
 }
 
-/// An export whose first page is read.
+/// An export whose first page was read.
 struct ReadyExport {
     place: Place,
     as_of: u64,
@@ -40,11 +40,11 @@ struct ReadyExport {
 }
 
 impl Engine {
-    /// Every entry that a query means, in the order of the record. An act records it first: `about`
-    /// tells it in JSON, given the position that the export is as of.
+    /// All entries of a query, in the order of the record. An act records the export first. `about`
+    /// makes the JSON of the act from the export's last position.
     ///
     /// # Errors
-    /// [`ListFailure`]; also among the pieces, which then end.
+    /// [`ListFailure`]; also as a piece, which is then the last one.
     pub async fn export_entries(
         self: &Arc<Self>,
         caller: &Arc<str>,
@@ -69,7 +69,7 @@ impl Engine {
         Ok((act, ready.begin(self)))
     }
 
-    /// Reads once more what an export read.
+    /// Reads the entries of an earlier export again.
     ///
     /// # Errors
     /// As [`Engine::export_entries`].
@@ -92,7 +92,8 @@ impl Engine {
         Ok(act.filter(|act| act.kind == ActKind::Export))
     }
 
-    /// The first page comes before the answer: an export that cannot begin is told so.
+    /// Reads the first page before the answer begins, so that an export that cannot begin gets an
+    /// error status.
     async fn ready_export(
         self: &Arc<Self>,
         caller: &Arc<str>,
@@ -137,7 +138,7 @@ impl ReadyExport {
         }
     }
 
-    /// Sends all pages, and keeps the place meanwhile.
+    /// Sends all pages. The caller's place is occupied until the end.
     async fn send(mut self, sender: PieceSender<RecordedEntry, ExportEnd>) {
         let _place = self.place;
         let mut page = Ok(self.first);

@@ -1,4 +1,4 @@
-//! The follower of the ledger, which gives positions.
+//! The record follower: it follows the ledger and gives positions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,16 @@ use crate::clock::Clock;
 use crate::domain::record::Mark;
 use crate::ledger::{Horizon, Ledger, LedgerError};
 
-/// How often the ledger is looked at.
+/// The pause between two looks at the ledger.
 const EVERY: Duration = Duration::from_millis(500);
-/// How many runs get their positions in one transaction.
+/// How many runs of entries or changes get their positions in one transaction.
 const STEP: u32 = 4096;
 
-/// Gives positions to what was committed. Each instance runs one. Marks are added by compare and
-/// set, so that followers cannot give two orders; one that sees another at work leaves it to it.
+/// Gives positions to committed entries and changes. Each instance runs a follower.
+///
+/// Invariant: the order of positions never changes. Marks are added by compare and set, so that two
+/// followers cannot give two orders. A follower that sees another one at work leaves the work to
+/// it.
 #[derive(Clone)]
 pub struct LedgerFollower {
     pub ledger: Ledger,
@@ -26,7 +29,7 @@ pub struct LedgerFollower {
 }
 
 impl LedgerFollower {
-    /// Follows the ledger until it is aborted. While the ledger does not answer it tries again.
+    /// Follows the ledger until the task is aborted. If the ledger does not answer, it tries again.
     pub async fn run(self) {
         let mut last = None;
         let mut is_failing = false;
@@ -37,7 +40,7 @@ impl LedgerFollower {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "the record cannot go on: it is tried again"
+                    "the record cannot go on: trying again"
                 );
             }
             is_failing = stepped.is_err();
@@ -45,33 +48,40 @@ impl LedgerFollower {
         }
     }
 
-    /// Gives positions to all that was committed. `last` is the mark that was the last one before.
+    /// Gives positions to everything that is committed. `last` is the last mark as this follower
+    /// saw it.
     async fn step(&self, last: &mut Option<Mark>) -> Result<(), LedgerError> {
+        // 1. Read the last mark.
         let found = self.ledger.mark_to_follow().await?;
-        // The horizon comes before the places: what is read afterwards has everything below it.
+        // 2. Read the horizon. Read it before the entries: a later read sees everything below the
+        //    horizon.
         let now = Instant::now();
         let horizon = self.ledger.horizon().await?;
-        // The mark was made below a horizon, and horizons never fall.
+        // 3. A mark is always below a horizon, and horizons never fall. Otherwise the server lost
+        //    transactions.
         if horizon.ended <= found.place.xact {
             let (mark, ended) = (found.place.xact, horizon.ended);
             return Err(LedgerError::Corrupt(format!(
-                "a mark at transaction {mark}, where the server has ended those below {ended}: end \
-                 all instances, and start them again"
+                "there is a mark at transaction {mark}, but the server has ended only \
+                 transactions below {ended}: stop all instances, and start them again"
             )));
         }
+        // 4. If the last mark is not the one that this follower saw, another one is at work. Leave
+        //    the work to it this time.
         let another_is_at_work = last.is_some_and(|last| last != found);
         *last = Some(found);
         let covered = match another_is_at_work {
             true => found.place.xact,
             false => self.go_on(last, found, horizon).await?,
         };
+        // 5. Note the progress, for requests that wait and for the metrics.
         let newest = last.map_or(0, |mark| mark.position);
         self.progress.note(newest, now, horizon, covered);
         Ok(())
     }
 
-    /// Adds marks from `mark` on up to the horizon, and notes the last one. Returns the number of
-    /// the transaction below which everything has its position.
+    /// Adds marks after `mark` up to the horizon, and keeps the last one in `last`. Returns the
+    /// number of the transaction below which everything has its position.
     async fn go_on(
         &self,
         last: &mut Option<Mark>,
@@ -79,11 +89,14 @@ impl LedgerFollower {
         horizon: Horizon,
     ) -> Result<i64, LedgerError> {
         loop {
+            // 1. Read the next runs, and make marks of them. No runs: everything below the horizon
+            //    has a position.
             let runs = self.ledger.runs_to_follow(mark.place, horizon, STEP);
             let marks = mark.next(&runs.await?, self.clock.now());
             let Some(newest) = marks.last() else {
                 return Ok(horizon.ended);
             };
+            // 2. Add the marks. Another follower may have been faster.
             if !self.ledger.add_marks(&marks).await? {
                 return Ok(mark.place.xact);
             }

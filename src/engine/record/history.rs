@@ -1,4 +1,4 @@
-//! The history of entries, by position.
+//! The history: entries by position.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::engine::listed::{MadeBy, Misfit};
 use crate::engine::{Engine, ListFailure};
 use crate::ledger::{EntryFilter, Ledger, LedgerError};
 
-/// No entry gets its position so long before the instant in which it counts: the clocks of instances
-/// do not differ so much.
+/// No entry gets its position earlier than this before the instant in which it counts: clocks of
+/// instances never differ so much.
 pub(super) const CLOCKS_DIFFER: TimeDelta = TimeDelta::days(1);
 
-/// As of when a list is wanted.
+/// The point up to which a list shows the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsOf {
     Position(u64),
@@ -32,28 +32,28 @@ pub enum AsOf {
 /// Which entries to list. Filters combine.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryQuery {
-    /// Those of a policy, archived or not. Local days need one.
+    /// Entries of this policy, archived or not. Local days need a policy.
     pub policy: Option<PolicyName>,
     pub subject: Option<Subject>,
     pub kind: Option<KindWord>,
-    /// Those that a key claimed or corrected.
+    /// Entries that this key claimed or corrected.
     pub by: Option<MadeBy>,
-    /// Those that count in a span.
+    /// Entries that count in this span.
     pub span: DaySpan,
-    /// Those with a member in their own metadata: grants. Wants a policy and a span.
+    /// Entries whose own metadata has this member: grants. Needs a policy and a span.
     pub metadata: Option<MetadataFilter>,
-    /// Those that got their positions at this instant or later.
+    /// Entries that got their positions at this instant or later.
     pub recorded_from: Option<DateTime<Utc>>,
-    /// Those that got their positions before this instant.
+    /// Entries that got their positions before this instant.
     pub recorded_to: Option<DateTime<Utc>>,
-    /// As the list was known then.
+    /// The list as it was known then.
     pub as_of: Option<AsOf>,
-    /// Those above a position.
+    /// Entries above this position.
     pub after: Option<u64>,
 }
 
 impl HistoryQuery {
-    /// What tells this list from others, for its cursors.
+    /// The identity of this list, for its cursors.
     fn describe(&self) -> String {
         let subject = self.subject.as_ref().map(Subject::as_str);
         format!("history {subject:?} {self:?}")
@@ -65,13 +65,13 @@ impl HistoryQuery {
 pub struct HistoryPage {
     pub entries: Vec<RecordedEntry>,
     pub next_cursor: Option<String>,
-    /// The list is that of the entries up to this position.
+    /// The list has the entries up to this position.
     pub as_of: u64,
-    /// The newest position when the page was read.
+    /// The newest position at the time of the read.
     pub newest: u64,
 }
 
-/// A span of places: those after one and up to another, which has a position.
+/// A span of places: after one place and up to another, which has a position.
 pub struct RecordSpan {
     after: RecordPlace,
     pub up_to: Mark,
@@ -80,8 +80,8 @@ pub struct RecordSpan {
 }
 
 impl Engine {
-    /// A page of at most `limit` entries of all accounts, in the order of the record. A cursor stays
-    /// right while entries come in: they stand behind it.
+    /// A page of at most `limit` entries of all accounts, in the order of the record. New entries
+    /// do not disturb a cursor: they come after it.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -97,8 +97,8 @@ impl Engine {
         self.detached(work).await?
     }
 
-    /// Waits until the record has a position above this one. False when it has none at the deadline,
-    /// and when the instance ends.
+    /// Waits until the record has a position above this one. Returns false at the deadline, and
+    /// when the instance ends.
     pub async fn recorded_above(&self, position: u64, deadline: Instant) -> bool {
         self.record.above(position, deadline).await
     }
@@ -118,7 +118,7 @@ impl Engine {
             }
             None => None,
         };
-        // A cursor has the position after which its page begins, and the one of `as_of`.
+        // A cursor has two positions: the one before its page, and the one of `as_of`.
         let (after, as_of) = match after {
             Some(both) => ((both >> 64) as u64, Some(AsOf::Position(both as u64))),
             None => (query.after.unwrap_or(0), query.as_of),
@@ -141,10 +141,11 @@ impl Engine {
         })
     }
 
-    /// How far the record was, for the parameter with a name.
+    /// The mark at which the record was known. `parameter` names the request's parameter, for
+    /// errors.
     ///
     /// # Errors
-    /// [`ListFailure::Misfit`] for what is still to come; [`ListFailure::Failure`].
+    /// [`ListFailure::Misfit`] for an instant or position in the future; [`ListFailure::Failure`].
     pub(super) async fn mark_as_of(
         &self,
         name: &'static str,
@@ -165,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Which part of the record a query means.
+    /// The part of the record that a query asks for.
     pub(super) async fn span(
         &self,
         query: &HistoryQuery,
@@ -194,7 +195,7 @@ impl Engine {
         })
     }
 
-    /// Refuses a list that might lack entries that were dropped.
+    /// Refuses a list that may need dropped entries.
     pub(super) async fn check_cut(
         &self,
         filter: &EntryFilter,
@@ -204,7 +205,7 @@ impl Engine {
         check_cut(&self.ledger, filter.after, from, filter.accounts.as_deref()).await
     }
 
-    /// Which entries of a part of the record a query means, and the instants in which they count.
+    /// The filter for the ledger, and the instants in which the entries count.
     pub(super) async fn entry_filter(
         &self,
         query: &HistoryQuery,
@@ -243,11 +244,11 @@ impl Engine {
     }
 }
 
-/// Whether all entries are there that come after a place, count from an instant on, and are of some
-/// accounts, as far as these are given.
+/// Checks that no entry is missing that comes after a place, counts from an instant on, and belongs
+/// to some accounts, where these are given.
 ///
 /// # Errors
-/// [`LedgerError::Archived`] where some may have been dropped.
+/// [`LedgerError::Archived`] if such entries may have been dropped.
 pub async fn check_cut(
     ledger: &Ledger,
     after: RecordPlace,
@@ -261,7 +262,7 @@ pub async fn check_cut(
     if from.is_some_and(|from| from >= cut.text.before) {
         return Ok(());
     }
-    // A mark may end behind its last place.
+    // A mark may end after its last place.
     let end = mark_at(ledger, cut.text.last_position).await?;
     if end.is_some_and(|end| after >= end.place) {
         return Ok(());

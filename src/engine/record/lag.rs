@@ -1,17 +1,18 @@
-//! How far one thing is behind another: the record behind the ledger, the figures behind the record.
+//! How far the record is behind the ledger, and the figures behind the record.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Measures the lag without a clock in the ledger: it remembers how far the numbers were at an instant,
-/// until all of them are covered. The record covers transactions: what was committed below a number has
-/// a position. The figures cover positions.
+/// Measures a lag without the ledger's clock. It remembers up to which number work existed at an
+/// instant, until all of it is done. For the record the numbers are those of transactions:
+/// everything below a covered number has a position. For the figures they are positions.
 #[derive(Debug)]
 pub struct Lag {
-    /// All that there was before this instant is covered.
+    /// Everything from before this instant is covered.
     complete_at: Instant,
-    /// The numbers below this one had begun at an instant, and some may not be covered yet.
+    /// An instant, and a number: the numbers below it existed at the instant, and some may not be
+    /// covered yet.
     waiting: Option<(Instant, i64)>,
 }
 
@@ -23,7 +24,8 @@ impl Lag {
         }
     }
 
-    /// Notes that at `now` all numbers were below `begun`, and that all below `covered` are covered.
+    /// Notes that at `now` all existing numbers are below `begun`, and all numbers below `covered`
+    /// are covered.
     pub fn note(&mut self, now: Instant, begun: i64, covered: i64) {
         if begun <= covered {
             self.complete_at = now;
@@ -39,8 +41,7 @@ impl Lag {
         self.waiting.get_or_insert((now, begun));
     }
 
-    /// How long ago something may have come that is not covered yet. It grows also while nothing is
-    /// noted.
+    /// The age of the oldest work that may not be covered. It also grows while nothing is noted.
     pub fn at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.complete_at)
     }
@@ -57,13 +58,13 @@ mod tests {
         let mut lag = Lag::new(begin);
         lag.note(at(1), 5, 5);
         assert_eq!(lag.at(at(1)), Duration::ZERO);
-        // A transaction is open, and others begin and end behind it.
+        // One transaction stays open, while others begin and end after it.
         lag.note(at(2), 8, 5);
         lag.note(at(4), 20, 5);
         assert_eq!(lag.at(at(4)), Duration::from_secs(3));
-        // Nothing is noted: the ledger is away.
+        // Nothing is noted: the ledger does not answer.
         assert_eq!(lag.at(at(9)), Duration::from_secs(8));
-        // What had begun at second 2 has its positions; what began later has none.
+        // What existed at second 2 is covered. What came later is not.
         lag.note(at(10), 20, 15);
         assert_eq!(lag.at(at(10)), Duration::from_secs(8));
         lag.note(at(11), 30, 30);

@@ -15,7 +15,7 @@ pub struct PlacedLeaf {
 }
 
 impl PlacedLeaf {
-    /// What the log has the hash of; `None` where its entry was dropped.
+    /// The line whose hash is in the log; `None` if its entry was dropped.
     pub fn line(&self) -> Option<String> {
         match &self.source {
             StoredLeaf::Whole(source) => Some(source.line(self.position, self.recorded_at)),
@@ -23,7 +23,7 @@ impl PlacedLeaf {
         }
     }
 
-    /// Its entry or change, for people.
+    /// The entry or change, for people.
     pub fn name(&self) -> String {
         match &self.source {
             StoredLeaf::Whole(source) => source.name(),
@@ -32,10 +32,10 @@ impl PlacedLeaf {
     }
 }
 
-/// Gives leaves the positions of some marks, which follow another one.
+/// Adds positions to leaves. The leaves belong to some marks that follow another mark.
 ///
 /// # Errors
-/// [`LedgerError::Corrupt`] where there are more or fewer than the marks tell.
+/// [`LedgerError::Corrupt`] if there are more or fewer leaves than the marks say.
 pub fn leaves_of(
     before: Mark,
     marks: &[Mark],
@@ -57,8 +57,8 @@ pub fn leaves_of(
             let (first, last, wanted) = (mark.after + 1, mark.position, mark.position - mark.after);
             let found = position - mark.after;
             return Err(LedgerError::Corrupt(format!(
-                "position {first} (up to {last}): {wanted} entries and changes got positions there, \
-                 and the ledger has {found} of them: some are gone, or were added"
+                "position {first} (up to {last}): {wanted} entries and changes got positions \
+                 there, but the ledger has {found}: some are gone, or were added"
             )));
         }
     }

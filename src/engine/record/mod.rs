@@ -1,5 +1,5 @@
-//! The record: positions for all entries and changes, in one order that never changes, and what
-//! auditors read by it.
+//! The record: positions for all entries and changes, in one order that never changes; and what
+//! auditors read from it.
 
 mod day_span;
 mod explanation;

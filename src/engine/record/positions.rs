@@ -5,19 +5,19 @@ use chrono::{DateTime, Utc};
 use crate::domain::record::{Mark, RecordPlace};
 use crate::ledger::{Horizon, Ledger, LedgerError};
 
-/// How many marks are read at a time …
+/// The most marks that are read at once …
 const MARKS_MOST: u32 = 64;
-/// … and how many places they may be of, if they are more than one.
+/// … and the most places of several marks. One mark alone may have more.
 const PLACES_MOST: u64 = 1024;
 
-/// The places of the positions of some marks, one after the other.
+/// The places of some consecutive marks.
 struct Stretch {
     marks: Vec<Mark>,
     places: Vec<RecordPlace>,
 }
 
 impl Stretch {
-    /// Reads as many of the marks as go together: the first ones.
+    /// Reads the places of the first marks, as many as fit.
     async fn read(ledger: &Ledger, mut marks: Vec<Mark>) -> Result<Option<Self>, LedgerError> {
         let Some(first) = marks.first().copied() else {
             return Ok(None);
@@ -32,7 +32,7 @@ impl Stretch {
         if places.last() > Some(&last.place) || places.len() as u64 != count {
             let (after, position) = (first.after, last.position);
             return Err(LedgerError::Corrupt(format!(
-                "the positions above {after} and up to {position}: entries or changes are gone"
+                "entries or changes at the positions above {after} and up to {position} are gone"
             )));
         }
         Ok(Some(Self { marks, places }))
@@ -51,7 +51,7 @@ impl Stretch {
     }
 }
 
-/// The mark of a position, cut to end there; `None` for a position that was not given yet.
+/// The mark of a position, cut to end at the position; `None` if the position is not given yet.
 pub async fn mark_at(ledger: &Ledger, position: u64) -> Result<Option<Mark>, LedgerError> {
     if position == 0 {
         return Ok(Some(Mark::FIRST));
@@ -69,7 +69,7 @@ pub async fn mark_at(ledger: &Ledger, position: u64) -> Result<Option<Mark>, Led
     }))
 }
 
-/// The position of what is at a place; `None` while it has none.
+/// The position of a place; `None` if it has none yet.
 pub async fn position_of(ledger: &Ledger, place: RecordPlace) -> Result<Option<u64>, LedgerError> {
     if ledger.last_mark().await?.place < place {
         return Ok(None);
@@ -78,7 +78,7 @@ pub async fn position_of(ledger: &Ledger, place: RecordPlace) -> Result<Option<u
     Ok(found.first().map(|(position, _)| *position))
 }
 
-/// The positions of places, which are in their order; each with when it was given.
+/// The positions of places, which must be in order; each with the instant when it was given.
 pub async fn positions(
     ledger: &Ledger,
     places: impl Iterator<Item = RecordPlace>,

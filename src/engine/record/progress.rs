@@ -1,4 +1,4 @@
-//! How far the record and the figures are, as this instance knows it.
+//! How far the record and the figures are, as this instance knows.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::lag::Lag;
 use crate::ledger::Horizon;
 
-/// What the followers found last, for those who wait for entries, and for the metrics.
+/// The progress of the followers, for requests that wait for entries, and for the metrics.
 pub struct RecordProgress {
     newest: watch::Sender<Newest>,
     lag: Mutex<Lag>,
@@ -19,7 +19,7 @@ pub struct RecordProgress {
 #[derive(Default)]
 struct Newest {
     position: u64,
-    /// Nobody shall wait any more.
+    /// The instance ends: nobody may wait any more.
     is_ending: bool,
 }
 
@@ -32,7 +32,8 @@ impl RecordProgress {
         }
     }
 
-    /// Notes the newest position, and that all transactions below `covered` have positions.
+    /// Notes the newest position, and that everything of transactions below `covered` has a
+    /// position.
     pub fn note(&self, position: u64, now: Instant, horizon: Horizon, covered: i64) {
         held(&self.lag).note(now, horizon.begun, covered);
         self.newest.send_if_modified(|newest| {
@@ -42,25 +43,25 @@ impl RecordProgress {
         });
     }
 
-    /// How long ago something may have been committed that has no position yet.
+    /// The age of the oldest commit that may not have a position yet.
     pub fn lag_at(&self, now: Instant) -> Duration {
         held(&self.lag).at(now)
     }
 
-    /// Notes that the entries up to a position are in the figures.
+    /// Notes that the figures have the entries up to a position.
     pub fn note_figures(&self, position: u64, now: Instant) {
         let newest = self.newest.borrow().position;
         let mut lag = held(&self.figures_lag);
         lag.note(now, newest.cast_signed(), position.cast_signed());
     }
 
-    /// How long ago something may have got a position that is not in the figures yet.
+    /// The age of the oldest position that may not be in the figures yet.
     pub fn figures_lag_at(&self, now: Instant) -> Duration {
         held(&self.figures_lag).at(now)
     }
 
-    /// Waits until there is a position above this one. False when there is none at the deadline, and
-    /// when the instance ends.
+    /// Waits until there is a position above this one. Returns false at the deadline, and when the
+    /// instance ends.
     pub async fn above(&self, position: u64, deadline: Instant) -> bool {
         let mut newest = self.newest.subscribe();
         let above = newest.wait_for(|newest| newest.is_ending || newest.position > position);
@@ -68,7 +69,7 @@ impl RecordProgress {
         newest.is_ok_and(|newest| newest.is_ok_and(|newest| !newest.is_ending))
     }
 
-    /// Sends away all who wait.
+    /// Ends all waits.
     pub fn end(&self) {
         self.newest.send_modify(|newest| newest.is_ending = true);
     }

@@ -16,22 +16,23 @@ use crate::ledger::{EntryFilter, Ledger, LedgerError, ListedEntry};
 pub struct RecordedEntry {
     pub position: u64,
     pub recorded_at: DateTime<Utc>,
-    /// The local date on which its units count, by the version of the policy that was in force then.
+    /// The local date on which the units count, by the version of the policy that was in force
+    /// then.
     pub counted_on: NaiveDate,
     pub listed: ListedEntry,
 }
 
-/// How many marks a region has: about 65,000 positions.
+/// The number of marks of a region: about 65,000 positions.
 const REGION_MARKS: u32 = 256;
 
-/// As of which place the versions of policies are known to those who read up to one: changes that are
-/// older than the order of transactions come behind all entries that are.
+/// The place up to which the versions of policies are known to a reader up to `up_to`. Old changes,
+/// from before the numbering of transactions, come after all old entries.
 pub fn known_as_of(up_to: RecordPlace) -> RecordPlace {
     up_to.max(RecordPlace::OLD_END)
 }
 
-/// Reads the entries of a filter, in the order of the record. What it reads is the same for ever:
-/// also the versions of policies are those that were known as of the filter's last place.
+/// Reads the entries of a filter, in the order of the record. Invariant: the result never changes,
+/// because also the versions of policies are those that were known at the filter's last place.
 pub struct RecordReader {
     ledger: Ledger,
     filter: EntryFilter,
@@ -47,14 +48,15 @@ impl RecordReader {
         }
     }
 
-    /// The next entries, at most `limit`; none only at the end.
+    /// The next entries, at most `limit`. Empty only at the end.
     pub async fn next(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
         let listed = self.ledger.listed_entries(&self.filter, limit).await?;
         self.recorded(listed).await
     }
 
-    /// As [`RecordReader::next`], for one who reads all. The record is read once, a region at a time,
-    /// however long the span: an index of instants would be sorted again for each page.
+    /// As [`RecordReader::next`], for a caller that reads everything. It reads the record once, a
+    /// region at a time, however long the span is. An index of instants would be sorted again for
+    /// each page.
     pub async fn next_of_all(&mut self, limit: u32) -> Result<Vec<RecordedEntry>, LedgerError> {
         if self.filter.accounts.is_some() {
             return self.next(limit).await;
@@ -78,7 +80,7 @@ impl RecordReader {
         Ok(Vec::new())
     }
 
-    /// Gives entries their positions and local dates. The next ones come after them.
+    /// Adds positions and local dates to entries. Later entries come after these.
     async fn recorded(
         &mut self,
         listed: Vec<ListedEntry>,
@@ -109,14 +111,14 @@ impl RecordReader {
         Ok(entries)
     }
 
-    /// The newest seal, if it has a position.
+    /// The newest seal, if it covers a position.
     pub async fn seal_over(&self, position: u64) -> Result<Option<String>, LedgerError> {
         let seal = self.ledger.last_seal().await?;
         let seal = seal.filter(|seal| seal.size >= position);
         Ok(seal.map(|seal| seal.note))
     }
 
-    /// All known versions of each policy that has been met, oldest first.
+    /// All known versions of each policy that had an entry, oldest first.
     pub fn into_versions(self) -> Vec<Vec<Policy>> {
         let mut policies: Vec<Vec<Policy>> = self.versions.into_values().collect();
         policies.sort_by(|a, b| a[0].name.cmp(&b[0].name));

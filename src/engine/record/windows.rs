@@ -12,15 +12,15 @@ use crate::engine::{Engine, InvalidCursor, ListFailure};
 /// Which windows to list.
 #[derive(Debug, Clone)]
 pub struct WindowQuery {
-    /// Of which kind.
+    /// The kind of window.
     pub per: Length,
-    /// From the one that contains this instant on; the present one when absent.
+    /// From the window that contains this instant on; `None` means now.
     pub from: Option<DateTime<Utc>>,
-    /// Those that begin before this instant; one when absent.
+    /// Windows that begin before this instant; `None` means one window.
     pub to: Option<DateTime<Utc>>,
 }
 
-/// A window, and the local date that it belongs to.
+/// A window, with its local date.
 #[derive(Debug, Clone, Copy)]
 pub struct LivedWindow {
     pub window: Window,
@@ -28,8 +28,9 @@ pub struct LivedWindow {
 }
 
 impl Engine {
-    /// A page of at most `limit` windows that touch a span, oldest first, and the cursor of the next.
-    /// Where a change of the calendar came in mid-window, the windows of both calendars are listed.
+    /// A page of at most `limit` windows that touch a span, oldest first, and the cursor of the
+    /// next page. If the calendar changed in the middle of a window, the windows of both calendars
+    /// are listed.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -47,7 +48,8 @@ impl Engine {
             let next = from.checked_add_signed(TimeDelta::microseconds(1));
             next.unwrap_or(from)
         });
-        // A cursor has when a calendar came into force, and from when on its windows are still to come.
+        // A cursor has the instant at which a calendar came into force, and the instant from which
+        // its windows are still to be listed.
         let (since, after) = match cursor {
             Some(cursor) => {
                 let both = i128::from_be_bytes(cursor::decode(identity, &list, cursor)?);

@@ -1,4 +1,4 @@
-//! The folder that checkpoints are pushed into, and read back from.
+//! The folder that checkpoints are pushed to, and read back from.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::seal::note::{Checkpoint, LogName, NoteError};
 
-/// The newest checkpoint of all logs.
+/// The file with the newest checkpoint of all logs.
 pub const NEWEST: &str = "checkpoint";
 const DAY_END: &str = ".note";
 const LOG_END: &str = ".checkpoint";
@@ -21,7 +21,7 @@ pub struct PushedNote {
 }
 
 impl PushedNote {
-    /// Reads a file; `None` where there is none.
+    /// Reads a file; `None` if it does not exist.
     fn read(path: PathBuf) -> io::Result<Option<Self>> {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -33,15 +33,18 @@ impl PushedNote {
     }
 }
 
-/// A folder without it is no folder of ours: it is perhaps on a disk that is not mounted.
+/// A missing folder may be on a disk that is not mounted. It is an error, and never made.
 fn check(folder: &Path) -> io::Result<()> {
     match fs::metadata(folder)?.is_dir() {
         true => Ok(()),
-        false => Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder")),
+        false => Err(io::Error::new(
+            ErrorKind::NotADirectory,
+            "this is not a folder",
+        )),
     }
 }
 
-/// The file of a log, which stays when another one begins.
+/// The file of a log. It stays when another log begins.
 fn log_file(name: LogName) -> String {
     match name.begun {
         0 => format!("{}{LOG_END}", name.ledger),
@@ -49,7 +52,7 @@ fn log_file(name: LogName) -> String {
     }
 }
 
-/// The newest checkpoint in a folder, and the last one of a log.
+/// The newest checkpoint in a folder, and the last checkpoint of a log.
 pub fn read_newest(
     folder: &Path,
     log: Option<LogName>,
@@ -63,7 +66,7 @@ pub fn read_newest(
     Ok((newest, of_log))
 }
 
-/// The last checkpoint of a log among those of days, which is good.
+/// The last valid checkpoint of a log among the daily files.
 pub fn read_last_of_days(
     folder: &Path,
     log: LogName,
@@ -89,8 +92,8 @@ pub fn read_last_of_days(
     Ok(None)
 }
 
-/// Writes a checkpoint into its files: its log's, its day's, and the newest one's. An older one never
-/// replaces a newer one. `part` is in the names of files that are not whole yet.
+/// Writes a checkpoint into three files: the log's, the day's, and the newest one's. An older
+/// checkpoint never replaces a newer one. `part` is in the names of incomplete files.
 pub fn write_note(folder: &Path, note: &str, part: &str, now: DateTime<Utc>) -> io::Result<()> {
     check(folder)?;
     let given = Checkpoint::parse(note).map_err(io::Error::other)?;
@@ -124,7 +127,7 @@ fn is_newer(checkpoint: &Checkpoint, than: &Checkpoint) -> bool {
     }
 }
 
-/// Replaces a file with one that is whole, and on the disk.
+/// Replaces a file by a complete one that is on disk.
 fn replace(path: &Path, note: &str, part: &str) -> io::Result<()> {
     let unready = path.with_added_extension(format!("{part}.part"));
     let written = (|| {
@@ -165,11 +168,11 @@ mod tests {
         assert_eq!(read(&format!("{nil}.checkpoint")), first);
         assert_eq!(read(&format!("{nil}-5.checkpoint")), later);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
-        // What is damaged is written again.
+        // A damaged file is written again.
         fs::write(folder.path().join(NEWEST), "").unwrap();
         write(&later);
         assert_eq!(read(NEWEST), later);
-        // A folder that is not there is not made.
+        // A missing folder is not made.
         let gone = folder.path().join("not mounted");
         let error = write_note(&gone, &later, "test", now).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -13,12 +13,12 @@ use crate::engine::record::leaves_of;
 use crate::engine::{Act, ActKind, Seal, SealOrigin};
 use crate::ledger::{Ledger, LedgerError};
 
-/// No log has more positions without a checkpoint.
+/// The most positions of a log without a checkpoint.
 pub const SIGNED_WITHIN: u64 = 65_536;
-/// After how many leaves others get the thread.
+/// After this many leaves other tasks get the thread.
 const YIELD_EVERY: usize = 64;
 
-/// Adds the leaves of some marks, which follow another one, to the tree of a log.
+/// Adds leaves to the tree of a log. The leaves are those of some marks that follow another mark.
 pub async fn grow(
     ledger: &Ledger,
     origin: &SealOrigin,
@@ -43,8 +43,8 @@ pub async fn grow(
     Ok(())
 }
 
-/// The hash of a leaf whose entry was dropped: seals were restarted since, and a log before has it. Not
-/// always the last one: that may have been restarted before it had all positions.
+/// The hash of a leaf whose entry was dropped, from an earlier log. It may not be in the last log
+/// before this one, because that log may have been restarted before it had all positions.
 async fn hash_before(
     ledger: &Ledger,
     origin: &SealOrigin,
@@ -57,12 +57,12 @@ async fn hash_before(
         }
     }
     Err(LedgerError::Corrupt(format!(
-        "position {position}: its entry was dropped, and no log before has a hash of it"
+        "position {position}: its entry was dropped, and no earlier log has its hash"
     )))
 }
 
-/// The leaves of the first mark in the tree of a new log, and their checkpoint; `None` while the record
-/// has no position.
+/// The leaves of the first mark in the tree of a new log, and their checkpoint. `None` while the
+/// record has no position.
 pub async fn first_seal(
     ledger: &Ledger,
     key: &SealKey,
@@ -84,7 +84,8 @@ pub async fn first_seal(
     Ok(Some((tree.take_rows(), seal)))
 }
 
-/// Begins the next origin of a ledger's log; an act records it. `None` while the record has no position.
+/// Begins the next log of a ledger, and records that as an act. `None` while the record has no
+/// position.
 ///
 /// # Errors
 /// [`LedgerError`].

@@ -1,5 +1,5 @@
-//! What a sealer wants to see of a log before it goes on with it: that it is whole, of this ledger and
-//! of this key, and no other than the one that left the building.
+//! The checks before a sealer continues a log: the log must be complete, of this ledger and this
+//! key, and the same as the one that was pushed out of the building.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
 /// Why nothing is sealed.
 #[derive(Debug)]
 pub enum SealStop {
-    /// For people.
+    /// The reason, for people.
     Why(String),
     Ledger(LedgerError),
 }
@@ -39,11 +39,11 @@ pub struct KnownLog {
     pub tree: GrowingTree,
     /// The size of the newest checkpoint.
     pub signed: u64,
-    /// The newest checkpoint, while this instance has not pushed it.
+    /// The newest checkpoint, if this instance has not pushed it.
     pub stored: Option<Seal>,
 }
 
-/// What logs are compared with.
+/// Checks logs before they are continued.
 pub struct Learner {
     pub ledger: Ledger,
     pub key: Arc<SealKey>,
@@ -51,23 +51,24 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Learns a log. `None` where it changes at the moment.
+    /// Checks a log, and reads what a sealer needs. `None` if the log changes at the moment.
     pub async fn learn(&self, origin: SealOrigin) -> Result<Option<KnownLog>, SealStop> {
         let name = &origin.name;
-        // 1. Is it the log of this ledger and this key?
+        // 1. Check that the log is of this ledger and this key.
         if !self.key.is_for(name) {
             return stop(format!(
-                "the log of seals is {name}, and the key in PERDIEM_SEAL_KEY_FILE has another name"
+                "the log of seals is {name}, but the key in PERDIEM_SEAL_KEY_FILE has another name"
             ));
         }
         let id = self.ledger.identity().id;
         if LogName::parse(name).is_none_or(|log| log.ledger != id) {
             return stop(format!(
-                "the log of seals is {name}, and the ledger's id is {id}: the id was changed, or the log \
-                 is of another ledger"
+                "the log of seals is {name}, but the ledger's id is {id}: the id was changed, or \
+                 the log is of another ledger"
             ));
         }
-        // 2. Does it have all that it once had? The checkpoint is read first: the log only grows.
+        // 2. Check that the log has everything that was sealed. Read the checkpoint first: the log
+        //    can only grow.
         let last = self.ledger.last_seal().await?;
         let Some((present, size)) = self.ledger.sealed_size().await? else {
             return Ok(None);
@@ -82,7 +83,7 @@ impl Learner {
         let signed = last.size;
         if signed > size {
             return gone(format!(
-                "has a checkpoint of {signed} positions, and {size} of them"
+                "has a checkpoint of {signed} positions, but only {size} positions"
             ));
         }
         if size - signed > SIGNED_WITHIN {
@@ -90,7 +91,7 @@ impl Learner {
                 "has {size} positions, and its last checkpoint is of {signed}: later ones are gone"
             ));
         }
-        // 3. Did this key sign what it has?
+        // 3. Check that this key signed the checkpoint.
         let checkpoint = Checkpoint::parse(&last.note);
         let checkpoint = checkpoint.and_then(|checkpoint| {
             checkpoint.check(&self.key.verifier_of(name))?;
@@ -105,11 +106,11 @@ impl Learner {
         let signed_root = tree_of(&self.ledger, origin.number, signed).await?.root();
         if (checkpoint.size, checkpoint.root) != (signed, signed_root) {
             return stop(format!(
-                "the hashes of {name} are not those of its checkpoint of {signed} positions: they were \
-                 changed"
+                "the hashes of {name} do not have the root of its checkpoint of {signed} \
+                 positions: somebody changed them"
             ));
         }
-        // 4. Is it the log that left the building?
+        // 4. Check that the log is the one that was pushed out of the building.
         self.read_back(Some((&origin, size))).await?;
         let tree = tree_of(&self.ledger, origin.number, size).await?;
         Ok(Some(KnownLog {
@@ -120,7 +121,8 @@ impl Learner {
         }))
     }
 
-    /// Whether what left the building is of the log, as far as it is; of none, where the ledger has no log.
+    /// Checks that what was pushed out of the building belongs to the log. Without a log in the
+    /// ledger, nothing may have been pushed.
     pub async fn read_back(&self, log: Option<(&SealOrigin, u64)>) -> Result<(), SealStop> {
         let Some(SealTarget::Folder(folder)) = self.target.clone() else {
             return Ok(());
@@ -139,8 +141,8 @@ impl Learner {
         let Some((path, error)) = damaged.filter(|_| !is_compared) else {
             return Ok(());
         };
-        // A damaged file is written again where another one tells as much, or where a restart began a log
-        // of which nothing has left.
+        // A damaged file is written again if another file has as much, or if a restart began a log
+        // that was not pushed yet.
         if let Some(of_log) = of_log {
             let key = self.key.verifier();
             let is_good = move |checkpoint: &Checkpoint| checkpoint.check(&key).is_ok();
@@ -153,15 +155,15 @@ impl Learner {
         match is_new {
             true => Ok(()),
             false => stop(format!(
-                "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint of \
-                 this log: put a copy of its newest checkpoint in the place of that file, or begin another \
+                "{} in PERDIEM_SEAL_TO is damaged ({error}), and no other file there has a checkpoint \
+                 of this log: replace the file by a copy of the newest checkpoint, or begin another \
                  log with `perdiem seal restart`",
                 path.display()
             )),
         }
     }
 
-    /// Compares a checkpoint that left the building with the log. False for one of an older log.
+    /// Compares a pushed checkpoint with the log. Returns false for a checkpoint of an older log.
     async fn compare(
         &self,
         path: &Path,
@@ -173,7 +175,8 @@ impl Learner {
         let pushed_log = LogName::parse(name).filter(|log| log.ledger == id);
         let Some(pushed_log) = pushed_log else {
             return stop(format!(
-                "PERDIEM_SEAL_TO has the seals of another ledger ({name} in {file}): name another folder"
+                "PERDIEM_SEAL_TO has the seals of another ledger ({name} in {file}): name another \
+                 folder"
             ));
         };
         let present = log.and_then(|(origin, _)| LogName::parse(&origin.name));
@@ -191,12 +194,13 @@ impl Learner {
                 format!("{size} of {}", origin.name)
             });
             return stop(format!(
-                "{name} was sealed with {pushed_size} positions, and the ledger has {present}"
+                "{name} was sealed with {pushed_size} positions, but the ledger has {present}"
             ));
         };
         if pushed_size > size {
             return stop(format!(
-                "{name} was sealed with {pushed_size} positions, and the ledger has {size} of them"
+                "{name} was sealed with {pushed_size} positions, but the ledger has only {size} \
+                 of them"
             ));
         }
         let root = tree_of(&self.ledger, origin.number, pushed_size)
@@ -205,7 +209,7 @@ impl Learner {
         match root == pushed.root {
             true => Ok(true),
             false => stop(format!(
-                "the first {pushed_size} positions are not those that {name} was sealed with"
+                "the first {pushed_size} positions differ from what {name} was sealed with"
             )),
         }
     }

@@ -1,4 +1,5 @@
-//! Seals: the log of leaves behind the record, what is read of it, and what checks the ledger by it.
+//! Seals: the log of leaves along the record, what auditors read of it, and the check of the
+//! ledger.
 
 mod folder;
 mod growing;

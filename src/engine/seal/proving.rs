@@ -20,13 +20,13 @@ use crate::ledger::{Ledger, LedgerError, Seal};
 #[derive(Debug, thiserror::Error)]
 pub enum SealFailure {
     #[error(
-        "nothing is sealed here: make a key with `perdiem seal new-key`, and name its file in \
-         PERDIEM_SEAL_KEY_FILE"
+        "this instance seals nothing: make a key with `perdiem seal new-key`, and name its file \
+         in PERDIEM_SEAL_KEY_FILE"
     )]
     Off,
     #[error("this is not sealed yet: try again in a few seconds, or look at /readyz if it lasts")]
     NotYet,
-    #[error("the log has {0} positions, and this is beyond them")]
+    #[error("the log has only {0} positions: ask for a lower one")]
     Beyond(u64),
     #[error("there is nothing with this name or id")]
     Unknown,
@@ -49,7 +49,7 @@ pub struct SealPage {
     pub next_cursor: Option<String>,
 }
 
-/// What proves that a tree grew out of a smaller one.
+/// The proof that a tree has grown out of a smaller one.
 #[derive(Debug)]
 pub struct ConsistencyProof {
     pub origin: String,
@@ -63,7 +63,7 @@ impl Engine {
         self.seal_key.as_ref().ok_or(SealFailure::Off)
     }
 
-    /// What checks the signatures of an origin's seals.
+    /// The verifier key for the seals of an origin.
     ///
     /// # Errors
     /// [`SealFailure::Off`].
@@ -111,8 +111,8 @@ impl Engine {
         seal.ok_or(SealFailure::NotYet)
     }
 
-    /// Proves that the tree of one size grew out of that of another; up to the newest seal without
-    /// the second.
+    /// Proves that the tree of one size has grown out of the tree of another. Without the second
+    /// size: up to the newest seal.
     ///
     /// # Errors
     /// [`SealFailure`].
@@ -185,7 +185,7 @@ impl Engine {
     }
 }
 
-/// The bytes of a tile; `None` where the log does not have all of it under a seal.
+/// The bytes of a tile; `None` if not all of the tile is sealed.
 async fn read_tile(
     ledger: &Ledger,
     tile: TileName,
@@ -199,7 +199,7 @@ async fn read_tile(
         TileLevel::Hashes(level) => level,
         TileLevel::Entries => 0,
     };
-    // Each hash of a level is of so many leaves.
+    // Each hash of a level stands for this many leaves.
     let leaves = TILE_WIDTH.checked_pow(level.into());
     let leaves = leaves.and_then(|leaves| end.checked_mul(leaves));
     if leaves.is_none_or(|leaves| leaves > seal.size) {

@@ -18,19 +18,19 @@ use super::folder::write_note;
 use super::status::SealStatus;
 use crate::clock::Clock;
 
-/// The longest that a program may take.
+/// The longest run time of a program.
 const COMMAND_TIME: Duration = Duration::from_secs(30);
-/// The newest checkpoint is pushed again after so long, also if nothing new was sealed.
+/// After this time the newest checkpoint is pushed again, also if nothing new was sealed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
-/// How long to wait after a failure, at first and at most.
+/// The pause after a failure, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
 /// Where checkpoints are pushed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SealTarget {
-    /// A folder, which exists: `checkpoint` is the newest one; the last one of each log and of each day
-    /// stays under its name.
+    /// A folder that exists. `checkpoint` is the newest checkpoint. The last checkpoint of each log
+    /// and of each day has a file of its own.
     Folder(PathBuf),
     /// A program and its arguments. It gets the checkpoint on its standard input.
     Program(String, Vec<String>),
@@ -38,7 +38,7 @@ pub enum SealTarget {
 
 impl SealTarget {
     /// # Errors
-    /// What to write instead.
+    /// A text that says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parsed = match text.split_once(':') {
             Some(("file", folder)) if !folder.is_empty() => Some(Self::Folder(folder.into())),
@@ -52,7 +52,7 @@ impl SealTarget {
         parsed.ok_or_else(|| "write file:FOLDER or command:PROGRAM ARGUMENTS".to_owned())
     }
 
-    /// `part` is in the names of files that are not whole yet. A program may take as long as `patience`.
+    /// `part` is in the names of incomplete files. A program may run as long as `patience`.
     async fn push(
         &self,
         note: String,
@@ -67,14 +67,15 @@ impl SealTarget {
             }
             Self::Program(program, arguments) => {
                 let run = run_program(program, arguments, &note);
-                let late = |_| io::Error::other(format!("it runs for more than {patience:?}"));
+                let late =
+                    |_| io::Error::other(format!("the program runs for more than {patience:?}"));
                 timeout(patience, run).await.map_err(late)?
             }
         }
     }
 }
 
-/// Without the arguments of a program: a password may be among them.
+/// Without the arguments of a program, which may include a password.
 impl fmt::Display for SealTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,7 +94,7 @@ async fn run_program(program: &str, arguments: &[String], note: &str) -> io::Res
         .kill_on_drop(true)
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // A program need not read it: how it ends tells whether it is content.
+        // A program need not read its input. Its exit status says whether it succeeded.
         let _ = input.write_all(note.as_bytes()).await;
     }
     let status = child.wait().await?;
@@ -129,12 +130,12 @@ impl SealPusher {
         self.newest.send_replace(None);
     }
 
-    /// Makes a checkpoint the next one to be pushed.
+    /// Makes a checkpoint the next one to push.
     pub fn push(&self, note: String) {
         self.newest.send_replace(Some(note));
     }
 
-    /// Pushes what comes, until it is aborted. What fails is tried again.
+    /// Pushes checkpoints until the task is aborted. A failed push is tried again.
     pub async fn run(self) {
         let mut newest = self.newest.subscribe();
         newest.mark_changed();
@@ -151,7 +152,7 @@ impl SealPusher {
                 Err(error) => {
                     self.status.note_push_failure();
                     let target = &self.target;
-                    tracing::warn!(%error, "a seal cannot be pushed to {target}: it is tried again");
+                    tracing::warn!(%error, "a seal cannot be pushed to {target}: trying again");
                     sleep(retry).await;
                     retry = (retry * 2).min(RETRY_MOST);
                     newest.mark_changed();
@@ -179,7 +180,7 @@ mod tests {
             assert!(SealTarget::parse(text).is_err(), "{text}");
         }
     }
-    /// A script with its target.
+    /// A script, and the target that runs it.
     fn script(folder: &TempDir, text: &str) -> SealTarget {
         let path = folder.path().join("push");
         fs::write(&path, text).unwrap();
@@ -195,13 +196,13 @@ mod tests {
     #[tokio::test]
     async fn how_a_program_ends_tells_whether_it_pushed() {
         let (folder, long) = (TempDir::new().unwrap(), Duration::from_secs(60));
-        // It has more than a pipe takes, and is not read.
+        // The text is longer than a pipe's buffer, and the script does not read it.
         assert_eq!(pushed(&script(&folder, "exit 0"), long).await, Ok(()));
         let fails = pushed(&script(&folder, "cat > /dev/null; exit 3"), long).await;
         assert!(fails.is_err_and(|error| error.contains("exit status: 3")));
         let hangs = script(&folder, "exec sleep 1000");
         let late = pushed(&hangs, Duration::from_millis(50)).await;
-        assert!(late.is_err_and(|error| error.contains("it runs for more than 50ms")));
+        assert!(late.is_err_and(|error| error.contains("runs for more than 50ms")));
         assert_eq!(hangs.to_string(), "command:sh");
         let gone = SealTarget::Program("/no/such/program".to_owned(), Vec::new());
         assert!(pushed(&gone, long).await.is_err());

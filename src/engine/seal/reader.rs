@@ -1,4 +1,4 @@
-//! Reads the log: roots, proofs and tiles, of the hashes that are stored.
+//! Reads the log: roots, proofs and tiles, from the stored hashes.
 
 use crate::domain::record::{Mark, RecordPlace};
 use crate::domain::seal::leaf::{Hash, PrivatePart, StoredLeaf, hex};
@@ -8,10 +8,10 @@ use crate::domain::seal::tree::{GrowingTree, Subtree, inclusion, joined, subtree
 use crate::engine::record::{PlacedLeaf, leaves_of, position_of};
 use crate::ledger::{Ledger, LedgerError, Seal};
 
-/// How many marks are read at a time.
+/// How many marks are read at once.
 const MARKS_MOST: u32 = 16;
 
-/// The root of a perfect subtree of an origin's tree.
+/// The root of a complete subtree of an origin's tree.
 async fn subtree(ledger: &Ledger, origin: u64, subtree: Subtree) -> Result<Hash, LedgerError> {
     let (level, indexes) = subtree.hashes();
     let count = indexes.end - indexes.start;
@@ -36,13 +36,13 @@ async fn subtrees(
     Ok(roots)
 }
 
-/// The tree of an origin as it was with so many leaves.
+/// The tree of an origin when it had this many leaves.
 pub async fn tree_of(ledger: &Ledger, origin: u64, size: u64) -> Result<GrowingTree, LedgerError> {
     let roots = subtrees(ledger, origin, subtrees_of(size)).await?;
     Ok(GrowingTree::new(size, roots))
 }
 
-/// The hashes of a path, each joined of subtrees.
+/// The hashes of a path. Each is joined from subtrees.
 pub async fn path(
     ledger: &Ledger,
     origin: u64,
@@ -55,7 +55,7 @@ pub async fn path(
     Ok(hashes)
 }
 
-/// The leaves of the positions from one on and before another; fewer where the record ends.
+/// The leaves of the positions from one on and before another. Fewer if the record ends.
 pub async fn leaves_between(
     ledger: &Ledger,
     from: u64,
@@ -85,7 +85,7 @@ pub async fn leaves_between(
     Ok(found)
 }
 
-/// That a leaf is not in the ledger any more.
+/// The error that a leaf's entry was dropped.
 pub fn is_dropped(leaf: &PlacedLeaf) -> LedgerError {
     LedgerError::Archived(format!(
         "position {}: {} is in the archive only",
@@ -94,7 +94,7 @@ pub fn is_dropped(leaf: &PlacedLeaf) -> LedgerError {
     ))
 }
 
-/// A leaf with what opens its private part.
+/// A leaf, with what opens its private part.
 fn open(leaf: &PlacedLeaf) -> Result<OpenedLeaf, LedgerError> {
     let StoredLeaf::Whole(source) = &leaf.source else {
         return Err(is_dropped(leaf));
@@ -110,7 +110,8 @@ fn open(leaf: &PlacedLeaf) -> Result<OpenedLeaf, LedgerError> {
     })
 }
 
-/// Proves that the log has what is at a place; `None` where its position is not sealed yet.
+/// Proves that the log has the entry or change at a place. `None` if its position is not sealed
+/// yet.
 ///
 /// # Errors
 /// [`LedgerError`].

@@ -1,4 +1,4 @@
-//! The sealer: it makes the log of leaves behind the record, and signs checkpoints.
+//! The sealer: it adds leaves to the log along the record, and signs checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,17 @@ use crate::domain::seal::note::{LogName, SealKey};
 use crate::engine::following::RecordFollower;
 use crate::ledger::{Ledger, LedgerError, Seal, SealOrigin};
 
-/// How many marks are worked on at a time. Small, since the threads are those of claims.
+/// How many marks are sealed at once. Few, because the threads also run claims.
 const MARKS_MOST: u32 = 4;
-/// How long an instance that saw another one at work waits for it.
+/// How long an instance waits after it saw another one at work.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Checkpoints are at least so long apart, unless so many positions have none.
+/// The shortest time between two checkpoints, unless this many positions have none.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
 const SIGN_ALWAYS: u64 = 16_384;
 
-/// Adds the leaves of what has positions to the log. Each instance runs one, and goes on by compare
-/// and set; one that sees another at work leaves it to it.
+/// Adds the leaves of recorded entries and changes to the log. Each instance runs a sealer.
+/// Invariant: the log only grows. Leaves are added by compare and set, and a sealer that sees
+/// another one at work leaves the work to it.
 pub struct Sealer {
     ledger: Ledger,
     clock: Clock,
@@ -54,7 +55,7 @@ impl RecordFollower for Sealer {
             Ok(is_more) => return Ok(is_more),
             Err(stop) => stop,
         };
-        // What was added to the tree may not be in the log.
+        // The tree in memory may have leaves that are not in the log. Forget it.
         self.known = None;
         let (why, stepped) = match stop {
             SealStop::Why(why) => (Some(why), Ok(false)),
@@ -98,7 +99,8 @@ impl Sealer {
         let now = self.clock.now();
         let forged = self.ledger.forged_place().await?;
         self.status.note_forged(forged);
-        // 1. How far is the log? The first sealer begins it.
+        // 1. Read the size of the log. It must not be smaller than this instance saw before. The
+        //    first sealer begins the log.
         let found = self.ledger.sealed_size().await?;
         if let Some(why) = self.is_behind(found.as_ref()) {
             return Err(SealStop::Why(why));
@@ -107,12 +109,12 @@ impl Sealer {
             return self.begin(now).await;
         };
         self.seen = Some((origin.clone(), size));
-        // 2. What has a position, and is not sealed?
+        // 2. Read the marks that have positions and are not sealed.
         let marks = self.ledger.marks_to_follow(size, MARKS_MOST + 1).await?;
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == size => (*first, others),
             _ if size > 0 => {
-                let why = format!("{size} positions are sealed, and the record ends before them");
+                let why = format!("{size} positions are sealed, but the record ends before them");
                 return Err(SealStop::Why(why));
             }
             _ => (Mark::FIRST, &marks[..]),
@@ -123,7 +125,8 @@ impl Sealer {
             return Ok(false);
         }
         let unsealed_since = marks.first().map(|mark| mark.recorded_at);
-        // 3. Is it as this instance knows it? Another one may be at work.
+        // 3. Compare the log with what this instance knows. If the sizes differ, another instance
+        //    is at work: wait. If this instance does not know the log, check and learn it.
         let known = self.known.take();
         let known = known.filter(|known| {
             let is_same = known.origin == origin;
@@ -146,11 +149,11 @@ impl Sealer {
         let Some(mut known) = known else {
             return Ok(false);
         };
-        // 4. Its leaves.
+        // 4. Add the leaves to the tree in memory.
         let KnownLog { origin, tree, .. } = &mut known;
         grow(&self.ledger, origin, tree, before, marks).await?;
         self.status.note(unsealed_since);
-        // 5. Into the log, with a checkpoint if it is time.
+        // 5. Write the new hashes to the log, with a signed checkpoint if it is time for one.
         let rows = known.tree.take_rows();
         let seal = self.sign(&known);
         if rows.is_empty() && seal.is_none() {
@@ -163,6 +166,7 @@ impl Sealer {
             self.another_at = Some(Instant::now());
             return Ok(false);
         }
+        // 6. Push the new checkpoint out of the building.
         if let Some(seal) = seal {
             known.signed = seal.size;
             known.stored = None;
@@ -179,13 +183,13 @@ impl Sealer {
         Ok(true)
     }
 
-    /// How the log is behind what this instance saw of it.
+    /// How the log is smaller or older than this instance saw before; `None` if it is not.
     fn is_behind(&self, found: Option<&(SealOrigin, u64)>) -> Option<String> {
         let (seen, seen_size) = self.seen.as_ref()?;
         let name = &seen.name;
         let Some((origin, size)) = found else {
             return Some(format!(
-                "{seen_size} positions were sealed, and {name} is gone"
+                "{seen_size} positions were sealed, but {name} is gone"
             ));
         };
         let begun = |origin: &SealOrigin| LogName::parse(&origin.name).map(|log| log.begun);
@@ -195,7 +199,8 @@ impl Sealer {
         };
         is_behind.then(|| {
             format!(
-                "{seen_size} positions of {name} were sealed, and the log has {size} of {}",
+                "{seen_size} positions of {name} were sealed, but the log has {size} positions of \
+                 {}",
                 origin.name
             )
         })
@@ -220,7 +225,8 @@ impl Sealer {
         Ok(true)
     }
 
-    /// Pushes the newest checkpoint that was there, once the instance that made it had the time to.
+    /// Pushes the newest checkpoint of another instance, after that instance has had enough time to
+    /// push it.
     fn push_stored(&self, known: &mut KnownLog, now: DateTime<Utc>) {
         let patience = TimeDelta::seconds(PATIENCE.as_secs().cast_signed());
         let is_old = |seal: &mut Seal| now - seal.sealed_at >= patience;
@@ -231,7 +237,7 @@ impl Sealer {
         }
     }
 
-    /// A checkpoint of a tree, if it has one to make.
+    /// A checkpoint of the tree, if it is time for one.
     fn sign(&self, known: &KnownLog) -> Option<Seal> {
         let size = known.tree.size();
         let is_early = self.signed_at.is_some_and(|at| at.elapsed() < SIGN_EVERY)

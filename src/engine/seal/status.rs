@@ -1,4 +1,4 @@
-//! How far the log of seals is, as this instance knows it.
+//! The state of the log of seals, as this instance knows it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,10 +7,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::engine::instance::Trouble;
 
-/// What the sealer found last, for readiness and for the metrics.
+/// The sealer's last findings, for readiness and for the metrics.
 #[derive(Default)]
 pub struct SealStatus {
-    /// When the oldest position that is not sealed was given.
+    /// When the oldest unsealed position was given.
     unsealed_since: ArcSwap<Option<DateTime<Utc>>>,
     trouble: ArcSwap<Option<Trouble>>,
     forged: ArcSwap<Option<Trouble>>,
@@ -18,13 +18,13 @@ pub struct SealStatus {
 }
 
 impl SealStatus {
-    /// Notes when the oldest position was given that is not sealed.
+    /// Notes when the oldest unsealed position was given.
     pub fn note(&self, unsealed_since: Option<DateTime<Utc>>) {
         self.unsealed_since.store(unsealed_since.into());
         self.trouble.store(None.into());
     }
 
-    /// Notes that nothing is sealed, and why; without a reason the log cannot be read or written.
+    /// Notes that nothing is sealed, and why. Without a reason: the log cannot be read or written.
     pub fn note_stop(&self, why: Option<String>, now: DateTime<Utc>) {
         tell_new(&self.trouble, why.map(Trouble::Seals));
         if self.unsealed_since.load().is_none() {
@@ -43,7 +43,7 @@ impl SealStatus {
             .filter_map(|trouble| (**trouble.load()).clone())
     }
 
-    /// How old the oldest position is that is not sealed.
+    /// The age of the oldest unsealed position.
     pub fn lag(&self, now: DateTime<Utc>) -> TimeDelta {
         let since = **self.unsealed_since.load();
         since.map_or(TimeDelta::zero(), |since| {
@@ -55,13 +55,13 @@ impl SealStatus {
         self.push_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often a seal could not be pushed out.
+    /// How many pushes of seals have failed.
     pub fn push_failures(&self) -> u64 {
         self.push_failures.load(Ordering::Relaxed)
     }
 }
 
-/// Stores a trouble, and logs one that was not there before.
+/// Stores a trouble. Logs it if it is new.
 fn tell_new(place: &ArcSwap<Option<Trouble>>, trouble: Option<Trouble>) {
     let before = place.swap(trouble.clone().into());
     if *before != trouble

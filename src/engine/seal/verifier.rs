@@ -1,4 +1,5 @@
-//! Checks a ledger by its log: makes every leaf again, and names the first one that differs.
+//! The verifier: it checks a ledger by its log. It makes every leaf again, and names the first one
+//! that differs.
 
 use std::collections::VecDeque;
 
@@ -11,30 +12,30 @@ use crate::domain::seal::tree::{GrowingTree, leaf_hash};
 use crate::engine::record::{PlacedLeaf, leaves_of};
 use crate::ledger::{Cut, Ledger, LedgerError, Seal, SealOrigin};
 
-/// How many marks, and how many seals, are read at a time.
+/// How many marks, and how many seals, are read at once.
 const MARKS_MOST: u32 = 16;
 const SEALS_MOST: u32 = 256;
 
-/// What is known from elsewhere.
+/// What the caller has from elsewhere.
 #[derive(Debug, Default)]
 pub struct GivenSeal {
-    /// The key that signed.
+    /// The key that signed the seals.
     pub key: Option<VerifierKey>,
     /// A seal that was kept elsewhere.
     pub seal: Option<Checkpoint>,
 }
 
-/// What was found to be right.
+/// The result of a successful check.
 #[derive(Debug)]
 pub struct Verified {
     pub origin: String,
     /// The positions up to this one are sealed, and are what was sealed.
     pub sealed: u64,
-    /// How many checkpoints are right.
+    /// How many checkpoints were checked.
     pub seals: u64,
     /// How many positions are not sealed yet.
     pub unsealed: u64,
-    /// What was dropped by cuts.
+    /// What cuts have dropped.
     pub dropped: Option<DroppedLeaves>,
 }
 
@@ -42,20 +43,20 @@ pub struct Verified {
 #[derive(Debug)]
 pub struct DroppedLeaves {
     pub leaves: u64,
-    /// The newest sealed cut: up to which position, and its change.
+    /// The newest sealed cut: its last position, and its change.
     pub last: u64,
     pub revision: u64,
 }
 
-/// Why a ledger is not what was sealed.
+/// Why the check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyFailure {
     #[error("the ledger cannot be read")]
     Ledger(#[from] LedgerError),
-    /// What differs, with its place.
+    /// What differs, and where.
     #[error("{0}")]
     Differs(String),
-    /// The seal or the key that was given cannot be used.
+    /// The given seal or key cannot be used.
     #[error("{0}")]
     Given(String),
 }
@@ -64,31 +65,31 @@ fn differs<T>(what: String) -> Result<T, VerifyFailure> {
     Err(VerifyFailure::Differs(what))
 }
 
-/// The newest sealed cut, how many of its entries are there, and how many are gone.
+/// The newest sealed cut, with how many of its entries exist and how many were dropped.
 struct CutCheck {
     cut: Cut,
     found: u64,
     gone: u64,
 }
 
-/// The check that is under way.
+/// A check that is running.
 struct Check<'a> {
     ledger: &'a Ledger,
     given: &'a GivenSeal,
     origin: SealOrigin,
     cut: Option<CutCheck>,
-    /// The newest cut, where seals were restarted and have not reached it again.
+    /// The newest cut, if seals were restarted and have not reached it again.
     later_cut: Option<Cut>,
     tree: GrowingTree,
-    /// The stored seals that come next.
+    /// The next stored seals.
     next_seals: VecDeque<Seal>,
     seals_ended: bool,
-    /// The size of the last one that was checked.
+    /// The size of the last checked seal.
     checked_size: u64,
     seals: u64,
 }
 
-/// Makes every leaf again, and compares it with the log. `tell` hears how far it is, and of how much.
+/// Makes every leaf again, and compares it with the log. `tell` gets the progress and the total.
 ///
 /// # Errors
 /// [`VerifyFailure`].
@@ -99,9 +100,9 @@ pub async fn verify_ledger(
 ) -> Result<Verified, VerifyFailure> {
     let cut = ledger.last_cut(RecordPlace::LAST).await?;
     match verify(ledger, given, tell).await {
-        // Entries were dropped meanwhile by a cut that the check does not know.
+        // A cut that began during the check has dropped entries. The check does not know it.
         Err(VerifyFailure::Differs(_)) if ledger.last_cut(RecordPlace::LAST).await? != cut => {
-            let again = "entries began to be dropped while the ledger was checked: run it again";
+            let again = "somebody began to drop entries while the ledger was checked: run the command again";
             Err(VerifyFailure::Given(again.to_owned()))
         }
         verified => verified,
@@ -113,8 +114,10 @@ async fn verify(
     given: &GivenSeal,
     tell: impl Fn(u64, u64),
 ) -> Result<Verified, VerifyFailure> {
+    // 1. Check that there is a log, that the given seal is of it, and that each log is of this
+    //    ledger.
     let Some((origin, size)) = ledger.sealed_size().await? else {
-        return differs("the ledger has no seals: nothing of it was ever sealed".to_owned());
+        return differs("the ledger has no seals: nothing was ever sealed".to_owned());
     };
     check_given(ledger, given, &origin, size).await?;
     let id = ledger.identity().id;
@@ -122,16 +125,17 @@ async fn verify(
         let name = &of_log.name;
         if LogName::parse(name).is_none_or(|log| log.ledger != id) {
             return differs(format!(
-                "the ledger's id is {id}, and its log of seals is {name}: the id was changed, or the log \
+                "the ledger's id is {id}, but its log of seals is {name}: the id was changed, or the log \
                  is of another ledger"
             ));
         }
         if of_log.number > 1 && !ledger.has_restart(name).await? {
             return differs(format!(
-                "no `perdiem seal restart` began {name}: somebody made the log again"
+                "{name} was not begun by `perdiem seal restart`: somebody made the log again"
             ));
         }
     }
+    // 2. Check that nothing was put before the record by hand.
     if ledger.has_leaves_before().await? {
         return differs(
             "position 1: an entry or a change has a place before it (a transaction below 0): it was \
@@ -139,6 +143,7 @@ async fn verify(
                 .to_owned(),
         );
     }
+    // 3. Read the newest sealed cut: only its entries may be missing, and they must be old.
     let sealed = ledger.mark_to(size).await?.place;
     let cut = ledger.last_cut(sealed).await?;
     if let Some(cut) = &cut {
@@ -164,6 +169,7 @@ async fn verify(
         checked_size: 0,
         seals: 0,
     };
+    // 4. Make every sealed leaf again, and compare it with the log.
     let mut before = Mark::FIRST;
     loop {
         tell(before.position, size);
@@ -179,35 +185,39 @@ async fn verify(
         check.marks(before, &marks, *last).await?;
         before = *last;
     }
+    // 5. Check that no sealed position, kept entry or checkpoint is missing.
     if before.position < size {
         let next = before.position + 1;
         return differs(format!(
-            "position {next}: it was sealed, and the record ends before it, or has other marks: the \
-             positions {next} to {size} are gone"
+            "position {next}: it was sealed, but the record ends before it, or has other marks: \
+             the positions {next} to {size} are gone"
         ));
     }
     check.check_cut()?;
-    // A log that grows meanwhile has seals of what came meanwhile.
+    // The log may grow during the check. Then there are seals of more positions.
     let later = check.next_seal().await?.map(|seal| seal.size);
     let size_now = ledger.sealed_size().await?.map_or(size, |(_, size)| size);
     if let Some(of) = later.filter(|of| *of > size_now) {
         return differs(format!(
-            "a checkpoint is of {of} positions, and the log has {size}"
+            "a checkpoint has {of} positions, but the log has {size}"
         ));
     }
     if check.seals == 0 {
-        return differs("the log has no checkpoint: all of them are gone".to_owned());
+        return differs("the log has no checkpoint: all checkpoints are gone".to_owned());
     }
     if size - check.checked_size > SIGNED_WITHIN {
         let last = check.checked_size;
         return differs(format!(
-            "the log has {size} positions, and its last checkpoint is of {last}: later ones are gone"
+            "the log has {size} positions, but its last checkpoint has {last}: later ones are gone"
         ));
     }
+    // 6. Check what is recorded and not sealed yet, and that nothing was put after the record by
+    //    hand.
     let newest = check_unsealed(ledger, before).await?;
     if let Some(forged) = ledger.forged_place().await? {
         return differs(format!(
-            "{forged} has a place that no transaction has had: it was added by hand, and has no position"
+            "{forged} has a place that no transaction has had: it was added by hand, and has no \
+             position"
         ));
     }
     Ok(Verified {
@@ -226,7 +236,7 @@ async fn verify(
     })
 }
 
-/// Whether a cut lets only old entries be gone. Both instants are in leaves.
+/// Checks that a cut drops only old entries. Both instants are in leaves.
 async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     let own = ledger.place_of_change(cut.revision).await?;
     let own = ledger
@@ -236,8 +246,8 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     match (last, own.first()) {
         (Some(last), Some(own)) if own.recorded_at - last.recorded_at >= Cut::KEPT_TIME => Ok(()),
         _ => differs(format!(
-            "the cut (change {}) is of positions up to {}, which are not {} days older: nobody may drop \
-             their entries, and `perdiem archive` does not",
+            "the cut (change {}) has positions up to {}, which are not {} days older: nobody may \
+             drop these entries, and `perdiem archive` does not",
             cut.revision,
             cut.text.last_position,
             Cut::KEPT_TIME.num_days()
@@ -245,8 +255,8 @@ async fn check_age(ledger: &Ledger, cut: &Cut) -> Result<(), VerifyFailure> {
     }
 }
 
-/// Checks that what has positions behind a mark, and is not sealed yet, is there. Returns the newest
-/// position.
+/// Checks that everything with a position after a mark exists, although it is not sealed yet.
+/// Returns the newest position.
 async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, VerifyFailure> {
     loop {
         let marks = ledger.marks_to_follow(before.position + 1, MARKS_MOST);
@@ -264,7 +274,7 @@ async fn check_unsealed(ledger: &Ledger, mut before: Mark) -> Result<u64, Verify
     }
 }
 
-/// Checks what no leaf tells.
+/// Checks the parts of a row that are in no leaf.
 fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
     let (position, name) = (leaf.position, leaf.name());
     let contradiction = match &leaf.source {
@@ -277,7 +287,7 @@ fn check_rows(leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
     }
 }
 
-/// Whether the seal that was given is of this log, and signed.
+/// Checks that the given seal is of this log, and signed.
 async fn check_given(
     ledger: &Ledger,
     given: &GivenSeal,
@@ -293,10 +303,12 @@ async fn check_given(
         let (theirs, ours) = (&seal.origin, &origin.name);
         return Err(VerifyFailure::Given(match is_ours {
             true => format!(
-                "the seal is of {theirs}, an origin of this ledger that ended when seals were \
+                "the seal is of {theirs}, a log of this ledger that ended when seals were \
                  restarted: take a seal of {ours}"
             ),
-            false => format!("the seal is of another ledger: of {theirs}, and this one is {ours}"),
+            false => format!(
+                "the seal is of another ledger: its log is {theirs}, and this ledger's log is {ours}"
+            ),
         }));
     }
     if let Some(key) = &given.key {
@@ -305,13 +317,13 @@ async fn check_given(
     }
     if seal.size == 0 {
         return Err(VerifyFailure::Given(
-            "the seal is of 0 positions, and proves nothing: take a later one".to_owned(),
+            "the seal has 0 positions and proves nothing: take a later one".to_owned(),
         ));
     }
     if seal.size > size {
         let (theirs, next) = (seal.size, size + 1);
         return differs(format!(
-            "position {next}: the seal is of {theirs} positions, and the log has only {size}: later \
+            "position {next}: the seal has {theirs} positions, but the log has only {size}: later \
              ones are gone"
         ));
     }
@@ -319,7 +331,7 @@ async fn check_given(
 }
 
 impl Check<'_> {
-    /// Checks the leaves of some marks, which follow another one.
+    /// Checks the leaves of some marks that follow another mark.
     async fn marks(
         &mut self,
         before: Mark,
@@ -348,8 +360,8 @@ impl Check<'_> {
                 let name = leaf.name();
                 if position > mark.position {
                     return differs(format!(
-                        "position {position}: {name} stands where nothing was sealed: it was added, \
-                         or moved"
+                        "position {position}: {name} is at a position where nothing was sealed: \
+                         somebody added or moved it"
                     ));
                 }
                 let sealed = stored.next();
@@ -357,8 +369,8 @@ impl Check<'_> {
                 let hash = leaf.line().map(|line| leaf_hash(line.as_bytes()));
                 let Some(hash) = hash.or(sealed).filter(|hash| sealed == Some(*hash)) else {
                     return differs(format!(
-                        "position {position}: {name} is not what was sealed there: it was changed, \
-                         or others before it were added or are gone"
+                        "position {position}: {name} is not what was sealed there: somebody \
+                         changed it, or added or removed others before it"
                     ));
                 };
                 check_rows(&leaf)?;
@@ -367,15 +379,15 @@ impl Check<'_> {
             if position < mark.position {
                 let (next, end) = (position + 1, mark.position);
                 return differs(format!(
-                    "position {next}: what was sealed there is gone; there is nothing left up to \
-                     position {end}"
+                    "position {next}: what was sealed there is gone, and everything up to \
+                     position {end} too"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Only a sealed cut lets the entry of a leaf be gone.
+    /// Only a sealed cut may explain a missing entry.
     fn count_in_cut(&mut self, leaf: &PlacedLeaf) -> Result<(), VerifyFailure> {
         let position = leaf.position;
         let cut = self.cut.as_mut();
@@ -386,8 +398,8 @@ impl Check<'_> {
                 if later.is_some_and(|cut| position <= cut.text.last_position) =>
             {
                 Err(VerifyFailure::Given(
-                    "seals were restarted, and have not reached the last cut again: let an instance \
-                     seal, and run it again"
+                    "seals were restarted, and have not reached the last cut again: let an \
+                     instance seal, and run the command again"
                         .to_owned(),
                 ))
             }
@@ -407,7 +419,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether the entries are there that the cut kept.
+    /// Checks that the entries exist that the cut keeps.
     fn check_cut(&self) -> Result<(), VerifyFailure> {
         let Some(CutCheck { cut, found, .. }) = &self.cut else {
             return Ok(());
@@ -415,15 +427,15 @@ impl Check<'_> {
         let (last, kept) = (cut.text.last_position, cut.text.kept_entries);
         if *found < kept {
             return differs(format!(
-                "the cut (change {}) kept {kept} entries up to position {last}, and {found} of them are \
-                 there: others were dropped",
+                "the cut (change {}) kept {kept} entries up to position {last}, but only {found} \
+                 of them exist: others were dropped",
                 cut.revision
             ));
         }
         Ok(())
     }
 
-    /// Adds a leaf, and checks what the log has of the tree with it.
+    /// Adds a leaf, and checks the log's hashes of the tree with it.
     async fn push(&mut self, leaf: Hash) -> Result<(), VerifyFailure> {
         self.tree.push(leaf);
         let size = self.tree.size();
@@ -447,8 +459,8 @@ impl Check<'_> {
         let given = given.filter(|seal| seal.size == size);
         if given.is_some_and(|seal| seal.root != self.tree.root()) {
             return differs(format!(
-                "the first {size} positions are not those that the seal was made of: the log itself \
-                 was made again"
+                "the first {size} positions differ from those that were sealed: somebody made the \
+                 log again"
             ));
         }
         while self
@@ -465,7 +477,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a stored checkpoint, of which all leaves are in the tree.
+    /// Checks a stored checkpoint. The tree has all of its leaves.
     fn check_seal(&self, seal: &Seal) -> Result<(), VerifyFailure> {
         let size = seal.size;
         let checkpoint = match Checkpoint::parse(&seal.note) {
@@ -478,7 +490,8 @@ impl Check<'_> {
             || checkpoint.origin != self.origin.name
         {
             return differs(format!(
-                "the checkpoint of {size} positions was changed: it is not of their tree"
+                "the checkpoint of {size} positions was changed: it does not have the root of \
+                 their tree"
             ));
         }
         match &self.given.key {
@@ -489,7 +502,7 @@ impl Check<'_> {
         }
     }
 
-    /// The stored seal that comes next.
+    /// The next stored seal.
     async fn next_seal(&mut self) -> Result<Option<&Seal>, VerifyFailure> {
         if self.next_seals.is_empty() && !self.seals_ended {
             let from = self.checked_size + 1;
@@ -500,7 +513,7 @@ impl Check<'_> {
         Ok(self.next_seals.front())
     }
 
-    /// The stored hashes of a level from an index on and below another.
+    /// The stored hashes of a level, from an index on and below another.
     async fn stored(&self, level: u8, from: u64, to: u64) -> Result<Vec<Hash>, VerifyFailure> {
         let mut hashes = Vec::new();
         let mut next = from;

@@ -1,4 +1,4 @@
-//! Brings the figures of days into the record: there they have a position, and a seal covers them.
+//! Records the figures of days as acts. An act has a position, and seals cover it.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::domain::policy::PolicyName;
 use crate::domain::statistics::OpenDay;
 use crate::ledger::{Act, ActKind, Ledger, LedgerError, PolicyDay};
 
-/// How often days are looked for that can be closed.
+/// The pause between two looks for days that can be closed.
 const EVERY: Duration = Duration::from_secs(5);
 /// How long after its end, and after its last change, a day is closed.
 const AFTER: TimeDelta = TimeDelta::hours(1);
-/// How many days are closed at a time.
+/// How many days are closed at once.
 const DAYS_MOST: u32 = 100;
 
-/// Closes days: an act tells the figures of each. A day whose figures change later is closed again. Each
-/// instance runs one; a day's row is taken once.
+/// Closes days: an act has the figures of each. A day whose figures change later is closed again.
+/// Each instance runs a closer. The row of a day is taken only once.
 #[derive(Clone)]
 pub struct DayCloser {
     pub ledger: Ledger,
@@ -29,7 +29,7 @@ pub struct DayCloser {
 }
 
 impl DayCloser {
-    /// Closes days until it is aborted. While the ledger does not answer it tries again.
+    /// Closes days until the task is aborted. If the ledger does not answer, it tries again.
     pub async fn run(self) {
         let mut is_failing = false;
         loop {
@@ -40,7 +40,7 @@ impl DayCloser {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "days cannot be closed: it is tried again"
+                    "days cannot be closed: trying again"
                 );
             }
             is_failing = closed.is_err();
@@ -72,7 +72,7 @@ impl DayCloser {
         Ok(())
     }
 
-    /// The figures have all that was recorded before this instant.
+    /// The figures have everything that was recorded before this instant.
     async fn figures_until(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>, LedgerError> {
         let position = self.ledger.figures_to_follow().await?;
         let next = self.ledger.marks_to_follow(position + 1, 1).await?;
@@ -80,7 +80,7 @@ impl DayCloser {
     }
 }
 
-/// What an act of a day tells, as JSON. A figure that is 0 is left out.
+/// The JSON of a day's act. Figures that are 0 are left out.
 fn about(policy: &PolicyName, day: OpenDay, figures: Option<&PolicyDay>) -> String {
     let named = figures.iter().flat_map(|day| day.figures.named());
     let named: Map<String, Value> = named

@@ -1,4 +1,4 @@
-//! Lists of the figures of days, and of first denials.
+//! Lists of days with their figures, and of first denials.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,7 +24,7 @@ pub struct FigureQuery {
     pub from: Option<NaiveDate>,
     /// … and before this one.
     pub to: Option<NaiveDate>,
-    /// Only what got its position on a local day from this one on …
+    /// What got its position on a local day from this one on …
     pub recorded_from: Option<NaiveDate>,
     /// … and before this one.
     pub recorded_to: Option<NaiveDate>,
@@ -43,12 +43,13 @@ pub struct FigureOfDay {
 pub struct FigurePage {
     pub days: Vec<FigureOfDay>,
     pub next_cursor: Option<String>,
-    /// The figures are those of the entries up to this position.
+    /// The figures have the entries up to this position.
     pub as_of: u64,
 }
 
 impl Engine {
-    /// A page of at most `limit` days of policies, oldest first. A day without figures has none.
+    /// A page of at most `limit` days of policies, oldest first. A day without figures is not
+    /// listed.
     ///
     /// # Errors
     /// [`ListFailure`].
@@ -88,7 +89,7 @@ impl Engine {
             recorded_to: query.recorded_to,
             after,
         };
-        // Before the figures: they may go on meanwhile.
+        // Read the position before the figures, which may grow in between.
         let as_of = self.ledger.figures_position().await?;
         let mut found = self.ledger.figures(&filter, limit + 1).await?;
         let next_cursor = cut_page(&mut found, limit)
@@ -118,8 +119,8 @@ impl Engine {
         })
     }
 
-    /// A page of at most `limit` of a subject's first denials, newest first, and the cursor of the
-    /// next.
+    /// A page of at most `limit` first denials of a subject, newest first, and the cursor of the
+    /// next page.
     ///
     /// # Errors
     /// [`ListFailure`].

@@ -1,4 +1,4 @@
-//! Writes denials into the ledger.
+//! Writes denials to the ledger.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -20,17 +20,17 @@ use crate::domain::statistics::{DenialCount, DeniedOn, FirstDenial, OpenDay};
 use crate::engine::instance::{Denials, SecondOfDenials};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How often denials are written.
+/// The pause between two writes.
 const EVERY: Duration = Duration::from_secs(5);
-/// How many first denials are written, or deleted, in one transaction.
+/// How many first denials one transaction writes or deletes.
 const FIRST_MOST: usize = 1000;
 /// How long first denials are kept.
 const KEPT: TimeDelta = TimeDelta::days(30);
-/// How many days of policies are counted under one run.
+/// How many days of policies one run counts. Then a new run begins.
 const COUNTS_MOST: usize = 10_000;
 
-/// Writes what is noted of denials. Counts are written as sums since the beginning of a run: to write
-/// one twice changes nothing.
+/// Writes noted denials. Counts are written as sums since the beginning of a run, so that a second
+/// write of the same changes nothing.
 pub struct DenialWriter {
     ledger: Ledger,
     clock: Clock,
@@ -40,10 +40,10 @@ pub struct DenialWriter {
 
 struct RunOfDenials {
     run: Uuid,
-    /// Denials whose local days are not told yet.
+    /// Denials whose local days are not known yet.
     seconds: Vec<SecondOfDenials>,
     counts: HashMap<DeniedOn, DenialCount>,
-    /// What is not written yet, and when its days end.
+    /// Counts that are not written yet, and the ends of their days.
     changed: HashMap<DeniedOn, DateTime<Utc>>,
     first: Vec<FirstDenial>,
 }
@@ -65,7 +65,7 @@ impl DenialWriter {
         }
     }
 
-    /// Writes again and again, until it is aborted.
+    /// Writes in a loop until the task is aborted.
     pub async fn run(self: Arc<Self>) {
         let mut is_failing = false;
         loop {
@@ -76,14 +76,14 @@ impl DenialWriter {
             {
                 tracing::warn!(
                     error = %Chain(error),
-                    "denials cannot be written: it is tried again"
+                    "denials cannot be written: trying again"
                 );
             }
             is_failing = written.is_err();
         }
     }
 
-    /// Writes what was noted. What cannot be written is written the next time.
+    /// Writes what was noted. After a failure it is written the next time.
     pub async fn write(&self) -> Result<(), LedgerError> {
         let mut counted = self.counted.lock().await;
         let counted = &mut *counted;
@@ -91,7 +91,7 @@ impl DenialWriter {
         loop {
             if counted.first.is_empty() {
                 counted.first = self.denials.take_first(FIRST_MOST);
-                // Two instances add them in one order.
+                // Sorted: two instances add them in the same order.
                 counted
                     .first
                     .sort_unstable_by_key(|denial| (denial.account, denial.denied_at));
@@ -126,7 +126,7 @@ impl DenialWriter {
         self.ledger.forget_denials(before, FIRST_MOST as u32).await
     }
 
-    /// Counts what was noted, by local days.
+    /// Counts noted denials by local day.
     async fn count(&self, counted: &mut RunOfDenials) -> Result<(), LedgerError> {
         counted.seconds.extend(self.denials.take_counts());
         let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::default();

@@ -1,4 +1,4 @@
-//! The follower of the record, which makes the figures.
+//! The figure follower: it follows the record and makes the figures.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -17,17 +17,17 @@ use crate::engine::following::RecordFollower;
 use crate::engine::record::RecordProgress;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How long an instance that saw another one at work waits for it.
+/// How long an instance waits after it saw another one at work.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many marks are worked on at a time.
+/// How many marks are processed at once.
 const MARKS_MOST: u32 = 16;
 
-/// Makes the figures of what has positions. Each instance runs one; one that sees another at work
-/// leaves it to it.
+/// Makes the figures of recorded entries. Each instance runs a follower. A follower that sees
+/// another one at work leaves the work to it.
 pub struct FigureFollower {
     ledger: Ledger,
     progress: Arc<RecordProgress>,
-    /// The position up to which the figures were made, as last seen.
+    /// The position up to which the figures are made, as last seen.
     seen: Option<u64>,
     /// When another instance was last seen at work.
     another_at: Option<Instant>,
@@ -44,7 +44,7 @@ impl RecordFollower for FigureFollower {
     async fn step(&mut self) -> Result<bool, LedgerError> {
         let stepped = self.make_next().await;
         if stepped.is_err() {
-            // What was noted of subjects did not come into the figures.
+            // The memory of subjects has entries that are not in the figures. Forget it.
             self.subjects.clear();
         }
         stepped
@@ -64,22 +64,25 @@ impl FigureFollower {
 
     /// Makes the figures of the next marks. Returns whether there may be more.
     async fn make_next(&mut self) -> Result<bool, LedgerError> {
+        // 1. Read the position up to which the figures are made. If it has moved, another instance
+        //    is at work: leave the work to it for some time.
         let position = self.ledger.figures_to_follow().await?;
         let now = Instant::now();
         self.progress.note_figures(position, now);
         let seen = self.seen.replace(position);
         if seen != Some(position) {
             self.subjects.clear();
-            // Nobody goes back, but one who wants the figures made again.
+            // The position moves back only if somebody has the figures made again.
             self.another_at = seen.filter(|seen| *seen < position).map(|_| now);
             return Ok(false);
         }
         if self.another_at.is_some_and(|at| now < at + PATIENCE) {
             return Ok(false);
         }
+        // 2. Read the next marks.
         self.subjects.begin_step();
         let marks = self.ledger.marks_to_follow(position, MARKS_MOST).await?;
-        // The first one is the one that ends at the position.
+        // The first mark is the one that ends at the position.
         let (before, marks) = match marks.split_first() {
             Some((first, others)) if first.position == position => (*first, others),
             _ => (Mark::FIRST, &marks[..]),
@@ -87,7 +90,10 @@ impl FigureFollower {
         let Some(last) = marks.last() else {
             return Ok(false);
         };
+        // 3. Make the figures of their entries.
         let (figures, open_days) = self.figures(before, marks, last).await?;
+        // 4. Add the figures, if the position is still the same. Invariant: each position is in the
+        //    figures exactly once.
         let added = self.ledger.add_figures(
             position,
             last.position,
@@ -105,8 +111,8 @@ impl FigureFollower {
         Ok(marks.len() + 1 >= MARKS_MOST as usize)
     }
 
-    /// The figures of the entries that these marks gave positions to, after another one; and the days
-    /// that have them.
+    /// The figures of the entries that got positions by these marks, and the days that have them.
+    /// The marks follow the mark `before`.
     async fn figures(
         &mut self,
         before: Mark,
@@ -115,10 +121,12 @@ impl FigureFollower {
     ) -> Result<(FigureSums, BTreeSet<OpenDay>), LedgerError> {
         let mut figures = FigureSums::default();
         let mut open_days = BTreeSet::new();
+        // 1. Read the entries.
         let entries = self
             .ledger
             .tallied_entries(before.place, last.place)
             .await?;
+        // 2. Read the versions of their policies, which have the local days.
         let mut versions: HashMap<PolicyId, Vec<Policy>> = HashMap::new();
         for entry in &entries {
             if let Entry::Vacant(unknown) = versions.entry(entry.policy) {
@@ -133,7 +141,9 @@ impl FigureFollower {
             .iter()
             .map(|(policy, versions)| (*policy, LocalDays::of(versions)))
             .collect();
+        // 3. Read what is not known about the subjects' days.
         self.learn_subjects(&entries, &days).await?;
+        // 4. Add each entry to the figures of its day.
         let kept_to = self.ledger.figures_kept_to().await?;
         for entry in &entries {
             let days = &days[&entry.policy];
@@ -146,7 +156,7 @@ impl FigureFollower {
                 counted_on: days.date(entry.counted_at),
                 recorded_on: days.date(recorded_at),
             };
-            // Figures that stay when others are made again have it.
+            // This entry is in figures that are kept when the others are made again.
             if kept_to.is_some_and(|kept_to| day.recorded_on <= kept_to) {
                 continue;
             }
@@ -166,7 +176,8 @@ impl FigureFollower {
         Ok((figures, open_days))
     }
 
-    /// Reads what is not remembered of the days of subjects that have a grant among some entries.
+    /// Reads the days of subjects that are not in memory, for the subjects with a grant among the
+    /// entries.
     async fn learn_subjects(
         &mut self,
         entries: &[TalliedEntry],
@@ -182,7 +193,7 @@ impl FigureFollower {
             if !is_grant || !met.insert((account, date)) || self.subjects.knows(account, date) {
                 continue;
             }
-            // No entry before it counts after the instant of the last one.
+            // If the entry before was appended before this day, no earlier entry counts on the day.
             if entry
                 .before_at
                 .is_some_and(|before| before >= days.start(date))

@@ -1,4 +1,4 @@
-//! Statistics: figures of policies' local days, which are made behind the record, and denials.
+//! Statistics: the figures of policies' local days, made along the record, and denials.
 
 mod day_closer;
 mod days;

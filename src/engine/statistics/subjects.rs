@@ -1,4 +1,4 @@
-//! What is known of subjects' grants of a local day.
+//! What is known of subjects' grants on a local day.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use foldhash::HashMap;
@@ -8,9 +8,9 @@ use crate::domain::local_days::LocalDays;
 use crate::domain::statistics::SubjectDay;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many are remembered in each of two halves: what is used stays in the younger one.
+/// The size of each of two halves of the memory. What is used is in the younger half.
 const HALF: usize = 32_768;
-/// How many entries of an account are read at a time.
+/// How many entries of an account are read at once.
 const ENTRIES_MOST: u32 = 64;
 
 type SubjectDays = HashMap<(AccountId, NaiveDate), SubjectDay>;
@@ -22,8 +22,7 @@ pub struct SubjectMemory {
     old: SubjectDays,
 }
 
-/// A subject's day of which nothing is remembered: what is to be known are the grants that come before
-/// an entry in the record.
+/// A subject's day that is not in memory. The grants before an entry in the record are to be read.
 pub struct UnknownDay<'d> {
     pub account: AccountId,
     pub date: NaiveDate,
@@ -34,12 +33,12 @@ pub struct UnknownDay<'d> {
 }
 
 impl SubjectMemory {
-    /// Forgets all: another instance went on, or what was noted did not come into the figures.
+    /// Forgets everything: another instance was at work, or the figures were not added.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Makes room: what was not asked for since the last time but one is forgotten.
+    /// Makes room: forgets what was not used since the last time but one.
     pub fn begin_step(&mut self) {
         if self.young.len() >= HALF {
             self.old = std::mem::take(&mut self.young);
@@ -55,14 +54,14 @@ impl SubjectMemory {
         self.young.contains_key(&key)
     }
 
-    /// What is known of a subject's day: nothing was granted, unless something was noted or read.
+    /// What is known of a subject's day. A new day has no grants.
     pub fn of(&mut self, account: AccountId, date: NaiveDate) -> &mut SubjectDay {
         self.young.entry((account, date)).or_default()
     }
 
-    /// Reads the grants of subjects' days that come before an entry of each. An account's entries are
-    /// read backwards, as long as they may count on the day: none counts after the instant at which it
-    /// was appended.
+    /// Reads the grants on subjects' days that come before an entry of each. Reads an account's
+    /// entries backwards for as long as they may count on the day: no entry counts after the
+    /// instant at which it was appended.
     pub async fn read(
         &mut self,
         ledger: &Ledger,
@@ -85,7 +84,7 @@ impl SubjectMemory {
                     .get(&day.account)
                     .map(Vec::as_slice)
                     .unwrap_or_default();
-                // Another day of the account may have asked for others.
+                // The entries may have been read for another day of the account.
                 let asked = day.number.saturating_sub(ENTRIES_MOST.into())..day.number;
                 let entries = entries.iter().filter(|entry| asked.contains(&entry.number));
                 let start = day.days.start(day.date);

@@ -1,4 +1,4 @@
-//! The writing half of the claim path: bursts, and the guarded statement.
+//! The writing half of the claims' way: bursts, and the guarded statement.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ impl Store {
                         false => Burst::Exist(existing.into_iter().map(AccountId).collect()),
                     }),
                     Ok(None) => Ok(Burst::Behind),
-                    // The connection is as good as before.
+                    // The statement was undone, and the connection can be used again.
                     Err(LedgerError::Conflict) => Ok(Burst::Conflict),
                     Err(error) => Err(error),
                 }
@@ -77,8 +77,8 @@ macro_rules! common_columns {
     };
 }
 
-/// Their values, of $1 to $10. An UNNEST in the list of what is selected costs PostgreSQL a sixth
-/// less than one in FROM, which writes each array to a store of its own first.
+/// Their values, $1 to $10. An UNNEST in the select list costs PostgreSQL a sixth less than one in
+/// FROM, which first writes each array to a store of its own.
 macro_rules! common {
     () => {
         "unnest($1::uuid[]) AS account, unnest($2::bigint[]) AS number, unnest($3::uuid[]) AS id,
@@ -96,7 +96,7 @@ macro_rules! further_columns {
     };
 }
 
-/// Their values, of $15 to $18.
+/// Their values, $15 to $18.
 macro_rules! further {
     () => {
         "unnest($15::smallint[]) AS kind, unnest($16::smallint[]) AS flags,
@@ -104,7 +104,7 @@ macro_rules! further {
     };
 }
 
-/// Inserts the accounts that entries open, of $11 to $14.
+/// Inserts the accounts that entries open, $11 to $14.
 macro_rules! open_accounts {
     ($condition:literal) => {
         concat!(
@@ -118,7 +118,7 @@ macro_rules! open_accounts {
     };
 }
 
-/// Inserts the details of entries, of $19 to $26.
+/// Inserts the details of entries, $19 to $26.
 macro_rules! insert_details {
     ($condition:literal) => {
         concat!(
@@ -134,10 +134,16 @@ macro_rules! insert_details {
     };
 }
 
-/// Appends every entry if the server shows the fence and has none of the accounts to open. Returns
-/// the horizon of a server that has the entries, and the accounts that exist. The unique index on
-/// account and number is the guard: the line before each account's first entry is known to be
-/// committed.
+/// The statement of a burst:
+/// 1. `fence`: one row if the server shows the fence. The row has the accounts to open that exist
+///    already.
+/// 2. `opened`: opens the new accounts, if none of them exists.
+/// 3. The details and the entries are inserted under the same condition.
+/// 4. The result: the horizon of a server that has the entries, and the accounts that exist. No row
+///    means that the server does not show the fence.
+///
+/// Invariant: the unique index on account and number makes a fork impossible. A gap is impossible
+/// because the line before each account's first entry is known to be committed.
 macro_rules! burst_statement {
     (
         $columns:expr, $values:expr, $details:expr,
@@ -183,7 +189,7 @@ macro_rules! burst_statement {
     };
 }
 
-/// Of plain grants: it names as few columns as it can.
+/// For plain grants: it names as few columns as possible.
 const BURST_OF_PLAIN_GRANTS: &str = burst_statement!(
     "kind, flags",
     concat!(kind!(GRANT), ", 0"),
@@ -228,16 +234,20 @@ macro_rules! insert_entries {
     };
 }
 
-/// Appends each account's entries if its last entry is the assumed one in all that a decision
-/// reads of it. Entries that meet another writer's are left out with the rest of their account's,
-/// and so are those whose first one confirms or ends what is confirmed or ended. But a key or a
-/// grant that is taken behind an account's first entry undoes the whole statement.
+/// The guarded append. It takes an account's entries only if the account's last entry is the
+/// assumed one, in everything that a decision reads of it.
+/// 1. `guarded`: the first entry of each account whose last entry is the assumed one. A first entry
+///    that confirms or ends a grant is left out if the grant is confirmed or ended already.
+/// 2. `firsts`: inserts these entries. The unique index makes two writers of the same number wait
+///    for each other, and one of them inserts nothing.
+/// 3. `rest`: inserts the other entries of the accounts of `firsts`. No other writer can have their
+///    numbers, because it would need the first number.
+/// 4. `detailed` and `opened`: insert the details, and the accounts that begin with entry 1.
 ///
-/// The first entry of an account decides: the unique index makes a concurrent writer of the
-/// same number wait for this one or this one for it. With the first in place no other writer can
-/// have the numbers after it, so the rest goes in with it. An account's entry 1 needs no look at
-/// the entry before. No account got another id since the statement's snapshot, and none does until
-/// the commit.
+/// The entries of an account that meet another writer's are left out together. A key or a grant
+/// that is taken by an entry behind the first one undoes the whole statement. Entry 1 needs no look
+/// at the entry before it. `erasure_epoch` shows that no account has got another id since the
+/// statement's snapshot, and none does until the commit.
 const GUARDED: &str = concat!(
     "
     WITH input AS (
@@ -316,12 +326,13 @@ impl<'a> Row<'a> {
         sorted.into_iter().flat_map(rows).collect()
     }
 
-    /// The line that must stand before it: the others of its draft follow the first.
+    /// The line that must be committed before this entry. Only the first entry of a draft has one:
+    /// the others follow the first.
     fn assumed(&self) -> Option<&'a Line> {
         self.draft.after.as_ref().filter(|_| self.is_first)
     }
 
-    /// Whether the common columns tell all of it.
+    /// Whether the common columns say everything about the entry.
     fn is_plain_grant(&self) -> bool {
         let entry = self.entry;
         entry.kind == (EntryKind::Grant { held_until: None })
@@ -365,7 +376,7 @@ where
         .bind(new_blinds(opened.len()))
 }
 
-/// The statement with the values of $15 to $26 too.
+/// Adds the values of $15 to $26 to the statement.
 fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Statement<'q, T> {
     let entries = rows.iter().map(|row| row.entry);
     let detailed: Vec<&Entry> = entries.filter(|entry| has_details(entry)).collect();
@@ -391,8 +402,8 @@ fn with_further<'q, T>(statement: Statement<'q, T>, rows: &'q [Row<'_>]) -> Stat
         }))
 }
 
-/// Runs a burst. Returns the new horizon, and the accounts that were to be opened and exist; `None`
-/// where the server does not show the fence.
+/// Runs a burst. Returns the new horizon, and the accounts to open that exist already. Returns
+/// `None` if the server does not show the fence.
 async fn burst(
     rows: &[Row<'_>],
     fence: &Fence,
@@ -411,7 +422,7 @@ async fn burst(
         .await
 }
 
-/// Runs [`GUARDED`]. Returns the accounts whose entries went in.
+/// Runs [`GUARDED`]. Returns the accounts whose entries were inserted.
 async fn append(
     rows: &[Row<'_>],
     connection: &mut PgConnection,
@@ -432,7 +443,7 @@ async fn append(
     Ok(appended.into_iter().map(|(id,)| AccountId(id)).collect())
 }
 
-/// The version of the policy that a line was decided under, as a column holds it.
+/// The version of the policy that decided a line, as a column stores it.
 fn version(line: &Line) -> i32 {
     line.policy_version.cast_signed()
 }

@@ -1,4 +1,4 @@
-//! The reading half of the claim path.
+//! The reading half of the claims' way.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Postgres, Row, Transaction};
@@ -11,7 +11,7 @@ use crate::ledger::fence::{Fence, LedgerPlace};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
-/// The advisory locks of some accounts, held by an open transaction until this is dropped.
+/// The advisory locks of some accounts. An open transaction holds them until this is dropped.
 pub struct Turn(#[expect(dead_code, reason = "held for its drop")] Transaction<'static, Postgres>);
 
 impl Store {
@@ -20,12 +20,14 @@ impl Store {
         let names_others = !look.entries.is_empty() || !look.followers_of.is_empty();
         let (lines, entries) = self
             .in_time(async |connection| {
+                // 1. Read the last lines, with the fence in the same statement.
                 let lines = match has_fence {
                     true => fenced_lines(connection, look).await?,
                     false if look.accounts.is_empty() => Vec::new(),
                     false => last_lines(connection, &look.accounts).await?,
                 };
-                // Mostly no entry has any of the keys.
+                // 2. Read the entries, if there are any to find. Mostly no entry has any of the
+                //    keys, and the first statement has looked.
                 let finds_keys = match lines.first().filter(|_| has_fence) {
                     Some(row) => row.try_get("has_keys")?,
                     None => !look.keys.is_empty(),
@@ -60,8 +62,9 @@ impl Store {
     }
 }
 
-/// Reads last lines, and the fence of the server that tells them, in one statement: every line
-/// that it sees was committed before the horizon, and is as of that number of erasures. One row has no line where no account has one.
+/// Reads last lines and the fence in one statement. Invariant: every line that the statement sees
+/// was committed before the fence's horizon, and belongs to the fence's number of erasures. If no
+/// account has a line, there is one row without a line.
 async fn fenced_lines(
     connection: &mut PgConnection,
     look: &Look,
@@ -124,9 +127,9 @@ pub async fn last_lines(
     .await
 }
 
-/// Reads entries by their keys, their ids, and the grants that they follow (two follow one at most), each
-/// by an index of its own. A plan for `= ANY`, made while
-/// the ledger is nearly empty, reads the whole ledger afterwards, until PostgreSQL analyzes it.
+/// Reads entries by their keys, by their ids, and by the grants that they follow (at most two
+/// follow one). Each uses an index of its own. A plan for `= ANY` that is made while the ledger is
+/// nearly empty would later read the whole ledger, until PostgreSQL analyzes the table.
 async fn entries(connection: &mut PgConnection, look: &Look) -> Result<Vec<PgRow>, sqlx::Error> {
     let keys: Vec<Uuid> = look.keys.iter().map(|key| key.0).collect();
     let ids: Vec<Uuid> = look.entries.iter().map(|entry| entry.0).collect();

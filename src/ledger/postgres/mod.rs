@@ -26,24 +26,24 @@ pub use entries::{Turn, last_lines};
 static MIGRATOR: LazyLock<Migrator> =
     LazyLock::new(|| schema::migrator(&schema::migrations!("postgres")));
 
-/// Connections that carry claims, and what they wait for. Few, since each carries a batch at a
-/// time.
+/// Connections for claims and what they wait for. There are few, because each carries a whole
+/// batch.
 const CLAIM_CONNECTIONS: u32 = 8;
-/// Connections for what each instance looks at again and again: changes and the clock. No
-/// request takes them, so that a revoked key is known to be, whatever else waits.
+/// Connections for the regular looks at changes and the clock. No request takes them, so that an
+/// instance learns of a revoked key however busy it is.
 const POLL_CONNECTIONS: u32 = 2;
-/// Connections for turns at accounts, each held for as long as a turn.
+/// Connections for turns at accounts. A turn holds one until it ends.
 const TURN_CONNECTIONS: u32 = 4;
 /// Connections for edits.
 const EDIT_CONNECTIONS: u32 = 3;
 /// Connections for the instance's own work: reconciliations, the record, statistics.
 const OWN_CONNECTIONS: u32 = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For what nobody waits for, and for a snapshot between two reads.
+/// For work that nobody waits for, and for the pause of a snapshot between two reads.
 const OWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A PostgreSQL database. Each kind of work has connections of its own, so that none can take
-/// those that another needs.
+/// A PostgreSQL database. Each kind of work has its own connections, so that no kind can take the
+/// connections of another.
 #[derive(Clone)]
 pub struct Store {
     pub(super) claims: Connections<PgConnection>,
@@ -53,7 +53,7 @@ pub struct Store {
     pub(super) snapshots: PgPool,
     pub(super) edits: PgPool,
     pub(super) own: PgPool,
-    /// Whether the server shows what a fence is made of. Some managed ones do not.
+    /// Whether the server shows the parts of a fence. Some managed servers do not.
     shows_fence: bool,
     identity: Identity,
 }
@@ -64,6 +64,7 @@ impl Store {
         opening: Opening,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
+        // 1. Connect.
         let base = PgConnectOptions::from_str(&options.url)
             .map_err(|error| OpenError::InvalidUrl(error.to_string()))?
             .application_name("perdiem");
@@ -91,7 +92,7 @@ impl Store {
             place: place.clone(),
             source,
         };
-        // The user of a ledger that was migrated may lack rights to it.
+        // The user of a migrated ledger may have no rights to it.
         let unusable = |error: sqlx::Error| match lacks_right(&error) {
             true => OpenError::NoRight {
                 place: place.clone(),
@@ -99,12 +100,14 @@ impl Store {
             },
             false => failed(error.into()),
         };
+        // 2. Check that the database is for perdiem, and which migrations it has run.
         check_encoding(&own, &place).await?;
         let (applied, has_tables) = survey(&own).await.map_err(unusable)?;
         schema::check(&MIGRATOR, &applied, has_tables, &place)?;
         if opening == Opening::Find {
             schema::check_made(&MIGRATOR, &applied, &place)?;
         }
+        // 3. Migrate it if needed; only the owner of the tables may.
         let mut first = own.acquire().await.map_err(|error| failed(error.into()))?;
         let known = MIGRATOR.iter().count();
         if applied.len() < known {
@@ -123,21 +126,24 @@ impl Store {
             let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
             migrated.map_err(failed)?;
         }
+        // 4. Read the identity of the ledger; a new ledger gets one. Keep the order of
+        //    transactions.
         let identity = schema::identify(Session::Postgres(&mut first), now);
         let identity = identity.await.map_err(failed)?;
         drop(first);
         if !settle_offset(&own).await.map_err(unusable)? {
             return Err(OpenError::NumbersBegunAgain(place));
         }
+        // 5. Set up the connections of each kind of work.
         let shows_fence = shows_fence(&own).await.map_err(unusable)?;
-        // A list is planned with its values: a plan for all values may read and sort a whole policy.
+        // Plan lists with their values: a plan for all values may read and sort a whole policy.
         let planned = [("plan_cache_mode", "force_custom_plan")];
         let answering = with_timeouts(base.clone(), options.query_timeout).options(planned);
         let patience = options.query_timeout / 4;
         let answers = |most| pool(most, patience).connect_lazy_with(answering.clone());
         let snapshots = pool(SNAPSHOTS_MOST, patience)
             .connect_lazy_with(with_timeouts(base.clone(), OWN_TIMEOUT).options(planned));
-        // The claim path always goes by index, whatever a plan made for an empty table says.
+        // The claims' way always uses indexes, also where a plan was made for an empty table.
         let base = with_timeouts(base, options.claim_timeout)
             .options([("enable_seqscan", "off"), ("jit", "off")]);
         let turns = pool(TURN_CONNECTIONS, options.claim_timeout / 3)
@@ -160,7 +166,7 @@ impl Store {
         &self.identity
     }
 
-    /// Runs statements that claims wait for.
+    /// Runs statements that a claim waits for.
     async fn in_time<T>(
         &self,
         statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
@@ -179,7 +185,7 @@ impl Store {
     }
 }
 
-/// A pool of so many connections, each of which is waited for so long.
+/// A pool with at most this many connections, and the longest wait for one of them.
 fn pool(most: u32, patience: Duration) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(most)
@@ -187,8 +193,8 @@ fn pool(most: u32, patience: Duration) -> PgPoolOptions {
         .acquire_timeout(patience)
 }
 
-/// Why there is no connection. The pool, which tries again for a while, tells only that it
-/// waited in vain; a single connection is told more.
+/// Why there is no connection. A pool tries for a while and says only that it waited. A single
+/// connection gets the reason.
 async fn reason(options: &PgConnectOptions, error: sqlx::Error) -> sqlx::Error {
     let sqlx::Error::PoolTimedOut = error else {
         return error;
@@ -199,8 +205,8 @@ async fn reason(options: &PgConnectOptions, error: sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// A commit is on disk before it is answered, and no statement, lock or forgotten transaction
-/// holds others up for long.
+/// Commits reach the disk before they are answered, and no statement, lock or forgotten transaction
+/// blocks others for long.
 fn with_timeouts(options: PgConnectOptions, timeout: Duration) -> PgConnectOptions {
     let millis = timeout.as_millis().to_string();
     options.options([
@@ -211,7 +217,7 @@ fn with_timeouts(options: PgConnectOptions, timeout: Duration) -> PgConnectOptio
     ])
 }
 
-/// Brings the database up to date, however long that takes: an index on a large table does.
+/// Migrates the database, however long it takes: an index on a large table takes long.
 async fn migrate(options: PgConnectOptions) -> Result<(), LedgerError> {
     let one = PgPoolOptions::new().max_connections(1);
     let pool = one.connect_with(options).await?;
@@ -237,7 +243,7 @@ async fn check_encoding(pool: &PgPool, place: &str) -> Result<(), OpenError> {
     }
 }
 
-/// Whether this role may ask the server for what a fence is made of.
+/// Whether this user may ask the server for the parts of a fence.
 async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let shown = sqlx::query(
         "SELECT pg_postmaster_start_time(), pg_relation_filepath('entries'),
@@ -246,14 +252,14 @@ async fn shows_fence(pool: &PgPool) -> Result<bool, sqlx::Error> {
     match shown.execute(pool).await {
         Ok(_) => Ok(true),
         Err(error @ sqlx::Error::Database(_)) => {
-            tracing::info!(%error, "the ledger's server shows no fence: every append is guarded");
+            tracing::info!(%error, "the server shows no fence: every append is guarded");
             Ok(false)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The migrations that the database has seen, and whether it holds other tables.
+/// The migrations that the database has run, and whether it has other tables.
 async fn survey(pool: &PgPool) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,4 +1,5 @@
-//! The writing half of the claim path. SQLite has one writer: what was looked at inside its
+//! The writing half of the claims' way. SQLite has one writer: what a write transaction reads
+//! cannot change before its commit.
 //! transaction holds until the commit.
 
 use std::borrow::Borrow;
@@ -27,20 +28,24 @@ impl Store {
         drafts: &[impl Borrow<Draft>],
         fence: &Fence,
     ) -> Result<Burst, LedgerError> {
+        // 1. The fence must be of this process.
         if !fence.place.is_same_server(&self.place) {
             return Ok(Burst::Behind);
         }
         let rows = rows(drafts.iter().map(Borrow::borrow));
         let burst = async |connection: &mut SqliteConnection| {
+            // 2. Every account to open must be new.
             let existing = existing(connection, &rows).await?;
             if !existing.is_empty() {
                 return Ok(Burst::Exist(existing));
             }
+            // 3. Insert everything, if the file shows the fence.
             match burst(connection, &rows, fence)
                 .await
                 .map_err(LedgerError::from)
             {
-                // The newest entry is one of this burst, or nothing was written.
+                // If the newest entry is above the horizon and no account got another id, the burst
+                // was written. Otherwise nothing was.
                 Ok((newest, erasures))
                     if newest > fence.horizon && erasures == fence.place.erasures =>
                 {
@@ -51,7 +56,7 @@ impl Store {
                     sqlx::query("ROLLBACK").execute(connection).await?;
                     Ok(Burst::Conflict)
                 }
-                // The transaction ends with its connection.
+                // The connection is dropped, and its transaction ends with it.
                 Err(error) => Err(error),
             }
         };
@@ -94,8 +99,8 @@ fn rows<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Vec<Row<'a>> {
     drafts.flat_map(rows).collect()
 }
 
-/// Appends the drafts whose last line is the assumed one. Inside the one write transaction nobody
-/// else can come between the guard and the entries.
+/// Appends the drafts whose assumed last line is the last line. Nobody can write between this check
+/// and the entries: both are in the one write transaction.
 async fn append(
     connection: &mut SqliteConnection,
     drafts: &[&Draft],
@@ -109,8 +114,8 @@ async fn append(
     Ok(fitting.map(|draft| draft.account).collect())
 }
 
-/// The accounts that rows are to open, and that exist. The burst comes next on the one connection
-/// that writes.
+/// The accounts that the rows would open and that exist already. The burst follows on the same
+/// connection, the only one that writes.
 async fn existing(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
@@ -132,9 +137,9 @@ async fn existing(
 
 const EXISTING: Batched = batched!("SELECT id FROM accounts WHERE id IN (", "?", ")");
 
-/// Appends every entry if the file shows the fence. Returns the newest `xact`, and how often accounts got
-/// other ids.
-/// The common burst is one query, which the connection's thread runs from `BEGIN` to `COMMIT`.
+/// Appends every entry if the file shows the fence. Returns the newest `xact`, and how often
+/// accounts have got other ids. A common burst is one query, which the connection's thread runs
+/// from `BEGIN` to `COMMIT`.
 async fn burst(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
@@ -154,7 +159,7 @@ async fn burst(
     Ok((newest.try_get(0)?, newest.try_get(1)?))
 }
 
-/// Inserts entries, and what goes beside them, if the file shows the fence.
+/// Inserts entries, and the rows beside them, if the file shows the fence.
 async fn insert(
     connection: &mut SqliteConnection,
     rows: &[Row<'_>],
@@ -194,8 +199,8 @@ async fn refused(
     Ok(refused)
 }
 
-/// The accounts whose last entry is no longer the assumed one, in all that a decision reads of
-/// it, or whose next entry takes a key or the place of another beside a grant.
+/// The accounts whose last entry is not the assumed one, in everything that a decision reads of it;
+/// or whose next entry takes a key, or confirms or ends a grant, that another entry has taken.
 const REFUSED: Batched = batched!(
     "WITH draft (account, number, totals, at, policy_version, lapses_at, key, of_grant, kind)
      AS (VALUES ",
@@ -222,12 +227,13 @@ const REFUSED: Batched = batched!(
     )
 );
 
-/// An `INSERT` of rows, if the newest entry has at least an `xact`, and accounts got other ids as often
-/// as that. A table without entries has the `xact` 0. Without a fence both are NULL.
+/// An `INSERT` of rows under a fence: the newest entry has at least this `xact`, and accounts have
+/// got other ids exactly this often. A table without entries has the `xact` 0. Without a fence both
+/// values are NULL.
 macro_rules! insert {
     ($into:literal, $times:ident, $row:literal) => {
-        // OR FAIL: whatever fails takes its transaction back, so that SQLite need not keep what
-        // each page was before the statement.
+        // OR FAIL: any failure rolls the transaction back anyway, so SQLite need not save each page
+        // before the statement.
         concat!(
             "WITH fence (is_shown) AS (
          SELECT COALESCE(COALESCE(MAX(xact), 0) >= ?, true)
@@ -242,7 +248,7 @@ macro_rules! insert {
     };
 }
 
-/// Inserts the accounts that rows open, and then their entries.
+/// Inserts the accounts that rows open, and then the entries.
 macro_rules! insert_rows {
     ($times:ident) => {
         concat!(
@@ -294,8 +300,8 @@ const END: &str = end!();
 
 type Statement<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
-/// What a draft assumes of the last line; and of its first entry the key, the grant that it
-/// names, and the kind.
+/// Binds what a draft assumes of the last line, and the key, the grant and the kind of its first
+/// entry.
 fn bind_assumption<'q>(query: Statement<'q>, draft: &&Draft) -> Statement<'q> {
     let after = draft.after.as_ref();
     let first = draft.entries.first();
@@ -317,7 +323,7 @@ fn bind_fence<'q>(query: Statement<'q>, fence: Option<&Fence>) -> Statement<'q> 
         .bind(fence.map(|fence| fence.place.erasures))
 }
 
-/// The values of [`INSERT_ROWS`]. What is not bound at the end is NULL.
+/// Binds the values of [`INSERT_ROWS`]. Unbound values at the end are NULL.
 fn bind_rows<'q>(query: Statement<'q>, rows: &[Row<'_>], fence: Option<&Fence>) -> Statement<'q> {
     let opened = rows.iter().filter(|(_, entry)| entry.line.number == 1);
     let blinds = new_blinds(opened.clone().count());

@@ -1,4 +1,4 @@
-//! The reading half of the claim path.
+//! The reading half of the claims' way.
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
@@ -12,8 +12,8 @@ use crate::ledger::row::StoredRow;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
 impl Store {
-    /// On the writer's connection, whose cache of pages each
-    /// commit keeps up to date; those of the readers it empties.
+    /// Uses the writer's connection: its page cache stays valid over commits. Commits empty the
+    /// caches of the readers.
     pub async fn look(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let (lines, entries, erasures) = self
             .writer
@@ -27,7 +27,8 @@ impl Store {
                 Ok::<_, sqlx::Error>((lines, entries, erasures))
             })
             .await?;
-        // A file that has the entry with this `xact` has them all.
+        // The horizon is the highest `xact` of the lines. A file that has this entry has all of
+        // them.
         let mut horizon = 0;
         for row in &lines {
             horizon = horizon.max(row.try_get("xact")?);
@@ -60,7 +61,7 @@ async fn entries(
     Ok(rows)
 }
 
-/// The rows that a query tells of ids.
+/// The rows that a query finds for ids.
 async fn of_ids(
     connection: &mut SqliteConnection,
     query: &Batched,
@@ -87,7 +88,7 @@ const LAST_LINES: Batched = batched!(
      )"
 );
 
-/// A query for the entries of which a column is one of some ids.
+/// A query for entries with one of some ids in a column.
 macro_rules! entries_with {
     ($column:literal) => {
         entries_with!(

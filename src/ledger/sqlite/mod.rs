@@ -29,22 +29,22 @@ static MIGRATOR: LazyLock<Migrator> =
 
 /// Connections for what claims and the instance itself read.
 const OWN_CONNECTIONS: u32 = 6;
-/// How many pages may stand in the log before the writer carries them over into the file.
+/// The number of pages in the write-ahead log at which the writer copies them into the file.
 const CHECKPOINT_PAGES: &str = "4000";
-/// How long an opening waits for others to finish theirs.
+/// The longest wait for other processes that open the same file.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it waits before it connects again.
+/// The pause before another attempt to connect.
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the one who empties the log has others wait for it.
+/// The longest time that emptying the log may block others.
 const EMPTYING_PATIENCE: Duration = Duration::from_millis(100);
-/// After how many of its virtual machine's instructions SQLite asks whether to go on.
+/// SQLite asks after this many instructions of its virtual machine whether to continue.
 const INSTRUCTIONS: i32 = 10_000;
-/// How long a write may take. SQLite itself waits no longer than a claim may for a lock.
+/// The longest time of a write. For a lock SQLite itself waits no longer than a claim may take.
 const WRITE_PATIENCE: Duration = Duration::from_secs(90);
 
-/// A SQLite file. SQLite has one writer, so writes share one connection and queue for it. Each
-/// kind of read has connections of its own, so that none can take those that another needs.
+/// A SQLite file. SQLite has one writer, so all writes share one connection and wait for it. Each
+/// kind of read has its own connections, so that no kind can take those of another.
 #[derive(Clone)]
 pub struct Store {
     pub(super) writer: Connections<SqliteConnection>,
@@ -53,7 +53,7 @@ pub struct Store {
     pub(super) own: SqlitePool,
     identity: Identity,
     place: LedgerPlace,
-    /// For a connection that empties the log.
+    /// For the connection that empties the log.
     emptying: Arc<SqliteConnectOptions>,
 }
 
@@ -63,6 +63,7 @@ impl Store {
         opening: Opening,
         now: DateTime<Utc>,
     ) -> Result<Self, OpenError> {
+        // 1. Find the file, or make it.
         let file = LedgerFile::of(&options.url)?;
         match opening {
             Opening::Make => file.make()?,
@@ -82,13 +83,13 @@ impl Store {
             place: place.clone(),
             source,
         };
-        // Others may be opening the same new file, one after the other.
+        // 2. Connect. Others may open the same new file at the same time.
         let patient = base.clone().busy_timeout(OPEN_PATIENCE);
         let mut first = connect(&patient)
             .await
             .map_err(|error| file.unreadable(error))?;
-        // All in one transaction: sqlx's migrator takes no lock on SQLite, so that of two who
-        // open a new file at once one would fail.
+        // 3. Check and migrate in one transaction. sqlx's migrator takes no lock on SQLite: of two
+        //    processes that open a new file at once, one would fail.
         let mut transaction = first
             .begin_with("BEGIN IMMEDIATE")
             .await
@@ -108,6 +109,7 @@ impl Store {
         let migrating = MIGRATOR.run_direct(None, &mut *transaction, false);
         let migrated = schema::log_progress(&MIGRATOR, &applied, migrating).await;
         migrated.map_err(|error| failed(LedgerError::Unavailable(error.into())))?;
+        // 4. Read the identity of the ledger; a new ledger gets one.
         let identity = schema::identify(Session::Sqlite(&mut transaction), now);
         let identity = identity.await.map_err(failed)?;
         transaction
@@ -115,11 +117,12 @@ impl Store {
             .await
             .map_err(|error| failed(error.into()))?;
         first.close().await.map_err(|error| failed(error.into()))?;
+        // 5. Set up the connections of each kind of work.
         file.tell_of_others();
         let writing = base
             .clone()
             .pragma("temp_store", "MEMORY")
-            // What is erased is overwritten in the file.
+            // Overwrite erased data in the file.
             .pragma("secure_delete", "ON")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         let emptying = Arc::new(base.clone().busy_timeout(EMPTYING_PATIENCE));
@@ -155,8 +158,8 @@ impl Store {
         &self.identity
     }
 
-    /// What the file shows when it has the entry with an `xact`, which is the order of appending:
-    /// it has the entries before that one too.
+    /// The fence of a file that has the entry with this `xact`. `xact` is the order of appending,
+    /// so the file has all entries before it too.
     fn fence(&self, horizon: i64, erasures: i64) -> Fence {
         Fence {
             place: LedgerPlace {
@@ -167,8 +170,8 @@ impl Store {
         }
     }
 
-    /// Writes in one transaction, which no other writer can come into, and which ends as the
-    /// statements say.
+    /// Writes in one transaction. No other writer can come in between. The statements end the
+    /// transaction.
     pub(super) async fn write<T>(
         &self,
         statements: impl AsyncFnOnce(Transaction<'_, Sqlite>) -> Result<T, LedgerError>,
@@ -179,8 +182,8 @@ impl Store {
         self.writer.run(write).await
     }
 
-    /// Carries the write-ahead log over into the file, and cuts it to nothing. Where somebody reads the
-    /// log just now, a part of it stays until the next time.
+    /// Copies the write-ahead log into the file, and empties it. If somebody reads the log at that
+    /// moment, a part of it stays until the next time.
     pub async fn truncate_log(&self) -> Result<(), LedgerError> {
         let mut connection = SqliteConnection::connect_with(&self.emptying).await?;
         let truncate = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -197,7 +200,7 @@ impl Store {
     }
 }
 
-/// A pool of so many connections, each of which is waited for so long.
+/// A pool with at most this many connections, and the longest wait for one of them.
 fn pool(most: u32, patience: Duration) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(most)
@@ -205,7 +208,7 @@ fn pool(most: u32, patience: Duration) -> SqlitePoolOptions {
         .test_before_acquire(false)
 }
 
-/// Ends what a connection does from now on when it takes longer than this. SQLite has no time
+/// Ends work on this connection that takes longer than `patience` from now. SQLite has no time
 /// limit of its own.
 async fn limit(connection: &mut SqliteConnection, patience: Duration) -> Result<(), sqlx::Error> {
     let ends_at = Instant::now() + patience;
@@ -215,8 +218,8 @@ async fn limit(connection: &mut SqliteConnection, patience: Duration) -> Result<
     Ok(())
 }
 
-/// Connects to a file that becomes one with a write-ahead log. Of several who do that to a new
-/// file at once, SQLite refuses some without letting them wait.
+/// Connects to a file, and turns on its write-ahead log. If several processes do this to a new file
+/// at once, SQLite refuses some of them without a wait.
 async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
     let deadline = Instant::now() + OPEN_PATIENCE;
     loop {
@@ -229,14 +232,14 @@ async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sql
     }
 }
 
-/// Whether another connection holds a lock: SQLITE_BUSY, whatever its extended code.
+/// Whether another connection holds a lock: SQLITE_BUSY, with any extended code.
 fn is_busy(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.and_then(|code| code.parse::<i32>().ok())
         .is_some_and(|code| code & 0xff == 5)
 }
 
-/// The migrations that the database has seen, and whether it holds other tables.
+/// The migrations that the database has run, and whether it has other tables.
 async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool), sqlx::Error> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')
@@ -256,8 +259,8 @@ async fn survey(connection: &mut SqliteConnection) -> Result<(Vec<Applied>, bool
     Ok((applied, has_tables))
 }
 
-/// Writes nothing to a ledger that exists. SQLite refuses that too where the file can only be read: by
-/// its URL (`mode=ro`), or by its permissions.
+/// Checks that the file can be written, without changing anything. SQLite refuses it if the file is
+/// read-only by its URL (`mode=ro`) or its permissions.
 async fn check_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let nothing = "UPDATE _sqlx_migrations SET version = version WHERE false";
     sqlx::query(nothing).execute(connection).await?;
@@ -268,7 +271,7 @@ async fn check_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::E
 mod tests {
     use super::*;
 
-    /// It would go on for ever.
+    /// The query of this test never ends by itself.
     #[tokio::test]
     async fn what_takes_too_long_is_ended() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();

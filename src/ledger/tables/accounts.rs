@@ -1,4 +1,4 @@
-//! One account's entries: their holds, their keys, and the entries themselves.
+//! The entries of one account: its holds, its keys, and the entries themselves.
 
 use chrono::{DateTime, Utc};
 
@@ -10,7 +10,7 @@ use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many open holds are read beyond those that have lapsed.
+/// How many open holds are read in addition to those that have lapsed.
 const HOLDS_AHEAD: u32 = 64;
 
 fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
@@ -21,8 +21,8 @@ fn decode_hold(row: &StoredRow<'_>) -> Result<Hold, LedgerError> {
     })
 }
 
-/// A query for the holds of an account, from an instant on, that nothing up to a line has ended,
-/// in the order of their ends.
+/// A query for the holds of an account from an instant on that no entry up to a line has ended, in
+/// the order of their ends.
 macro_rules! open_holds {
     ($condition:literal) => {
         concat!(
@@ -41,7 +41,7 @@ macro_rules! open_holds {
 const LAPSED_HOLDS: &str = open_holds!("hold.held_until <= $4");
 const NEXT_HOLDS: &str = open_holds!("hold.held_until > $4");
 
-/// The instant of the last line that the account $1 has lost to a cut.
+/// The instant of the last entry that the account $1 has lost to a cut.
 pub(super) const CUT_AT: &str = "SELECT at FROM cuts WHERE entry = (
         SELECT id FROM entries WHERE account = $1 ORDER BY number LIMIT 1
     )";
@@ -59,14 +59,14 @@ const ENTRIES: &str = concat!(
 );
 
 impl Ledger {
-    /// The instant of the last line that an account has lost to a cut.
+    /// The instant of the last entry that an account has lost to a cut.
     pub async fn cut_at(&self, account: AccountId) -> Result<Option<DateTime<Utc>>, LedgerError> {
         let cut = query(CUT_AT).bind(account);
         self.reads().await?.lend().first(cut, only).await
     }
 
-    /// The holds that an account's entries up to its line `last` leave open, as they are at an
-    /// instant; of those that have lapsed at most `lapsed_most`.
+    /// The holds that are open at an instant, after the account's entries up to its line `last`. Of
+    /// those that have lapsed, at most `lapsed_most`.
     pub async fn holds(
         &self,
         account: AccountId,

@@ -1,4 +1,4 @@
-//! Acts: what somebody did with the record.
+//! Acts: what somebody did with the record, such as an export or an archive.
 
 use chrono::{DateTime, Utc};
 
@@ -11,13 +11,13 @@ use crate::ledger::{Ledger, LedgerError, new_blind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActKind {
     Export,
-    /// The figures of a day came into the record.
+    /// The figures of a day are recorded.
     Day,
-    /// The log of seals began again under another name.
+    /// A new log of seals began, under another name.
     SealRestart,
     /// Leaves of the log were written into files.
     Archive,
-    /// Entries that were archived are dropped.
+    /// Archived entries are dropped.
     Cut,
     Erasure,
 }
@@ -32,7 +32,7 @@ impl ActKind {
         Self::Erasure,
     ];
 
-    /// Its name in the table and in the HTTP contract.
+    /// The name in the table and in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Export => "export",
@@ -45,12 +45,12 @@ impl ActKind {
     }
 }
 
-/// An act, which is a change: it has a revision.
+/// An act. It is a change: it has a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Act {
     pub revision: u64,
     pub kind: ActKind,
-    /// What exactly was done: JSON, of the kind's own shape.
+    /// The details: JSON, in the shape of the kind.
     pub about: String,
     pub at: DateTime<Utc>,
     pub by: String,
@@ -80,7 +80,7 @@ macro_rules! acts {
     };
 }
 
-/// An act is of no policy.
+/// An act belongs to no policy.
 const LISTED: &str = acts!(
     "WHERE revision < $1 AND ($2 IS NULL OR changed_at >= $2) AND ($3 IS NULL OR changed_at < $3)
         AND $5 IS NULL AND ($6 IS NULL OR changed_by = $6) AND kind = $7
@@ -94,13 +94,13 @@ const ADD: Texts = insert_change!(
 );
 
 impl Ledger {
-    /// Adds an act, and returns its revision, whatever it has for one.
+    /// Adds an act, and returns its revision. The revision of the argument is ignored.
     pub async fn add_act(&self, act: &Act) -> Result<u64, LedgerError> {
         self.edit(async |mut session| Ok(Ending::Commit(add_act_in(&mut session, act).await?)))
             .await
     }
 
-    /// The act with a revision.
+    /// The act with this revision.
     pub async fn act(&self, revision: u64) -> Result<Option<Act>, LedgerError> {
         one(&mut self.reads().await?.lend(), revision).await
     }

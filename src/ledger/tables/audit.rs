@@ -1,4 +1,4 @@
-//! The ledger read from one end to the other, off the claims' way.
+//! The whole ledger, read in order, with connections that claims do not use.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use crate::ledger::{Ledger, LedgerError, postgres, sqlite};
 pub struct Audited {
     pub account: AccountId,
     pub number: u64,
-    /// Its policy, if its account was opened for that policy.
+    /// The policy of the entry, if its account was opened for that policy.
     pub policy: Option<PolicyName>,
-    /// Its account's subject; `None` also once it was erased.
+    /// The subject of its account; `None` also after an erasure.
     pub subject: Option<String>,
-    /// Whether a cut says that the entries before it were dropped.
+    /// Whether a cut says that the entries before this one were dropped.
     pub is_after_cut: bool,
     /// The entry, or why it cannot be read.
     pub entry: Result<Entry, LedgerError>,
@@ -61,8 +61,8 @@ impl Ledger {
     /// Entries in the order of accounts and numbers, after one of them, at most `limit`.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`], or [`LedgerError::Corrupt`] for a row whose account or
-    /// number cannot be read.
+    /// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for a row whose account or number
+    /// cannot be read.
     pub async fn audited(
         &self,
         after: Option<(AccountId, u64)>,
@@ -73,8 +73,8 @@ impl Ledger {
         self.own().await?.lend().all(entries, decode).await
     }
 
-    /// Accounts that were opened, in order, after one of them, at most `limit`; each with
-    /// whether it has an entry.
+    /// Accounts with a row, in order, after one of them, at most `limit`; each with whether it has
+    /// an entry.
     pub async fn opened(
         &self,
         after: Option<AccountId>,
@@ -90,11 +90,11 @@ impl Ledger {
         held.lend().all(opened.bind(limit), account).await
     }
 
-    /// The last lines of accounts, read off the claims' way. An account without entries has
-    /// none.
+    /// The last lines of accounts, read with connections that claims do not use. An account without
+    /// entries has no line.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`]; a line that cannot be read is an error in its place.
+    /// [`LedgerError::Unavailable`]. A line that cannot be read is an error in its place.
     pub async fn last_lines(
         &self,
         accounts: &[AccountId],

@@ -1,4 +1,4 @@
-//! A policy's entries, as a backtest reads them.
+//! A policy's entries, for a backtest.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Replayed, LedgerError> {
     })
 }
 
-/// PostgreSQL would answer EXISTS with a hash of all reversals, made again for each page.
+/// A subquery with LIMIT: for EXISTS, PostgreSQL would hash all reversals again for each page.
 macro_rules! replayed {
     ($quarter:ident) => {
         concat!(
@@ -71,7 +71,7 @@ macro_rules! subjects {
 const SUBJECTS: Texts = any_id!(subjects, "$1");
 
 impl Snapshot {
-    /// A policy's entries with ids in `[from, to)`, in their order, at most `limit`.
+    /// A policy's entries with ids in `[from, to)`, in order, at most `limit`.
     pub async fn replayed(
         &mut self,
         policy: PolicyId,
@@ -83,7 +83,7 @@ impl Snapshot {
         self.0.lend().all(entries, decode).await
     }
 
-    /// The subjects of accounts; one that was erased is not among them.
+    /// The subjects of accounts. An erased subject is left out.
     pub async fn subjects(
         &mut self,
         accounts: &[AccountId],

@@ -1,5 +1,5 @@
-//! The history of changes: each version of a policy, override or key beside the one before it; and
-//! acts.
+//! The history of changes: each version of a policy, override or key with the version before it;
+//! and acts.
 
 use std::cmp::Reverse;
 
@@ -10,13 +10,13 @@ use crate::domain::overrides::Override;
 use crate::domain::policy::{Policy, PolicyName};
 use crate::ledger::{Ledger, LedgerError};
 
-/// What was changed.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     Policy,
     Override,
     Key,
-    /// Nothing: somebody did something with the record.
+    /// Nothing was changed: somebody did something with the record.
     Act(ActKind),
 }
 
@@ -33,12 +33,13 @@ impl ChangeKind {
         Self::Act(ActKind::Erasure),
     ];
 
-    /// Whether a list of all kinds has it. There are as many acts of days as days of policies.
+    /// Whether a list of all kinds has this kind. Acts of days are left out: there are as many as
+    /// days of policies.
     fn is_listed_unasked(self) -> bool {
         self != Self::Act(ActKind::Day)
     }
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Policy => "policy",
@@ -59,7 +60,7 @@ pub enum PastChange {
 }
 
 impl PastChange {
-    /// The number of the change in the ledger's order of changes.
+    /// The revision: the number of the change in the ledger's order of changes.
     pub fn revision(&self) -> u64 {
         match self {
             Self::Policy(changed) => changed.revision,
@@ -71,15 +72,15 @@ impl PastChange {
 }
 
 impl Ledger {
-    /// The changes of all kinds but days, or of one kind, newest first, at most `limit`.
+    /// The changes of one kind, or of all kinds except days, newest first, at most `limit`.
     pub async fn changes(
         &self,
         mut filter: ChangeFilter,
         kind: Option<ChangeKind>,
         limit: u32,
     ) -> Result<Vec<PastChange>, LedgerError> {
-        // All changes up to this one are visible: none appears among them later, so that the
-        // lists belong together.
+        // Every change up to this revision is visible already. No change can appear among them
+        // later, so the lists of the kinds fit together.
         let newest = self.revision().await?;
         filter.below = filter.below.min(newest.saturating_add(1));
         let is_of_any = filter.policy.is_none() && filter.accounts.is_none();

@@ -1,4 +1,4 @@
-//! Days whose figures come into the record.
+//! Closed days: days whose figures are in the record.
 
 use chrono::{DateTime, Utc};
 
@@ -28,7 +28,7 @@ fn decode(row: &StoredRow<'_>) -> Result<(PolicyName, OpenDay), LedgerError> {
 }
 
 impl Ledger {
-    /// The days that ended, and changed last, before an instant: those that ended first, at most
+    /// The days that ended, and last changed, before an instant; the earliest end first, at most
     /// `limit`.
     pub async fn days_to_close(
         &self,
@@ -39,8 +39,8 @@ impl Ledger {
         self.own().await?.lend().all(days, decode).await
     }
 
-    /// Adds the act that `tell` makes of a day's figures. Nothing is added where the figures changed
-    /// since `before`, or another instance closed the day.
+    /// Adds the act that `tell` makes of a day's figures. Adds nothing if the figures changed since
+    /// `before`, or another instance closed the day.
     pub async fn close_day(
         &self,
         day: OpenDay,
@@ -55,7 +55,8 @@ impl Ledger {
             if session.first(close, only::<i32>).await?.is_none() {
                 return Ok(Ending::Rollback(()));
             }
-            // After the row: what changes the figures opens the day again.
+            // Read the figures after the row of the day is taken: a later change of the figures
+            // opens the day again.
             let filter = FigureFilter {
                 policy: Some(day.policy),
                 from: Some(day.counted_on),

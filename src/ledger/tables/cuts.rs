@@ -1,4 +1,4 @@
-//! Cuts: up to where entries were archived and may be dropped, and what of them is kept.
+//! Cuts: up to which position entries are archived and may be dropped, and which entries are kept.
 
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -14,21 +14,21 @@ use crate::ledger::row::StoredRow;
 use crate::ledger::service_role::Ownership;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many entries are dropped in a transaction.
+/// How many entries one transaction drops.
 const ENTRIES_MOST: u64 = 500;
-/// How many accounts are looked at in a transaction.
+/// How many accounts one transaction looks at.
 const ACCOUNTS_MOST: u32 = 50;
 
-/// What the act of a cut tells.
+/// The text of the act of a cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutText {
-    /// What was recorded before this instant.
+    /// The cut is about what was recorded before this instant.
     pub before: DateTime<Utc>,
     /// Entries up to this position may be dropped.
     pub last_position: u64,
-    /// How many entries up to that position stay.
+    /// How many entries up to that position are kept.
     pub kept_entries: u64,
-    /// The log of seals, and the root of the tree of the archive's leaves, in Base64.
+    /// The origin of the log of seals, and the root of the tree of the archive's leaves, in Base64.
     pub origin: String,
     pub root: String,
 }
@@ -38,24 +38,24 @@ pub struct CutText {
 pub struct Cut {
     pub revision: u64,
     pub text: CutText,
-    /// The place of its last position.
+    /// The place of the last position.
     pub place: RecordPlace,
 }
 
 impl Cut {
-    /// What was recorded later than so long before a cut stays: longer than every window, and than keys
-    /// live.
+    /// What was recorded less than this long before a cut is kept. It is longer than every window,
+    /// and than the life of keys.
     pub const KEPT_TIME: TimeDelta = TimeDelta::days(400);
 
-    /// Why what asks for entries that may be dropped cannot be answered.
+    /// The error for a request that needs entries which may be dropped.
     pub fn refusal(&self) -> LedgerError {
         let (last, before) = (self.text.last_position, self.text.before.date_naive());
-        // In any zone, and by clocks that differ.
+        // Two days later: true in every zone, and for clocks that differ.
         let later = before + Days::new(2);
         LedgerError::Archived(format!(
-            "this needs entries that were archived and dropped: those up to position {last}, recorded \
-             before {before}. Look into the archive, or ask for later ones, as with after={last} or \
-             from={later}"
+            "this needs entries that were archived and dropped: those up to position {last}, \
+             recorded before {before}. Look for them in the archive, or ask for later entries, \
+             for example with after={last} or from={later}"
         ))
     }
 }
@@ -64,7 +64,7 @@ const LAST_CUTS: &str =
     "SELECT revision, about, xact FROM acts WHERE kind = 'cut' ORDER BY revision DESC LIMIT 8";
 const IS_DROPPED: &str = "SELECT EXISTS (SELECT 1 FROM dropped_entries WHERE id = $1)";
 
-/// The first hold of the account `$account` that none of its entries up to the number `$last` ends.
+/// The first hold of the account `$account` that no entry up to the number `$last` ends.
 macro_rules! first_open_hold {
     ($account:literal, $last:literal) => {
         concat!(
@@ -82,7 +82,7 @@ macro_rules! first_open_hold {
     };
 }
 
-/// Whether an account gets its random id now: its entries are under both ids.
+/// Whether the account gets its random id at the moment: its entries are then under two ids.
 macro_rules! is_moving {
     () => {
         "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE step = 2 AND done > 0)"
@@ -90,7 +90,7 @@ macro_rules! is_moving {
 }
 
 const IS_MOVING: &str = is_moving!();
-/// How many entries stay of those up to ($1, $2).
+/// How many entries are kept of those up to ($1, $2).
 const KEPT: &str = concat!(
     "SELECT CAST(COALESCE(SUM(cut.last - COALESCE((",
     first_open_hold!("cut.account", "cut.last"),
@@ -101,13 +101,13 @@ const KEPT: &str = concat!(
          GROUP BY account
      ) AS cut"
 );
-/// Accounts after $1 with entries up to ($2, $3): the first and the last of these.
+/// Accounts after $1 with entries up to ($2, $3), and the first and last number of these entries.
 const ACCOUNTS: &str = "SELECT account, MIN(number) AS first, MAX(number) AS last FROM entries
     WHERE account > $1 AND (xact, id) <= ($2, $3)
     GROUP BY account ORDER BY account LIMIT $4";
 const FIRST_OPEN_HOLD: &str = first_open_hold!("$1", "$2");
 
-// Below the number $2 of the account $1, by the cut $3.
+// Stores the places of the entries below the number $2 of the account $1, for the cut $3.
 const NOTE_PLACES: &str = "INSERT INTO dropped_entries (xact, id, revision)
     SELECT xact, id, $3 FROM entries WHERE account = $1 AND number < $2";
 const FORGET_CUT: &str = "DELETE FROM cuts WHERE entry IN (
@@ -129,11 +129,11 @@ struct CutAccount {
     last: u64,
 }
 
-/// What a transaction dropped.
+/// The result of one transaction.
 #[derive(Debug)]
 pub struct Dropped {
     pub entries: u64,
-    /// Where the next one goes on; `None` at the end.
+    /// The account after which the next transaction continues; `None` at the end.
     pub next: Option<AccountId>,
 }
 
@@ -146,7 +146,7 @@ fn decode_account(row: &StoredRow<'_>) -> Result<CutAccount, LedgerError> {
 }
 
 impl Ledger {
-    /// The newest cut whose own place is not above one.
+    /// The newest cut whose own place is at or below a place.
     pub async fn last_cut(&self, up_to: RecordPlace) -> Result<Option<Cut>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let place = RecordPlace {
@@ -163,7 +163,8 @@ impl Ledger {
             return Ok(None);
         };
         let text: Result<CutText, _> = serde_json::from_str(&about);
-        let text = text.map_err(|_| LedgerError::Corrupt("the act of a cut".to_owned()))?;
+        let text =
+            text.map_err(|_| LedgerError::Corrupt("the act of a cut cannot be read".to_owned()))?;
         Ok(Some(Cut {
             revision: own.revision,
             place: self.mark_to(text.last_position).await?.place,
@@ -177,7 +178,7 @@ impl Ledger {
         self.reads().await?.lend().one(dropped).await
     }
 
-    /// Whether this user may drop entries: on PostgreSQL only the owner of the tables may.
+    /// Whether this user may drop entries. On PostgreSQL only the owner of the tables may.
     pub async fn may_drop(&self) -> Result<bool, LedgerError> {
         match self.own().await?.lend() {
             Session::Postgres(connection) => Ok(Ownership::read(connection).await?.is_ours),
@@ -185,8 +186,8 @@ impl Ledger {
         }
     }
 
-    /// How many entries up to a place stay when the others are dropped; `None` while an account is on
-    /// its way to a random id.
+    /// How many entries up to a place are kept when the others are dropped. `None` while an account
+    /// gets its random id.
     pub async fn kept_entries(&self, up_to: RecordPlace) -> Result<Option<u64>, LedgerError> {
         let kept = query(KEPT).bind(up_to.xact).bind(up_to.id);
         let decode = |row: &StoredRow<'_>| {
@@ -197,7 +198,8 @@ impl Ledger {
         Ok(kept.flatten())
     }
 
-    /// Adds the act of a cut. Figures that were recorded up to a day stay from then on.
+    /// Adds the act of a cut. From then on the figures that were recorded up to `kept_to` are kept
+    /// as they are.
     pub async fn add_cut(&self, act: &Act, kept_to: NaiveDate) -> Result<u64, LedgerError> {
         self.own_edit(async |mut session| {
             let revision = add_act_in(&mut session, act).await?;
@@ -208,20 +210,23 @@ impl Ledger {
         .await
     }
 
-    /// Drops entries of some accounts after one, as a cut says. `None` while an account is on its way
-    /// to a random id: then nothing is dropped.
+    /// Drops entries of some accounts after `after`, as the cut says. Returns `None` and drops
+    /// nothing while an account gets its random id.
     pub async fn drop_entries(
         &self,
         cut: &Cut,
         after: AccountId,
     ) -> Result<Option<Dropped>, LedgerError> {
         self.own_edit(async |mut session| {
-            // In the order in which all take them. No account gets another id meanwhile.
+            // Every transaction takes these locks in the same order. No account gets another id
+            // while this one is held.
+            // 1. Lock the ledger and the positions.
             session.execute(query(HOLD_LEDGER)).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
             if session.one::<bool>(query(IS_MOVING)).await? {
                 return Ok(Ending::Rollback(None));
             }
+            // 2. Read the next accounts with entries that may be dropped.
             let accounts = query(ACCOUNTS)
                 .bind(after)
                 .bind(cut.place.xact)
@@ -233,11 +238,12 @@ impl Ledger {
                 next: Some(after),
             };
             let is_end = accounts.len() < ACCOUNTS_MOST as usize;
+            // 3. Drop their entries, as many as one transaction may.
             for account in accounts {
                 let room = ENTRIES_MOST - dropped.entries;
                 let lines = drop_lines(&mut session, &account, cut, room).await?;
                 dropped.entries += lines;
-                // The rest of a long account comes next.
+                // The remaining entries of a long account come next.
                 if lines == room {
                     return Ok(Ending::Commit(Some(dropped)));
                 }
@@ -252,13 +258,14 @@ impl Ledger {
     }
 }
 
-/// Drops the oldest entries of an account, at most `most`, and returns how many.
+/// Drops the oldest entries of an account, at most `most`, and returns how many it dropped.
 async fn drop_lines(
     session: &mut Session<'_>,
     of: &CutAccount,
     cut: &Cut,
     most: u64,
 ) -> Result<u64, LedgerError> {
+    // 1. Keep the last entry, and every entry from the first open hold on.
     let hold = query(FIRST_OPEN_HOLD).bind(of.account).bind(of.last);
     let hold: Option<u64> = session.one(hold).await?;
     let kept = hold.unwrap_or(of.last);
@@ -267,6 +274,7 @@ async fn drop_lines(
         return Ok(0);
     }
     let below = |text: &'static str| query(text).bind(of.account).bind(kept);
+    // 2. Store the places of the others and the cut, then drop them.
     for text in [NOTE_PLACES, ADD_CUT] {
         session.execute(below(text).bind(cut.revision)).await?;
     }

@@ -1,4 +1,4 @@
-//! Erasures: who is being erased, and the first step, in which texts go.
+//! Erasures: which accounts are being erased, and the first step, which erases texts.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many entries are erased in one transaction.
+/// How many entries one transaction erases.
 pub(super) const ENTRIES_MOST: u32 = 1000;
 
 fn decode(row: &StoredRow<'_>) -> Result<ErasingAccount, LedgerError> {
@@ -49,17 +49,19 @@ macro_rules! erasing {
 }
 
 const DUE: &str = erasing!("WHERE due_at <= $1 ORDER BY due_at LIMIT $2");
-/// The transaction that has the row does the step. SQLite has one writer.
+/// Takes the row of one erasure. The transaction that has the row does the step. SQLite has one
+/// writer.
 const ONE: Texts = Texts {
     postgres: erasing!("WHERE replacement = $1 FOR UPDATE"),
     sqlite: erasing!("WHERE replacement = $1"),
 };
 const OF_REVISION: &str = erasing!("WHERE revision = $1");
-/// An account with a random id may be another one's that claims under the old id.
+/// Whether the name is hidden. An account with a random id is no longer found under the old id,
+/// which another account may use now.
 const HIDDEN: &str =
     "SELECT EXISTS (SELECT 1 FROM erasing_accounts WHERE account = $1 AND step < 3)";
 
-/// Those whose texts are on their way out go on as they are.
+/// Accounts whose texts are being erased already continue as they are.
 macro_rules! named {
     ($of_these:expr) => {
         concat!(
@@ -99,8 +101,9 @@ macro_rules! begun_before {
 }
 const BEGUN_BEFORE: Texts = any_id!(begun_before, "$1");
 
-/// The name goes from the account at once; the digests of its leaves are made with it until its texts are
-/// gone. An account that was opened with a name again begins again.
+/// Removes the name from the account at once. It is kept in this table until the texts are erased,
+/// because the digests of the account's leaves need it. An account that was opened with a name
+/// again begins again.
 const BEGIN: &str = "INSERT INTO erasing_accounts
         (replacement, account, policy, revision, step, due_at, subject)
     VALUES ($1, $2, $3, $4, 1, $5, (SELECT subject FROM accounts WHERE id = $2))
@@ -114,8 +117,8 @@ const NAMING_ACTS: Texts = Texts {
     sqlite: "SELECT revision, about, reason, blind FROM acts WHERE instr(about, $1) > 0",
 };
 
-/// Each text is a leaf's id and its digest, in hexadecimal digits. The first digest is kept: it is of
-/// all texts.
+/// Keeps the digest of private texts. Each input is a leaf's id and its digest, in hexadecimal
+/// digits. Only the first digest of a leaf is kept: it was made from all texts.
 const KEEP_LEAVES: Texts = Texts {
     postgres: "INSERT INTO erased_leaves (id, private)
         SELECT left(leaf, 32)::uuid, decode(substr(leaf, 33), 'hex')
@@ -137,20 +140,20 @@ pub(super) const LAST_LINE: &str =
     WHERE account = $1 ORDER BY number DESC LIMIT 1";
 pub(super) const HOLDS_END: &str = "SELECT MAX(held_until) FROM entry_details WHERE account = $1";
 
-/// What an erasure began with.
+/// An erasure that begins.
 pub struct NewErasure<'a> {
     pub subject: &'a Subject,
     /// All accounts that the subject may have.
     pub accounts: &'a [AccountId],
-    /// Without its revision and what it says.
+    /// The act, without its revision and its text.
     pub act: Act,
-    /// What the act says, given how many accounts are erased.
+    /// Makes the text of the act from the number of erased accounts.
     pub about: fn(u64) -> String,
-    /// The instant from which on another instance goes on, if this one does not.
+    /// From this instant on another instance continues, if this one does not.
     pub due_at: DateTime<Utc>,
 }
 
-/// What is private in an account's entries.
+/// The private part of an account's entry.
 pub(super) struct PrivateEntry {
     pub number: u64,
     id: Uuid,
@@ -182,13 +185,13 @@ impl PrivateEntry {
     }
 }
 
-/// Beside an account whose texts are being erased, its name is kept for digests.
+/// While the texts of an account are being erased, its name is kept beside it, for digests.
 const OWNER: &str = "SELECT blind, COALESCE(subject, (
         SELECT x.subject FROM erasing_accounts AS x WHERE x.account = id AND x.step = 1
     )) AS subject
     FROM accounts WHERE id = $1";
 
-/// Whose an account or an override is.
+/// The owner of an account or an override.
 pub(super) struct AccountOwner {
     pub subject: Option<String>,
     pub blind: Uuid,
@@ -220,17 +223,20 @@ impl AccountOwner {
 }
 
 impl Ledger {
-    /// Begins to erase a subject, and returns the act; or the act of the erasure that is under way and
-    /// leaves nothing to erase. `None` where nothing is known of the subject.
+    /// Begins to erase a subject, and returns the act. If an erasure is under way and nothing else
+    /// is left to erase, returns the act of that one. `None` if the subject is unknown.
     pub async fn begin_erasure(&self, new: &NewErasure<'_>) -> Result<Option<Act>, LedgerError> {
         self.edit(async |mut session| {
+            // 1. Lock: the order of changes, then the positions.
             let revision = next_revision(&mut session).await?;
             session.execute(query(HOLD_POSITIONS)).await?;
+            // 2. Delete the denials, and find the accounts that have the name.
             let denials = query(FORGET_DENIALS).bind(new.accounts);
             let denied: Vec<AccountId> = session.all(denials, only).await?;
             let named = query(NAMED).bind(new.accounts);
             let account = |row: &StoredRow<'_>| Ok((row.get("account")?, row.get("policy")?));
             let named: Vec<(AccountId, PolicyId)> = session.all(named, account).await?;
+            // 3. Nothing to erase: an earlier erasure may still be running.
             if named.is_empty() && denied.is_empty() {
                 let before = query(BEGUN_BEFORE).bind(new.accounts);
                 let before: Option<u64> = session.one(before).await?;
@@ -240,12 +246,14 @@ impl Ledger {
                 };
                 return Ok(Ending::Rollback(act));
             }
+            // 4. Add the act of the erasure.
             let act = Act {
                 revision: revision.cast_unsigned(),
                 about: (new.about)(named.len() as u64),
                 ..new.act.clone()
             };
             acts::add(&mut session, &act, revision).await?;
+            // 5. Begin to erase each account: its name goes at once.
             for (account, policy) in named {
                 let begin = query(BEGIN)
                     .bind(Uuid::new_v4())
@@ -262,7 +270,7 @@ impl Ledger {
         .await
     }
 
-    /// The accounts of an erasure that are still on their way.
+    /// The accounts of an erasure that are not erased yet.
     pub async fn erasing_of(&self, revision: u64) -> Result<Vec<ErasingAccount>, LedgerError> {
         let erasing = query(OF_REVISION).bind(revision);
         self.own().await?.lend().all(erasing, decode).await
@@ -278,13 +286,14 @@ impl Ledger {
         self.own().await?.lend().all(due, decode).await
     }
 
-    /// Whether an account counts on without the name that was its subject's.
+    /// Whether an account still counts, without its subject's name.
     pub async fn is_hidden(&self, account: AccountId) -> Result<bool, LedgerError> {
         let hidden = query(HIDDEN).bind(account);
         self.reads().await?.lend().one(hidden).await
     }
 
-    /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is how much clocks may differ.
+    /// Erases the texts of some entries of an account. Returns whether more are left. `margin` is
+    /// how much clocks may differ.
     pub async fn erase_texts(
         &self,
         erasing: &ErasingAccount,
@@ -292,11 +301,13 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
-            // In the order in which all take them: the ledger's row, the positions, the erasure's row.
+            // 1. Every transaction takes its locks in this order: the ledger's row, the positions, the
+            // erasure's row.
             session.execute(query(HOLD_POSITIONS)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Texts).await? else {
                 return Ok(Ending::Rollback(false));
             };
+            // 2. Keep the digests of the next entries' texts, then erase the texts.
             let entries = private_entries(&mut session, &erasing).await?;
             let owner = AccountOwner::of_account(&mut session, erasing.account).await?;
             if let (Some(owner), Some(last)) = (&owner, entries.last()) {
@@ -309,14 +320,17 @@ impl Ledger {
                     session.execute(erase).await?;
                 }
             }
+            // 3. If more entries are left, another transaction continues.
             let has_more = entries.len() == ENTRIES_MOST as usize;
             if let Some(last) = entries.last().filter(|_| has_more) {
                 note_done(&mut session, &erasing, last.number).await?;
                 return Ok(Ending::Commit(true));
             }
+            // 4. Erase the name, and the denials.
             erase_names(&mut session, erasing.account).await?;
             let denials = query("DELETE FROM first_denials WHERE account = $1");
             session.execute(denials.bind(erasing.account)).await?;
+            // 5. The next step is due when nothing counts in the account any more.
             let over = over(&mut session, erasing.account, margin).await?;
             go_on(
                 &mut session,
@@ -331,7 +345,7 @@ impl Ledger {
     }
 }
 
-// On PostgreSQL the service may change nothing that was appended, but by functions of the owner's.
+// On PostgreSQL only functions of the owner may change what was appended.
 const ERASE_ENTRIES: Texts = Texts {
     postgres: "SELECT erase_entries($1, $2, $3)",
     sqlite: "UPDATE entries SET metadata = NULL, flags = flags | 8
@@ -353,7 +367,7 @@ const ERASE_ACT: Texts = Texts {
     sqlite: "UPDATE acts SET about = $2 WHERE revision = $1",
 };
 
-/// Erases the name of an account and the texts of its override.
+/// Erases the name of an account, and the texts of its override.
 async fn erase_names(session: &mut Session<'_>, account: AccountId) -> Result<(), LedgerError> {
     if let Some(owner) = AccountOwner::of_override(session, account).await? {
         keep_leaves_of_override(session, account, &owner).await?;
@@ -361,7 +375,7 @@ async fn erase_names(session: &mut Session<'_>, account: AccountId) -> Result<()
     session.execute(query(ERASE_NAMES).bind(account)).await
 }
 
-/// Takes the erasure of an account on; `None` where somebody else has done the step.
+/// Takes the erasure of an account. `None` if another instance has done the step.
 pub(super) async fn take(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
@@ -382,7 +396,7 @@ pub(super) async fn note_done(
     session.execute(note).await
 }
 
-/// Goes on to a step that is due at an instant.
+/// Sets the next step, and the instant from which it is due.
 pub(super) async fn go_on(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
@@ -401,7 +415,7 @@ pub(super) async fn go_on(
     session.execute(go_on).await
 }
 
-/// From when on nothing counts in an account any more; `None` where nothing did.
+/// The instant from which nothing counts in an account any more; `None` if nothing ever counted.
 pub(super) async fn over(
     session: &mut Session<'_>,
     account: AccountId,
@@ -421,7 +435,7 @@ pub(super) async fn last_line(
         .await
 }
 
-/// The entries of an account that are next.
+/// The next entries of an account to erase.
 pub(super) async fn private_entries(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
@@ -445,7 +459,7 @@ pub(super) async fn keep_leaves_of_entries(
     keep_leaves(session, owner.blind, leaves).await
 }
 
-/// Keeps the digests of leaves' private parts, each of which is JSON.
+/// Keeps the digests of the private parts of leaves. Each part is JSON.
 async fn keep_leaves(
     session: &mut Session<'_>,
     blind: Uuid,
@@ -459,7 +473,7 @@ async fn keep_leaves(
     session.execute(keep).await
 }
 
-/// Keeps the digests of an override's versions. Its texts can go then.
+/// Keeps the digests of an override's versions. Its texts can be erased then.
 pub(super) async fn keep_leaves_of_override(
     session: &mut Session<'_>,
     account: AccountId,
@@ -476,7 +490,7 @@ pub(super) async fn keep_leaves_of_override(
     keep_leaves(session, owner.blind, leaves.into_iter()).await
 }
 
-/// Erases a subject from what acts say.
+/// Erases a subject from the texts of acts.
 async fn erase_from_acts(session: &mut Session<'_>, subject: &Subject) -> Result<(), LedgerError> {
     let text = serde_json::json!(subject.as_str()).to_string();
     let text = text.trim_matches('"').to_owned();

@@ -1,5 +1,5 @@
-//! What an explanation reads of an account: its line at an instant, the entries that make a total,
-//! and the life of a grant.
+//! What an explanation reads of an account: the line at an instant, the entries behind a total, and
+//! the history of a grant.
 
 use chrono::{DateTime, Utc};
 
@@ -12,8 +12,8 @@ use crate::ledger::entry_rows::{decode_line, entry_columns, with_details};
 use crate::ledger::query::query;
 use crate::ledger::{Ledger, LedgerError, ListedEntry};
 
-/// The last line of the account $1 that was appended until $2, up to the place ($3, $4) and to the
-/// number $5.
+/// The last line of the account $1 that was appended until $2, up to the place ($3, $4) and up to
+/// the number $5.
 const LINE: &str = "
     SELECT number, at, policy_version, lapses_at, totals FROM entries
     WHERE account = $1 AND ($2 IS NULL OR at <= $2) AND (xact, id) <= ($3, $4)
@@ -52,7 +52,8 @@ const LIFE: &str = concat!(
 );
 
 impl Ledger {
-    /// The last line of an account among those up to an instant and up to a place of the record.
+    /// The last line of an account that was appended up to an instant, and is up to a place of the
+    /// record.
     pub async fn line_then(
         &self,
         account: AccountId,
@@ -68,7 +69,7 @@ impl Ledger {
         self.reads().await?.lend().first(line, decode_line).await
     }
 
-    /// The line before that of an entry.
+    /// The line before an entry's line.
     pub async fn line_before(&self, entry: &Entry) -> Result<Option<Line>, LedgerError> {
         let line = query(LINE)
             .bind(entry.account)
@@ -107,7 +108,7 @@ impl Ledger {
         Ok((count, newest))
     }
 
-    /// A grant, and then the entries that name it.
+    /// A grant, followed by the entries that name it.
     pub async fn life_of(&self, grant: &Entry) -> Result<Vec<ListedEntry>, LedgerError> {
         let life = query(LIFE)
             .bind(grant.account)

@@ -1,4 +1,4 @@
-//! Entries and changes with places that perdiem gives to none: somebody added them by hand, where no
+//! Entries and changes with a place that perdiem never gives. Somebody added them by hand, where no
 //! follower finds them.
 
 use uuid::Uuid;
@@ -7,15 +7,15 @@ use crate::ledger::query::{Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// Whether something has a place before the record, where no follower finds it.
+/// Whether an entry or a change has a place before the record, where no follower finds it.
 const IS_BEFORE: &str = "SELECT EXISTS (SELECT 1 FROM entries WHERE xact < 0)
     OR EXISTS (SELECT 1 FROM policy_versions WHERE xact < 0)
     OR EXISTS (SELECT 1 FROM key_versions WHERE xact < 0)
     OR EXISTS (SELECT 1 FROM override_versions WHERE xact < 0)
     OR EXISTS (SELECT 1 FROM acts WHERE xact < 0)";
 
-/// The first entry or change whose place no transaction has had: on PostgreSQL one at or above all that
-/// have begun. A statement sees nothing of those.
+/// The first entry or change whose place no transaction has had. On PostgreSQL: at or above the
+/// number of the next transaction. A statement sees no real entry there.
 const FORGED: Texts = Texts {
     postgres: "WITH begun AS (
             SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + xact_offset AS xact FROM ledger
@@ -31,8 +31,8 @@ const FORGED: Texts = Texts {
         UNION ALL (SELECT NULL, revision, xact FROM acts
             WHERE xact >= (SELECT xact FROM begun) ORDER BY xact LIMIT 1)
         LIMIT 1",
-    // Entries have the next number each: those behind the newest mark have no gap. A change has the
-    // number of the newest entry before it.
+    // On SQLite entries have consecutive numbers, so those after the newest mark have no gap. A
+    // change has the number of the newest entry before it.
     sqlite: "WITH newest AS (SELECT COALESCE(MAX(xact), 0) AS xact FROM entries),
             marked AS (SELECT xact FROM record_marks ORDER BY after DESC LIMIT 1)
         SELECT * FROM (
@@ -54,12 +54,13 @@ const FORGED: Texts = Texts {
 };
 
 impl Ledger {
-    /// Whether an entry or a change has a place before the record: perdiem gives none such.
+    /// Whether an entry or a change has a place before the record. perdiem never gives such a
+    /// place.
     pub async fn has_leaves_before(&self) -> Result<bool, LedgerError> {
         self.reads().await?.lend().one(query(IS_BEFORE)).await
     }
 
-    /// An entry or a change whose place no transaction has had, for people.
+    /// An entry or a change whose place no transaction has had, as text for people.
     pub async fn forged_place(&self) -> Result<Option<String>, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             let (id, revision): (Option<Uuid>, u64) = (row.get("id")?, row.get("revision")?);

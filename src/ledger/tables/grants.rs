@@ -26,29 +26,28 @@ pub enum GrantScope {
     Keys(Vec<KeyId>),
 }
 
-/// Which grants to list: those of a scope in a span of ids, which is a span of time.
+/// Which grants to list: grants of a scope, in a span of ids. A span of ids is a span of time.
 #[derive(Debug, Clone)]
 pub struct GrantFilter {
     pub scope: GrantScope,
-    /// The lowest id.
     pub from: EntryId,
-    /// All ids are below this one.
+    /// The first id that is not listed.
     pub to: EntryId,
-    /// Only grants in a state, at the instant `now`.
+    /// Only grants that are in this state at the instant `now`.
     pub state: Option<GrantState>,
     pub now: DateTime<Utc>,
-    /// Only grants that Redis alone decided, all of them or those that went over.
+    /// Only grants that Redis alone decided: all of them, or those that went over a limit.
     pub provisional: Option<ProvisionalScope>,
     /// Only grants that an observing policy would have denied.
     pub would_deny: bool,
-    /// Only grants that a key claimed.
+    /// Only grants that this key claimed.
     pub by: Option<KeyNumber>,
-    /// Only grants with a member in their metadata. Not for all grants of all policies.
+    /// Only grants whose metadata has this member. Not together with all grants of all policies.
     pub metadata: Option<MetadataFilter>,
 }
 
 impl GrantFilter {
-    /// Every grant of a scope, seen at an instant.
+    /// Every grant of a scope, as seen at an instant.
     pub fn of(scope: GrantScope, now: DateTime<Utc>) -> Self {
         Self {
             scope,
@@ -76,7 +75,7 @@ impl GrantFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProvisionalScope {
     All,
-    /// Those that went over a limit.
+    /// Grants that went over a limit.
     Over,
 }
 
@@ -107,7 +106,7 @@ fn decode(row: &StoredRow<'_>) -> Result<Grant, LedgerError> {
     })
 }
 
-/// The quarter of a second of an id, by which a policy's entries are indexed.
+/// The quarter of a second of an id. The index of a policy's entries uses it.
 macro_rules! postgres_quarter {
     ($id:expr) => {
         concat!("substring(uuid_send(", $id, "), 1, 5)")
@@ -169,9 +168,9 @@ macro_rules! held_until {
     };
 }
 
-/// An entry that names the grant `g` and has one of some kinds; NULL without one. PostgreSQL
-/// would read the whole table once for an EXISTS inside a CASE; what has a LIMIT it looks up by
-/// its index.
+/// An entry of some kinds that names the grant `g`; NULL if there is none. It is a subquery with
+/// LIMIT, which PostgreSQL looks up by index. For an EXISTS inside a CASE it would read the whole
+/// table.
 macro_rules! follower {
     ($first:ident $(, $other:ident)*) => {
         concat!(
@@ -183,8 +182,8 @@ macro_rules! follower {
     };
 }
 
-/// A choice of grants, as an index serves it, among those with ids from $1 up to $2: those in
-/// the state $4 at the instant $5, with the flags $6, of the key $7; at most $3.
+/// A choice of grants in a form that an index serves: ids from $1 up to $2, in the state $4 at the
+/// instant $5, with the flags $6, of the key $7; at most $3.
 macro_rules! listed_where {
     ($choice:expr, $order:expr) => {
         grants_where!(
@@ -223,7 +222,7 @@ macro_rules! listed_where {
     };
 }
 
-/// The grants with a flag.
+/// Grants with a flag.
 macro_rules! flagged {
     ($flag:ident) => {
         listed_where!(
@@ -375,7 +374,7 @@ impl Ledger {
 }
 
 impl Snapshot {
-    /// As [`Ledger::grants`], as of when the snapshot began.
+    /// As [`Ledger::grants`], as of the beginning of the snapshot.
     pub async fn grants(
         &mut self,
         filter: &GrantFilter,
@@ -404,7 +403,7 @@ async fn grants(
             .bind(filter.flags())
             .bind(filter.by.map(|number| number.0))
     };
-    // Holds and reversals are few among grants.
+    // There are few holds and reversals among grants, so these states have queries of their own.
     let list = match (&filter.scope, filter.state) {
         (GrantScope::Accounts(accounts), _) => list(OF_ACCOUNTS).bind(accounts.as_slice()),
         (GrantScope::Keys(keys), _) => list(OF_KEYS).bind(keys.as_slice()),

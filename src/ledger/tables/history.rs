@@ -1,4 +1,4 @@
-//! The history of entries: of all accounts, in the order of the record.
+//! The history: the entries of all accounts, in the order of the record.
 
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use crate::ledger::query::{Statement, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// One bit for each kind of entries, at the place that is its number.
+/// One bit for each kind of entry, at the position of the kind's number.
 fn bits(word: KindWord) -> i64 {
     match word {
         KindWord::Grant => 1 << kind!(GRANT),
@@ -29,7 +29,7 @@ fn bits(word: KindWord) -> i64 {
     }
 }
 
-/// The instants in whose windows entries count, as ids: from the first up to the second.
+/// The instants in whose windows entries count, as ids, from the first up to the second.
 #[derive(Debug, Clone, Copy)]
 pub struct CountedSpan(pub EntryId, pub EntryId);
 
@@ -40,32 +40,32 @@ impl CountedSpan {
 /// Which entries to list. Filters combine.
 #[derive(Debug, Clone)]
 pub struct EntryFilter {
-    /// Those after this place …
+    /// Entries after this place …
     pub after: RecordPlace,
-    /// … and up to this one.
+    /// … and up to this place.
     pub up_to: RecordPlace,
-    /// Those of some accounts.
+    /// Entries of these accounts.
     pub accounts: Option<Vec<AccountId>>,
-    /// Those of a policy.
+    /// Entries of this policy.
     pub policy: Option<PolicyId>,
     pub kind: Option<KindWord>,
-    /// Those that a key claimed or corrected.
+    /// Entries that this key claimed or corrected.
     pub by: Option<KeyNumber>,
     pub counted: Option<CountedSpan>,
-    /// Those with a member in their own metadata. Wants `accounts` or `counted`.
+    /// Entries whose own metadata has this member. Needs `accounts` or `counted`.
     pub metadata: Option<MetadataFilter>,
 }
 
-/// An entry with what an auditor wants to see beside it.
+/// An entry with what an auditor needs beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedEntry {
     pub place: RecordPlace,
     pub entry: Entry,
     pub policy_id: PolicyId,
     pub policy: PolicyName,
-    /// `None` once it was erased.
+    /// `None` after an erasure.
     pub subject: Option<String>,
-    /// The key that claimed or corrected, if it has a row: its id, and its name now.
+    /// The id and the present name of the key that claimed or corrected, if the key has a row.
     pub key: Option<(Uuid, String)>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn decode_listed(row: &StoredRow<'_>) -> Result<ListedEntry, LedgerEr
     })
 }
 
-/// A query for chosen entries `e`, each with what [`ListedEntry`] has beside it.
+/// A query for chosen entries `e`, each with the other fields of [`ListedEntry`].
 macro_rules! with_names {
     ($chosen:expr) => {
         concat!(
@@ -108,7 +108,7 @@ macro_rules! with_names {
 }
 pub(super) use with_names;
 
-/// A query for the entries `e` of a source: those after ($1, $2) and up to ($3, $4), at most $5, of the
+/// A query for the entries `e` of a source: after ($1, $2) and up to ($3, $4), at most $5, of the
 /// policy $6, of the kinds $7, of the key $8.
 macro_rules! listed {
     ($source:expr, $condition:expr) => {
@@ -135,14 +135,15 @@ macro_rules! listed {
     };
 }
 
-/// The instant in whose windows an entry counts, as an id: its own, or that of the grant that it names.
+/// The instant in whose windows an entry counts, as an id: its own id, or the id of the grant that
+/// it names.
 macro_rules! counted_id {
     () => {
         concat!("COALESCE(", named_grant!(), ", e.id)")
     };
 }
 
-/// A condition: the entry counts from $9 up to $10.
+/// The condition that the entry counts from $9 up to $10.
 macro_rules! counts {
     () => {
         concat!(
@@ -167,7 +168,7 @@ const IN_TURN: Texts = Texts {
     ),
 };
 
-/// Those of the transaction 0, by the index of ids. In SQLite no entry is.
+/// The same for the transaction 0, by the index of ids. On SQLite no entry has it.
 const OLD_IN_TURN: Texts = Texts {
     postgres: listed!(
         "entries",
@@ -206,8 +207,8 @@ const OF_ACCOUNTS: Texts = any_id!(
     sqlite_metadata!("e", "$11", "$12")
 );
 
-/// The entries that count from $9 up to $10: grants and adjustments by their own ids, what names a
-/// grant by the grant's. With metadata.
+/// The entries that count from $9 up to $10, with metadata: grants and adjustments by their own
+/// ids; entries that name a grant by the grant's id.
 macro_rules! counted {
     ($by_index:expr, $metadata:expr) => {
         listed!(
@@ -230,7 +231,7 @@ macro_rules! counted {
     };
 }
 
-/// PostgreSQL goes by the index of the policy, or by that of all ids.
+/// PostgreSQL uses the index of the policy, or the index of all ids.
 const COUNTED: Texts = Texts {
     postgres: counted!(
         concat!(
@@ -257,7 +258,8 @@ const COUNTED: Texts = Texts {
 const ANY_KIND: i64 = i32::MAX as i64;
 
 impl Ledger {
-    /// Entries in the order of the record, at most `limit`, by the index that finds them.
+    /// Entries in the order of the record, at most `limit`. The filter decides which index finds
+    /// them.
     pub async fn listed_entries(
         &self,
         filter: &EntryFilter,
@@ -273,8 +275,8 @@ impl Ledger {
         self.reads().await?.lend().all(list, decode_listed).await
     }
 
-    /// Entries in the order of the record, at most `limit`: each one after the filter's first place is
-    /// looked at, up to its last place. The accounts of the filter are not asked for.
+    /// Entries in the order of the record, at most `limit`. Reads every entry between the filter's
+    /// two places. Ignores the filter's accounts.
     pub async fn entries_in_turn(
         &self,
         filter: &EntryFilter,

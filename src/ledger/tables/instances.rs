@@ -7,20 +7,20 @@ use crate::ledger::query::{Texts, query};
 use crate::ledger::row::only;
 use crate::ledger::{Ledger, LedgerError};
 
-/// SQLite has no clock of its own. Its newest entry was written at some instant.
+/// SQLite has no clock of its own. The instant of its newest entry is the nearest thing to one.
 const CLOCK: Texts = Texts {
     postgres: "SELECT clock_timestamp()",
     sqlite: "SELECT at FROM entries ORDER BY id DESC LIMIT 1",
 };
 
 impl Ledger {
-    /// Whether it has a clock that others can follow.
+    /// Whether the store has a clock that instances can compare theirs with.
     pub fn has_clock(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
 
-    /// How far this machine's clock is off the ledger's: positive when it is ahead. On SQLite
-    /// only how far `now` is behind its newest entry.
+    /// How far this machine's clock is off the ledger's clock: positive if it is ahead. On SQLite:
+    /// how far `now` is behind the newest entry.
     pub async fn clock_offset(&self, now: DateTime<Utc>) -> Result<TimeDelta, LedgerError> {
         let clock = query(CLOCK);
         let clock: Option<DateTime<Utc>> = self
@@ -33,8 +33,8 @@ impl Ledger {
         })
     }
 
-    /// Notes that an instance lives and which rules of time zones it uses, forgets those not
-    /// seen since `forget`, and returns the rules of the others.
+    /// Stores that an instance is alive, and its rules of time zones. Forgets instances not seen
+    /// since `forget`. Returns the rules of the others.
     pub async fn report_instance(
         &self,
         id: Uuid,

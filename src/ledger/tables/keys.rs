@@ -16,13 +16,13 @@ use crate::ledger::{Ledger, LedgerError};
 /// The hash of a key's secret.
 pub type SecretHash = [u8; 32];
 
-/// A version of a key, and what does not change with versions.
+/// A version of a key, with the fields that are the same in all versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyVersion {
     pub key: Key,
-    /// What entries keep of the key.
+    /// The number that entries store for the key.
     pub number: KeyNumber,
-    /// What recognises its secret.
+    /// The hash that recognises the secret.
     pub secret_hash: SecretHash,
 }
 
@@ -71,7 +71,7 @@ macro_rules! versions {
     };
 }
 
-/// A key is of no policy.
+/// A key belongs to no policy.
 const HISTORY: &str = history!(versions, "key_versions", "key", "", "false");
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const LAST: &str = versions!("k.id = $1 ORDER BY v.version DESC LIMIT 1");
@@ -86,7 +86,7 @@ const ANOTHER_ADMIN_STAYS: &str = "SELECT EXISTS (
  )";
 
 impl Ledger {
-    /// Keeps a new key.
+    /// Stores a new key.
     pub async fn add_key(&self, key: &Key, secret_hash: &SecretHash) -> Result<(), LedgerError> {
         self.edit(async |mut session| {
             let revision = next_revision(&mut session).await?;
@@ -96,8 +96,8 @@ impl Ledger {
         .await
     }
 
-    /// Keeps the first key of a ledger. False when there is a key already, also when another
-    /// instance was there first.
+    /// Stores the first key of a ledger. Returns false if there is a key already, also if another
+    /// instance was first.
     pub async fn add_first_key(
         &self,
         key: &Key,
@@ -115,9 +115,9 @@ impl Ledger {
         .await
     }
 
-    /// Changes a key as `decide` says, from its last version when no other change can come
-    /// between, and from whether another admin key would stay for good. The outer error is the
-    /// ledger's, the inner one is `decide`'s, and on both nothing is changed.
+    /// Changes a key as `decide` says. `decide` gets the last version while no other change is
+    /// possible, and whether another lasting admin key would remain. The outer error is the
+    /// ledger's, the inner one is `decide`'s. On both nothing is changed.
     pub async fn edit_key<E: Send>(
         &self,
         id: Uuid,
@@ -154,7 +154,7 @@ impl Ledger {
         Ok(edited.await?.map(|edited| edited.after))
     }
 
-    /// The versions of keys that came after a revision and up to another, in order.
+    /// The versions of keys after a revision and up to another, in order.
     pub async fn keys_between(
         &self,
         after: u64,
@@ -171,7 +171,7 @@ impl Ledger {
         self.history(filter.bind(HISTORY, limit), decode).await
     }
 
-    /// What entries keep of a key.
+    /// The number that entries store for a key.
     pub async fn key_number(&self, id: Uuid) -> Result<Option<KeyNumber>, LedgerError> {
         let number = query("SELECT number FROM keys WHERE id = $1").bind(id);
         self.reads().await?.lend().first(number, only).await

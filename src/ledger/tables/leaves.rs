@@ -1,5 +1,5 @@
-//! The leaves of the log, made from the stored rows alone: for the sealer, for proofs, and for those
-//! who check the ledger.
+//! The leaves of the log, made from the stored rows alone: for the sealer, for proofs, and for the
+//! check of the ledger.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -18,7 +18,7 @@ use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// A query for entries `e`, each with all that its leaf tells.
+/// A query for entries `e`, each with everything that its leaf needs.
 macro_rules! entries {
     ($condition:expr) => {
         concat!(
@@ -50,12 +50,12 @@ macro_rules! entries {
     };
 }
 
-/// Those after ($1, $2) and up to ($3, $4), of transactions with a number.
+/// Entries after ($1, $2) and up to ($3, $4), of transactions with a number.
 const ENTRIES: &str = entries!(
     "e.xact >= $1 AND (e.xact, e.id) > ($1, $2) AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
 
-/// Those of the transaction 0, by an index that has their order.
+/// Entries of the transaction 0, by an index that has their order.
 const OLD_ENTRIES: Texts = Texts {
     postgres: entries!(concat!(
         "e.xact = 0 AND e.id > $1 AND e.id <= $2",
@@ -119,7 +119,7 @@ const OVERRIDES: Texts = private_changes!(
 );
 const ACTS: Texts = private_changes!("v.kind, v.about, v.blind, el.private", "acts AS v");
 
-/// The flags that entries have.
+/// The flags that an entry can have.
 const FLAGS: i64 = flag!(PROVISIONAL) | flag!(OVER) | flag!(WOULD_DENY) | flag!(ERASED);
 
 /// An entry's kind in a leaf.
@@ -135,14 +135,15 @@ fn kind_word(kind: i64) -> &'static str {
     }
 }
 
-/// A private part, whose texts may be erased.
+/// The private part of a leaf. Its texts may be erased.
 fn private_part(
     row: &StoredRow<'_>,
     id: LeafId,
     has_texts: bool,
     json: impl FnOnce() -> Result<String, LedgerError>,
 ) -> Result<PrivatePart, LedgerError> {
-    // A digest beside texts that should be gone counts for nothing: it hides what became of them.
+    // A stored digest beside texts that were not erased is ignored: otherwise it could hide a
+    // change of the texts.
     let erased = row.get::<Option<Hash>>("private")?;
     if let Some(digest) = erased.filter(|_| !has_texts) {
         return Ok(PrivatePart::Erased(digest));
@@ -223,7 +224,7 @@ fn decode_entry(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     })
 }
 
-/// What all changes have.
+/// The fields that all changes have.
 struct ChangeRow {
     place: RecordPlace,
     id: LeafId,
@@ -344,7 +345,7 @@ fn decode_act(row: &StoredRow<'_>) -> Result<LeafSource, LedgerError> {
     let mut change = ChangeRow::decode(row)?;
     let (kind, about): (String, String) = (row.get("kind")?, row.get("about")?);
     change.fields.text("kind", &kind);
-    // The figures of a day tell of nobody.
+    // The figures of a day name no subject, so this act has no private part.
     if kind == ActKind::Day.as_str() {
         change.fields.text("about", &about).perhaps(
             "reason",
@@ -370,7 +371,7 @@ fn changes_between(texts: impl Into<Texts>, after: RecordPlace, up_to: RecordPla
 }
 
 impl Ledger {
-    /// The leaves of all entries and changes after a place and up to another, in their order.
+    /// The leaves of all entries and changes after a place and up to another, in order.
     pub async fn leaves(
         &self,
         after: RecordPlace,
@@ -422,7 +423,8 @@ async fn leaves(
     let mut leaves: Vec<StoredLeaf> = found.into_iter().map(StoredLeaf::Whole).collect();
     let dropped = dropped_places(session, after, up_to, i32::MAX as u32).await?;
     leaves.extend(dropped.into_iter().map(StoredLeaf::Dropped));
-    // One that is dropped meanwhile was read before.
+    // An entry that is dropped during this read is in the list twice; its first reading has the
+    // data.
     leaves.sort_by_key(StoredLeaf::place);
     leaves.dedup_by_key(|leaf| leaf.place());
     Ok(leaves)

@@ -1,7 +1,7 @@
-//! The administrative tables, each once: their rows, their statements, and the methods of
-//! [`Ledger`](super::Ledger) on them. A method that tells of no other error fails with
-//! [`LedgerError::Unavailable`](super::LedgerError::Unavailable), or with
-//! [`LedgerError::Corrupt`](super::LedgerError::Corrupt) where it reads rows.
+//! The administrative tables: their rows, their statements, and the methods of
+//! [`Ledger`](super::Ledger) on them, each written once. A method without a section on errors fails
+//! with [`LedgerError::Unavailable`](super::LedgerError::Unavailable), or with
+//! [`LedgerError::Corrupt`](super::LedgerError::Corrupt) if it reads rows.
 
 pub mod accounts;
 pub mod acts;

@@ -1,4 +1,4 @@
-//! Days whose figures changed, and are not in the record yet.
+//! Open days: days whose figures have changed since they were recorded.
 
 use chrono::{DateTime, Utc};
 
@@ -6,12 +6,12 @@ use crate::domain::statistics::OpenDay;
 use crate::ledger::LedgerError;
 use crate::ledger::query::{Session, query};
 
-/// Instances that open the same days take turns at them in one order: that of policies and days.
+/// Ordered by policy and day: instances that open the same days take the rows in the same order.
 const OPEN: &str = "INSERT INTO open_days (policy, counted_on, ends_at, changed_at)
     VALUES ($1, $2, $3, $4) ON CONFLICT (policy, counted_on)
     DO UPDATE SET ends_at = excluded.ends_at, changed_at = excluded.changed_at";
 
-/// Notes that the figures of days change.
+/// Marks days as changed.
 pub(super) async fn open(
     session: &mut Session<'_>,
     days: impl Iterator<Item = OpenDay>,

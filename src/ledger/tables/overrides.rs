@@ -17,7 +17,7 @@ use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError, new_blind};
 
-/// When the erasure of an account goes on that keeps its id until then.
+/// The instant of the next step of an erasure that keeps the account's id until then.
 const ERASED_AT: &str = "SELECT due_at FROM erasing_accounts WHERE account = $1 AND step < 3";
 
 fn decode(row: &StoredRow<'_>) -> Result<Override, LedgerError> {
@@ -104,7 +104,7 @@ macro_rules! history_of {
     };
 }
 
-/// Of the accounts $7.
+/// The changes of the overrides of the accounts $7.
 const HISTORY_OF: Texts = any_id!(history_of, "$7");
 const BETWEEN: &str = versions!(
     "v.revision > $1 AND v.revision <= $2 AND NOT EXISTS (
@@ -112,7 +112,7 @@ const BETWEEN: &str = versions!(
          WHERE w.account = v.account AND w.version > v.version AND w.revision <= $2
      ) ORDER BY v.revision"
 );
-/// Those up to the place ($2, $3) of the record.
+/// The versions up to the place ($2, $3) of the record.
 const KNOWN: &str =
     versions!("v.account = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
 const LAST: &str = versions!("v.account = $1 ORDER BY v.version DESC LIMIT 1");
@@ -123,8 +123,8 @@ const LISTED: &str = versions!(
 );
 
 impl Ledger {
-    /// The last versions, up to a revision, of the overrides that changed after another one, in
-    /// the order of their changes.
+    /// The last versions, up to a revision, of the overrides that changed after another revision,
+    /// in the order of their changes.
     pub async fn overrides_between(
         &self,
         after: u64,
@@ -146,7 +146,7 @@ impl Ledger {
         self.history(history, decode).await
     }
 
-    /// The last version of an account's override, also one that deletes it.
+    /// The last version of an account's override, also if it deletes the override.
     pub async fn override_of(&self, account: AccountId) -> Result<Option<Override>, LedgerError> {
         last_override(&mut self.reads().await?.lend(), account).await
     }
@@ -175,10 +175,10 @@ impl Ledger {
         self.reads().await?.lend().all(overrides, decode).await
     }
 
-    /// Changes a subject's override as `decide` says, which gets the policy's last version and
-    /// the override's, when no other change can come between; and, of a subject that is being erased,
-    /// when its erasure goes on. The outer error is the ledger's, the inner one is `decide`'s, and on both
-    /// nothing is changed.
+    /// Changes a subject's override as `decide` says. `decide` gets the policy's last version and
+    /// the override's, while no other change is possible. If the subject is being erased, it also
+    /// gets the instant of the next step. The outer error is the ledger's, the inner one is
+    /// `decide`'s. On both nothing is changed.
     pub async fn edit_override<E: Send>(
         &self,
         policy: &PolicyName,

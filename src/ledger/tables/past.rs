@@ -1,4 +1,4 @@
-//! What an account's last line does not tell: sums of windows, and the entries after an instant.
+//! What an account's last line does not have: sums over windows, and the entries after an instant.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -13,8 +13,8 @@ use crate::ledger::query::query;
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError, Look};
 
-/// The running sum of what an account's entries add and give back, raised by what it would have
-/// fallen below zero.
+/// The running sum of what an account's entries add and give back. It never falls below zero on the
+/// way.
 const SUM: &str = concat!(
     "SELECT CAST(COALESCE(
          SUM(added) - CASE WHEN MIN(so_far) < 0 THEN MIN(so_far) ELSE 0 END, 0
@@ -34,8 +34,8 @@ const SUM: &str = concat!(
      ) AS sums"
 );
 
-/// What moved units of the account $1 after the instant $3, up to the number $2. Instants never
-/// decrease with numbers.
+/// The entries that moved units of the account $1 after the instant $3, up to the number $2.
+/// Instants never decrease as numbers increase.
 const TAIL: &str = concat!(
     "SELECT e.id, e.kind, e.units, e.at, d.of_grant, d.held_until FROM entries AS e",
     with_details!(),
@@ -60,10 +60,10 @@ fn decode_movement(row: &StoredRow<'_>) -> Result<Movement, LedgerError> {
 }
 
 impl Ledger {
-    /// What is wanted of an account's entries up to its line `last`.
+    /// What a decision needs of an account's entries up to its line `last`.
     ///
     /// # Errors
-    /// [`LedgerError::Archived`] where entries were dropped that may count.
+    /// [`LedgerError::Archived`] if entries that may count were dropped.
     pub async fn past(
         &self,
         account: AccountId,
@@ -99,8 +99,8 @@ impl Ledger {
         Ok(past)
     }
 
-    /// The units used inside a window, as the sum of an account's entries up to a number: in the
-    /// order of their numbers, and never below zero on the way.
+    /// The units used inside a window: the sum over an account's entries up to a number, in the
+    /// order of their numbers, never below zero on the way.
     async fn sum(
         &self,
         account: AccountId,
@@ -120,7 +120,7 @@ impl Ledger {
         .await
     }
 
-    /// What moved units after an instant, up to a number.
+    /// The entries that moved units after an instant, up to a number.
     async fn tail(
         &self,
         account: AccountId,
@@ -137,7 +137,7 @@ impl Ledger {
     }
 }
 
-/// Whether all entries are there that count in a window.
+/// Checks that no entry that counts in a window was dropped.
 ///
 /// # Errors
 /// [`LedgerError::Archived`].
@@ -148,8 +148,8 @@ pub fn check_window(cut_at: Option<DateTime<Utc>>, window: Window) -> Result<(),
 fn check_since(cut_at: Option<DateTime<Utc>>, since: DateTime<Utc>) -> Result<(), LedgerError> {
     match cut_at {
         Some(at) if since <= at => Err(LedgerError::Archived(format!(
-            "entries of this account that count from {} on were archived and dropped: \
-             look into the archive",
+            "entries of this account that count from {} on were archived and dropped: look for \
+             them in the archive",
             since.to_rfc3339_opts(SecondsFormat::AutoSi, true)
         ))),
         Some(_) | None => Ok(()),

@@ -13,20 +13,20 @@ use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// What a version of a policy says.
+/// The content of a version of a policy.
 #[derive(Debug)]
 pub struct PolicyTerms {
     pub rule: Rule,
-    /// Whether it takes no more claims.
+    /// Whether the policy takes no claims any more.
     pub archived: bool,
-    /// From when on.
+    /// The instant from which the version is in force.
     pub effective_at: DateTime<Utc>,
 }
 
-/// A policy as it is at an instant.
+/// A policy at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Its last version, which may still wait for its time.
+    /// The last version, which may not be in force yet.
     pub newest: Policy,
     /// The version in force.
     pub in_force: Policy,
@@ -91,7 +91,7 @@ macro_rules! versions {
 const HISTORY: &str = history!(versions, "policy_versions", "policy", "", "v.policy = $5");
 const BETWEEN: &str = versions!("v.revision > $1 AND v.revision <= $2 ORDER BY v.revision");
 const BELOW: &str = versions!("p.name = $1 AND v.version < $2 ORDER BY v.version DESC LIMIT $3");
-/// Those up to the place ($2, $3) of the record.
+/// The versions up to the place ($2, $3) of the record.
 const KNOWN: &str =
     versions!("p.name = $1 AND (v.xact, v.revision) <= ($2, $3) ORDER BY v.version");
 const LAST: &str = versions!("p.name = $1 ORDER BY v.version DESC LIMIT 1");
@@ -101,7 +101,7 @@ const IN_FORCE: &str = versions!(
      ORDER BY v.version DESC LIMIT 1"
 );
 
-/// The policies that are not archived, of all or of the names $3, by name.
+/// The policies that are not archived, by name: all, or those with the names $3.
 macro_rules! listed {
     ($name:literal, $of_these:literal) => {
         versions!(concat!(
@@ -123,7 +123,7 @@ const LISTED: Texts = Texts {
 };
 
 impl Ledger {
-    /// The versions of policies that came after a revision and up to another, in order.
+    /// The versions of policies after a revision and up to another, in order.
     pub async fn policies_between(
         &self,
         after: u64,
@@ -140,7 +140,7 @@ impl Ledger {
         self.history(filter.bind(HISTORY, limit), decode).await
     }
 
-    /// A policy, archived or not, as it is at an instant.
+    /// A policy at an instant, archived or not.
     pub async fn policy(
         &self,
         name: &PolicyName,
@@ -149,7 +149,7 @@ impl Ledger {
         standing(&mut self.reads().await?.lend(), name, at).await
     }
 
-    /// The versions of a policy that were known as of a place of the record, oldest first.
+    /// The versions of a policy up to a place of the record, oldest first.
     pub async fn known_versions(
         &self,
         name: &PolicyName,
@@ -173,8 +173,8 @@ impl Ledger {
         self.reads().await?.lend().all(versions, decode).await
     }
 
-    /// Policies that are not archived, by name after `after`, at most `limit`; of all, or
-    /// `only` of these.
+    /// Policies that are not archived, by name after `after`, at most `limit`: all, or `only`
+    /// these.
     pub async fn policies(
         &self,
         only: Option<&[PolicyName]>,
@@ -185,9 +185,9 @@ impl Ledger {
         self.reads().await?.lend().all(policies, decode).await
     }
 
-    /// Changes a policy as `decide` says, from how it is when no other change can come between.
-    /// The outer error is the ledger's, the inner one is `decide`'s, and on both nothing is
-    /// changed. In a dry run nothing is changed either.
+    /// Changes a policy as `decide` says. `decide` gets the policy while no other change is
+    /// possible. The outer error is the ledger's, the inner one is `decide`'s. On both, and in a
+    /// dry run, nothing is changed.
     pub async fn edit_policy<E: Send>(
         &self,
         name: &PolicyName,

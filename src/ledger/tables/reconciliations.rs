@@ -80,7 +80,7 @@ const DIFFERENCES: &str = "
     LEFT JOIN policies AS p ON p.id = a.policy
     WHERE d.reconciliation = $1 ORDER BY d.position";
 
-/// Adds the differences of the report $1, which $2 has as JSON: see [`encode_differences`].
+/// Adds the differences of the report $1. $2 has them as JSON: see [`encode_differences`].
 macro_rules! keep {
     ($values:literal) => {
         concat!(
@@ -103,8 +103,8 @@ const KEEP: Texts = Texts {
     ),
 };
 
-/// Differences as JSON, so that one statement adds all of them: an array for each, of its position
-/// from 1 on and its columns.
+/// Differences as JSON, so that one statement adds all: one array for each difference, with its
+/// position from 1 on and its columns.
 fn encode_differences(differences: &[Difference]) -> String {
     let row = |(difference, position): (&Difference, u32)| {
         json!([
@@ -124,7 +124,7 @@ fn encode_differences(differences: &[Difference]) -> String {
 }
 
 impl Ledger {
-    /// Begins a report, unless one that heals began since `unless_since`. False when one did.
+    /// Begins a report. Returns false if a report that heals began since `unless_since`.
     pub async fn begin_reconciliation(
         &self,
         started: &Started,
@@ -132,7 +132,7 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         let now = started.started_at;
         if let Some(since) = unless_since {
-            // The first look costs nobody a lock. The second one is right.
+            // Look without a lock first: usually this is enough. The look under the lock decides.
             let mut session = self.own().await?;
             if began_since(&mut session.lend(), since, now).await? {
                 return Ok(false);
@@ -140,7 +140,7 @@ impl Ledger {
         }
         self.own_edit(async |mut session| {
             if let Some(since) = unless_since {
-                // SQLite has one writer.
+                // SQLite has one writer and needs no lock.
                 if let Session::Postgres(_) = session {
                     let lock = "LOCK TABLE reconciliations IN SHARE ROW EXCLUSIVE MODE";
                     session.execute(query(lock)).await?;
@@ -205,7 +205,7 @@ impl Ledger {
         self.reads().await?.lend().all(reports, decode_report).await
     }
 
-    /// One report, with the differences that it keeps.
+    /// One report, with its stored differences.
     pub async fn reconciliation(
         &self,
         id: Uuid,
@@ -221,7 +221,7 @@ impl Ledger {
         Ok(Some((report, differences)))
     }
 
-    /// The newest finished report's id and how many alarms it has.
+    /// The id of the newest finished report, and its number of alarms.
     pub async fn alarms(&self) -> Result<Option<(Uuid, u64)>, LedgerError> {
         let newest = query(
             "SELECT id, alarms FROM reconciliations WHERE finished_at IS NOT NULL
@@ -232,8 +232,8 @@ impl Ledger {
     }
 }
 
-/// Whether a report that heals began after an instant. One that lies in the future, since a
-/// clock was wrong, does not count for longer than from that instant until `now`.
+/// Whether a report that heals began after an instant. A wrong clock can put the begin of a report
+/// into the future. Such a report counts only for as long as the time from the instant until `now`.
 async fn began_since(
     session: &mut Session<'_>,
     since: DateTime<Utc>,
@@ -263,7 +263,7 @@ fn decode_counters(text: &str) -> Result<CountersCompared, LedgerError> {
         .ok_or_else(|| LedgerError::Corrupt(format!("an outcome {text:?}")))
 }
 
-/// `["day", start, end, found, expected]`, instants in seconds since 1970.
+/// `["day", start, end, found, expected]`, with instants in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct FiguresRecord(String, i64, i64, Option<u64>, Option<u64>);
 

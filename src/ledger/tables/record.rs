@@ -1,4 +1,4 @@
-//! The marks of the record, and what they give positions to.
+//! The marks of the record, and the entries and changes that they give positions to.
 
 use chrono::{DateTime, Utc};
 
@@ -10,17 +10,17 @@ use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How far the store can tell the order of what was committed.
+/// How far the store knows the order of committed transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
-    /// Every transaction below it has ended.
+    /// Every transaction below this number has ended.
     pub ended: i64,
-    /// No transaction that has ended is at it or above.
+    /// No transaction at or above this number has ended.
     pub begun: i64,
 }
 
 impl Horizon {
-    /// Just above a transaction that has ended.
+    /// The horizon just above a transaction that has ended.
     pub fn above(xact: i64) -> Self {
         Self {
             ended: xact + 1,
@@ -53,12 +53,12 @@ const MARK_WITH_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position 
 const MARKS_FROM_POSITION: &str = marks!("WHERE position >= $1 ORDER BY position LIMIT $2");
 const MARKS_FROM: &str =
     marks!("WHERE (xact, id, revision) >= ($1, $2, $3) ORDER BY xact, id, revision LIMIT $4");
-/// Marks never go back in time.
+/// Invariant: a mark is never earlier than the mark before it.
 const MARK_BEFORE: &str =
     marks!("WHERE recorded_at < $1 ORDER BY recorded_at DESC, after DESC LIMIT 1");
 
-/// The entries of the transaction 0, which are older than the order of transactions, by the index of
-/// ids. In SQLite no entry is.
+/// The entries of the transaction 0, by the index of ids. They are older than the numbering of
+/// transactions. On SQLite no entry has it.
 const OLD_ENTRIES: Texts = Texts {
     postgres: concat!(
         "SELECT xact, id, CAST(1 AS bigint) AS count FROM entries
@@ -83,7 +83,7 @@ macro_rules! entries_after {
 
 const ENTRIES: &str = entries_after!();
 
-/// The same, counted: PostgreSQL counts those of a transaction, whose changes come behind them. In
+/// The number of entries by transaction: the changes of a transaction come after its entries. On
 /// SQLite each entry has a transaction of its own.
 const ENTRY_RUNS: Texts = Texts {
     postgres: "SELECT xact, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS id, count(*) AS count
@@ -116,7 +116,7 @@ const CHANGES: &str = concat!(
     " ORDER BY xact, revision LIMIT $4"
 );
 
-/// The places of dropped entries after one and up to another.
+/// The places of dropped entries after one place and up to another.
 const DROPPED: &str = "SELECT xact, id FROM dropped_entries
     WHERE xact >= $1 AND (xact, id) > ($1, $2) AND xact <= $3 AND (xact, id) <= ($3, $4)
     ORDER BY xact, id LIMIT $5";
@@ -136,7 +136,8 @@ const PLACE_OF_CHANGE: &str = "SELECT xact, revision FROM policy_versions WHERE 
     UNION ALL SELECT xact, revision FROM override_versions WHERE revision = $1
     UNION ALL SELECT xact, revision FROM acts WHERE revision = $1";
 
-/// While this is held, nothing gets a position, and so nothing is sealed. SQLite has one writer.
+/// A lock: while it is held, nothing gets a position, and so nothing is sealed. SQLite has one
+/// writer.
 pub(super) const HOLD_POSITIONS: Texts = Texts {
     postgres: "SELECT pg_advisory_xact_lock(112, 2)",
     sqlite: "SELECT 1",
@@ -182,8 +183,8 @@ fn decode_change(row: &StoredRow<'_>) -> Result<RecordRun, LedgerError> {
 }
 
 impl Ledger {
-    /// How far the order of what was committed is known. What is read afterwards has everything
-    /// below [`Horizon::ended`].
+    /// Up to where the order of committed transactions is known. Invariant: a later read sees
+    /// everything below [`Horizon::ended`].
     pub async fn horizon(&self) -> Result<Horizon, LedgerError> {
         let decode = |row: &StoredRow<'_>| {
             Ok(Horizon {
@@ -200,14 +201,14 @@ impl Ledger {
         Ok(horizon.ok_or(sqlx::Error::RowNotFound)?)
     }
 
-    /// The last mark, for the follower; [`Mark::FIRST`] while there is none.
+    /// The last mark, for the follower; [`Mark::FIRST`] if there is none.
     pub async fn mark_to_follow(&self) -> Result<Mark, LedgerError> {
         let mut held = self.own().await?;
         let last = held.lend().first(query(LAST_MARK), decode_mark).await?;
         Ok(last.unwrap_or(Mark::FIRST))
     }
 
-    /// The last mark; [`Mark::FIRST`] while there is none.
+    /// The last mark; [`Mark::FIRST`] if there is none.
     pub async fn last_mark(&self) -> Result<Mark, LedgerError> {
         let last = self.mark(query(LAST_MARK)).await?;
         Ok(last.unwrap_or(Mark::FIRST))
@@ -219,12 +220,12 @@ impl Ledger {
         Ok(mark.unwrap_or(Mark::FIRST))
     }
 
-    /// The mark of a position; `None` for one that was not given yet.
+    /// The mark that contains a position; `None` if the position is not given yet.
     pub async fn mark_with_position(&self, position: u64) -> Result<Option<Mark>, LedgerError> {
         self.mark(query(MARK_WITH_POSITION).bind(position)).await
     }
 
-    /// The marks from that of a place on, in order, at most `limit`.
+    /// The marks from the mark of a place on, in order, at most `limit`.
     pub async fn marks_from(
         &self,
         place: RecordPlace,
@@ -238,7 +239,8 @@ impl Ledger {
         self.reads().await?.lend().all(marks, decode_mark).await
     }
 
-    /// The marks from that of a position on, in order, at most `limit`: for what follows the record.
+    /// The marks from the mark of a position on, in order, at most `limit`. For followers of the
+    /// record.
     pub async fn marks_to_follow(
         &self,
         position: u64,
@@ -248,7 +250,7 @@ impl Ledger {
         self.own().await?.lend().all(marks, decode_mark).await
     }
 
-    /// The last mark that was made before an instant; [`Mark::FIRST`] where there is none.
+    /// The last mark that was made before an instant; [`Mark::FIRST`] if there is none.
     pub async fn mark_before(&self, instant: DateTime<Utc>) -> Result<Mark, LedgerError> {
         let mark = self.mark(query(MARK_BEFORE).bind(instant)).await?;
         Ok(mark.unwrap_or(Mark::FIRST))
@@ -273,8 +275,8 @@ impl Ledger {
         Ok(run.map(|run| run.end))
     }
 
-    /// The places of entries and changes after one and below a horizon, in their order, at most
-    /// `limit`. Entries that were dropped keep theirs.
+    /// The places of entries and changes after a place and below a horizon, in order, at most
+    /// `limit`. Dropped entries keep their places.
     pub async fn places(
         &self,
         after: RecordPlace,
@@ -291,14 +293,14 @@ impl Ledger {
         };
         places.extend(dropped_places(&mut session, after, up_to, limit).await?);
         places.sort_unstable();
-        // One that is dropped meanwhile was read before.
+        // An entry that is dropped during this read is found twice.
         places.dedup();
         places.truncate(limit as usize);
         Ok(places)
     }
 
     /// The entries and changes after a place and below a horizon, for the follower: at most `limit`
-    /// runs of them.
+    /// runs.
     pub async fn runs_to_follow(
         &self,
         after: RecordPlace,
@@ -315,7 +317,8 @@ impl Ledger {
         .await
     }
 
-    /// Adds marks. False when another follower went on from the same mark: then nothing is added.
+    /// Adds marks. Returns false and adds nothing if another follower has continued from the same
+    /// mark.
     pub async fn add_marks(&self, marks: &[Mark]) -> Result<bool, LedgerError> {
         let added = self
             .own_edit(async |mut session| {
@@ -344,7 +347,7 @@ fn add(mark: &Mark) -> Statement {
         .bind(mark.recorded_at)
 }
 
-/// The places of dropped entries after one and up to another, in their order, at most `limit`.
+/// The places of dropped entries after one place and up to another, in order, at most `limit`.
 pub(super) async fn dropped_places(
     session: &mut Session<'_>,
     after: RecordPlace,

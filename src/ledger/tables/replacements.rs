@@ -1,4 +1,4 @@
-//! The second step of an erasure: accounts get random ids, and then their keys are cleared.
+//! The second step of an erasure: accounts get random ids. Later their keys are cleared.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
@@ -19,35 +19,35 @@ use crate::ledger::query::{Session, Texts, any_id, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
-/// How long after the end of its override an account gets its new id: until then every instance has
-/// learned that it ended.
+/// How long after the end of its override an account gets its new id. Every instance has learned of
+/// the end by then.
 const OVERRIDE_LEARNED: TimeDelta = TimeDelta::minutes(1);
-/// Who ends an override whose subject was erased.
+/// The author of the change that ends an erased subject's override.
 const ENDED_BY: &str = "perdiem";
 
-/// Appends wait while this is held, and those that rest on earlier reads then see that they do. On
+/// A lock that stops appends. Appends that rely on earlier reads notice the change afterwards. On
 /// SQLite nobody else writes.
 const HOLD_APPENDS: Texts = Texts {
     postgres: "SELECT pg_advisory_xact_lock(112, 1)",
     sqlite: "SELECT 1",
 };
-/// An erasure locks the row of the ledger before its own.
+/// An erasure locks the ledger's row before its own row.
 pub(super) const HOLD_LEDGER: Texts = Texts {
     postgres: "SELECT id FROM ledger FOR UPDATE",
     sqlite: "SELECT 1",
 };
-/// Claims wait behind a longer wait.
+/// Limits the wait for the lock: claims wait behind it.
 const WAIT_BRIEFLY: Texts = Texts {
     postgres: "SET LOCAL lock_timeout = '300ms'",
     sqlite: "SELECT 1",
 };
 
-/// A nil `blind` is none: the pseudonym stands in erased_accounts.
+/// A nil `blind` means no blind: the pseudonym is in `erased_accounts`.
 const OPEN_REPLACEMENT: &str = "INSERT INTO accounts (id, policy, subject, blind)
     VALUES ($1, $2, NULL, $3) ON CONFLICT (id) DO NOTHING";
 const KEEP_PSEUDONYM: &str = "INSERT INTO erased_accounts (account, pseudonym) VALUES ($1, $2)
     ON CONFLICT (account) DO NOTHING";
-// On PostgreSQL the service may change nothing that was appended, but by functions of the owner's.
+// On PostgreSQL only functions of the owner may change what was appended.
 const REPLACE_ENTRIES: Texts = Texts {
     postgres: "SELECT replace_entries($1, $2, $3, $4)",
     sqlite: "UPDATE entry_details SET account = $2, reason = NULL
@@ -60,7 +60,8 @@ const CLEAR_KEYS: Texts = Texts {
     sqlite: "UPDATE entries SET key = NULL, flags = flags | 8
         WHERE account = $1 AND number > $2 AND number <= $3 AND key IS NOT NULL",
 };
-/// Nobody may append to lines of the account that were read before.
+/// Makes the account's earlier lines useless to anyone who read them: no entry can be appended
+/// after them.
 const CLOSE_ACCOUNT: Texts = Texts {
     postgres: "SELECT close_account($1, $2)",
     sqlite: "DELETE FROM accounts WHERE id = $1;
@@ -84,8 +85,8 @@ macro_rules! replaced {
 const REPLACED: Texts = any_id!(replaced, "$1");
 
 impl Ledger {
-    /// Gives the entries that a key was looked up for the accounts that they had before an erasure:
-    /// a claim names its account by the hash of its subject.
+    /// Some keys' entries are in accounts that got a random id. This gives them the account's id
+    /// from before the erasure, because a claim names its account by the hash of its subject.
     pub(in crate::ledger) async fn name_old_accounts(
         &self,
         look: &Look,
@@ -112,8 +113,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends the override of an account whose windows are over, where it has one. The account gets its
-    /// new id once every instance has learned of it. Returns the version that ends it.
+    /// Ends the override of an account whose windows are over, if it has one. The account gets its
+    /// new id after every instance has learned of the end. Returns the version that ends the
+    /// override.
     pub async fn end_erased_override(
         &self,
         erasing: &ErasingAccount,
@@ -158,9 +160,10 @@ impl Ledger {
         .await
     }
 
-    /// Gives some entries of an account whose windows are over its random id: the oldest first, so that
-    /// its last line stays its last line. Returns whether more can be done now. Where the account lives
-    /// again, it waits for its windows' end.
+    /// Gives some entries of an account its random id, after the account's windows are over. The
+    /// oldest entries come first, so that the last line stays the last line. Returns whether more
+    /// can be done now. If the subject has claimed again, the step waits for the end of those
+    /// windows.
     pub async fn replace_account(
         &self,
         erasing: &ErasingAccount,
@@ -168,30 +171,35 @@ impl Ledger {
         now: DateTime<Utc>,
     ) -> Result<bool, LedgerError> {
         self.own_edit(async |mut session| {
+            // 1. Lock the ledger's row and the erasure.
             session.execute(query(WAIT_BRIEFLY)).await?;
             session.execute(query(HOLD_LEDGER)).await?;
             let Some(erasing) = take(&mut session, erasing, ErasureStep::Counts).await? else {
                 return Ok(Ending::Rollback(false));
             };
             let account = erasing.account;
+            // 2. Read the next entries. If they include the last line, stop appends first, and read
+            //    again.
             let mut entries = private_entries(&mut session, &erasing).await?;
             if entries.len() < ENTRIES_MOST as usize {
                 session.execute(query(HOLD_APPENDS)).await?;
                 entries = private_entries(&mut session, &erasing).await?;
             }
-            // The last line goes while nothing can be appended to it.
+            // The last line moves while nothing can be appended after it.
             let has_more = entries.len() == ENTRIES_MOST as usize;
             if has_more {
                 entries.pop();
             }
             let over = over(&mut session, account, margin).await?;
+            // 3. The subject may have claimed again: then wait.
             if let Some(over) = over.filter(|over| *over > now) {
                 go_on_later(&mut session, &erasing, over).await?;
                 return Ok(Ending::Commit(false));
             }
             let owner = AccountOwner::of_account(&mut session, account).await?;
-            // One with a name was opened since.
+            // A row with a name was opened since then.
             let owner = owner.filter(|owner| owner.subject.is_none());
+            // 4. Keep the digests of these entries, and give them the random id.
             if let (Some(owner), Some(newest)) = (&owner, entries.last()) {
                 keep_leaves_of_entries(&mut session, &erasing, &entries, owner).await?;
                 replace_entries(&mut session, &erasing, owner, newest.number).await?;
@@ -200,6 +208,7 @@ impl Ledger {
                     return Ok(Ending::Commit(true));
                 }
             }
+            // 5. After the last entry: close the old account, and move the override.
             if owner.is_some() {
                 close_account(&mut session, &erasing).await?;
             }
@@ -210,7 +219,7 @@ impl Ledger {
         .await
     }
 
-    /// The counter of an account's old id is forgotten.
+    /// Stores that the counter of the account's old id is forgotten.
     pub async fn note_counter_forgotten(
         &self,
         erasing: &ErasingAccount,
@@ -227,8 +236,8 @@ impl Ledger {
         .await
     }
 
-    /// Clears some keys of an account that has its random id. Returns whether more are left. With the
-    /// last ones it is erased, and nothing tells its old id any more.
+    /// Clears some keys of an account that has its random id. Returns whether more are left. After
+    /// the last keys the account is erased, and nothing names its old id any more.
     pub async fn clear_keys(
         &self,
         erasing: &ErasingAccount,
@@ -240,7 +249,7 @@ impl Ledger {
             };
             let last = last_line(&mut session, erasing.replacement).await?;
             if let Some(last) = &last {
-                // A correction came since.
+                // A correction was appended since then: wait again.
                 if keys_over_at(last) > now {
                     go_on_later(&mut session, &erasing, keys_over_at(last)).await?;
                     return Ok(Ending::Commit(false));
@@ -264,7 +273,7 @@ impl Ledger {
     }
 }
 
-/// The erasure goes on at an instant.
+/// Delays the erasure to an instant.
 async fn go_on_later(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
@@ -301,7 +310,7 @@ async fn replace_entries(
     session.execute(replace).await
 }
 
-/// Destroys what is left of the old id.
+/// Deletes what is left of the old id.
 async fn close_account(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,
@@ -314,7 +323,7 @@ async fn close_account(
     session.execute(close).await
 }
 
-/// Gives the override of an account its random id, unless the subject was named again.
+/// Gives the override of an account the random id, unless the subject was named again.
 async fn replace_override(
     session: &mut Session<'_>,
     erasing: &ErasingAccount,

@@ -10,10 +10,10 @@ use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// A name of the log: the first line of its checkpoints.
+/// The name of a log: the first line of its checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealOrigin {
-    /// 1 for the first one; a restart begins the next.
+    /// 1 for the first log; each restart begins the next.
     pub number: u64,
     pub name: String,
     pub begun_at: DateTime<Utc>,
@@ -94,7 +94,7 @@ const HAS_RESTART: Texts = Texts {
 };
 
 impl Ledger {
-    /// The present origin, and how many leaves its tree has; `None` where nothing was ever sealed.
+    /// The present origin, and the number of leaves of its tree; `None` if nothing was ever sealed.
     pub async fn sealed_size(&self) -> Result<Option<(SealOrigin, u64)>, LedgerError> {
         let mut held = self.own().await?;
         let mut session = held.lend();
@@ -113,16 +113,16 @@ impl Ledger {
         held.lend().all(query(ORIGINS), decode_origin).await
     }
 
-    /// Whether an act tells of the restart that began an origin.
+    /// Whether an act records the restart that began this origin.
     pub async fn has_restart(&self, origin: &str) -> Result<bool, LedgerError> {
         let named = format!("\"origin\":\"{origin}\"");
         let mut held = self.reads().await?;
         held.lend().one(query(HAS_RESTART).bind(named)).await
     }
 
-    /// Begins an origin, with the first hashes of its tree and their checkpoint: one that has no
-    /// checkpoint was not begun so. An act records a restart. False when another one began: then
-    /// nothing is added.
+    /// Begins an origin with the first hashes of its tree and their checkpoint. So an origin
+    /// without a checkpoint did not begin here. An act records a restart. Returns false and adds
+    /// nothing if another origin began.
     pub async fn begin_origin(
         &self,
         rows: &[TileRow],
@@ -147,8 +147,8 @@ impl Ledger {
         unless_conflict(added)
     }
 
-    /// Adds hashes to the tree of an origin, and perhaps a checkpoint of it. False when another
-    /// sealer went on from the same leaf: then nothing is added.
+    /// Adds hashes to the tree of an origin, and a checkpoint if there is one. Returns false and
+    /// adds nothing if another sealer continued from the same leaf.
     pub async fn add_seal(
         &self,
         origin: &SealOrigin,
@@ -164,8 +164,8 @@ impl Ledger {
         unless_conflict(added)
     }
 
-    /// The hashes of a level of an origin's tree from an index on and below another, both of one
-    /// tile; fewer where the tree does not have all.
+    /// The hashes of a level of an origin's tree, from an index on and below another, both of one
+    /// tile. Fewer if the tree does not have all.
     pub async fn tile_hashes(
         &self,
         origin: u64,
@@ -189,7 +189,7 @@ impl Ledger {
         Ok(hashes)
     }
 
-    /// The rows of a level that begin at an index or later, and below another, in their order.
+    /// The rows of a level from an index on and below another, in order.
     pub async fn tile_rows(
         &self,
         origin: u64,
@@ -205,7 +205,8 @@ impl Ledger {
         self.reads().await?.lend().all(rows, decode_row).await
     }
 
-    /// Seals of all origins, newest first, below that with a size of an origin, at most `limit`.
+    /// Seals of all origins, newest first, below the seal with this origin and size, at most
+    /// `limit`.
     pub async fn seals(
         &self,
         (origin, size): (u64, u64),
@@ -221,7 +222,7 @@ impl Ledger {
         Ok(seals.into_iter().next())
     }
 
-    /// The seals of an origin from a size on, in their order, at most `limit`.
+    /// The seals of an origin from a size on, in order, at most `limit`.
     pub async fn seals_from(
         &self,
         origin: u64,

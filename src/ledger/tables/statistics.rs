@@ -1,4 +1,4 @@
-//! Statistics: the figures of policies' local days, what they are made from, and denials.
+//! Statistics: the figures of policies' local days, the entries behind them, and denials.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ use crate::ledger::query::{Session, Texts, query};
 use crate::ledger::row::{StoredRow, only};
 use crate::ledger::{Ledger, LedgerError};
 
-/// Before and behind all days: as texts, other years would have another order.
+/// The first and the last day. Days are compared as texts, so a year has four digits.
 const FIRST_DATE: NaiveDate = NaiveDate::from_ymd_opt(0, 1, 1).expect("a date");
 const LAST_DATE: NaiveDate = NaiveDate::from_ymd_opt(9999, 12, 31).expect("a date");
 
-/// Which days to list. A day and a policy come after others by the day first.
+/// Which days to list. They are ordered by day, then by policy.
 #[derive(Debug, Clone, Default)]
 pub struct FigureFilter {
     pub policy: Option<PolicyId>,
@@ -38,7 +38,7 @@ pub struct FigureFilter {
     pub recorded_from: Option<NaiveDate>,
     /// … and before this one.
     pub recorded_to: Option<NaiveDate>,
-    /// Those after this one.
+    /// Days after this one.
     pub after: Option<(NaiveDate, PolicyId)>,
 }
 
@@ -70,13 +70,14 @@ macro_rules! tallied {
     };
 }
 
-/// Those after ($1, $2) and up to ($3, $4), of transactions with a number.
+/// Entries after ($1, $2) and up to ($3, $4), of transactions with a number.
 const TALLIED: &str = tallied!(
     "e.xact >= $1 AND (e.xact, e.id) > ($1, $2)
          AND e.xact <= $3 AND (e.xact, e.id) <= ($3, $4)"
 );
 
-/// Those of the transaction 0 after $1 and up to $2, by the index of ids. In SQLite no entry is.
+/// Entries of the transaction 0 after $1 and up to $2, by the index of ids. On SQLite no entry has
+/// it.
 const TALLIED_OLD: Texts = Texts {
     postgres: tallied!(concat!(
         "e.xact = 0 AND e.id > $1 AND e.id <= $2",
@@ -89,8 +90,8 @@ const TALLIED_OLD: Texts = Texts {
     sqlite: tallied!("e.xact = 0 AND e.id > $1 AND e.id <= $2"),
 };
 
-/// For each account and number of a JSON array, at most $2 entries before it that were appended at $3
-/// or later, the newest first.
+/// For each account and number of a JSON array: at most $2 entries before the number that were
+/// appended at $3 or later, newest first.
 macro_rules! earlier {
     ($wanted:literal) => {
         concat!(
@@ -113,14 +114,14 @@ const EARLIER: Texts = Texts {
     ),
 };
 
-/// An entry of an account, as the figures see those that came earlier.
+/// An earlier entry of an account, with what the figures need of it.
 #[derive(Debug)]
 pub struct EarlierEntry {
     pub account: AccountId,
     pub number: u64,
-    /// When it was appended: no entry before it was appended later, or counts later.
+    /// When it was appended. Invariant: no entry before it was appended later, or counts later.
     pub at: DateTime<Utc>,
-    /// For a grant, when it counts, and whether it left a limit with nothing.
+    /// For a grant: when it counts, and whether it used up a limit.
     pub grant: Option<(DateTime<Utc>, bool)>,
 }
 
@@ -156,8 +157,8 @@ macro_rules! days {
     };
 }
 
-/// The figures of days, not summed, that were recorded from $7 up to $8. Denials are recorded on their
-/// own day.
+/// The figures of days, not summed, that were recorded from $7 up to $8. Denials are recorded on
+/// their own day.
 const FIGURES: &str = concat!(
     "WITH days AS (",
     days!("day_figures", "recorded_on"),
@@ -193,7 +194,7 @@ const FIRST_DENIALS: &str =
     "SELECT account, per, window_start, denied_at, units, policy_version, totals
     FROM first_denials WHERE account = $1 AND (denied_at, window_start) < ($2, $3)
     ORDER BY denied_at DESC, window_start DESC LIMIT $4";
-/// At most $2 of those that were before an instant, the oldest first.
+/// Deletes at most $2 first denials before an instant, the oldest first.
 const FORGET_DENIALS: &str = "DELETE FROM first_denials WHERE (account, per, window_start) IN (
         SELECT account, per, window_start FROM first_denials
         WHERE denied_at < $1 ORDER BY denied_at LIMIT $2
@@ -258,7 +259,7 @@ fn decode_denial(row: &StoredRow<'_>) -> Result<FirstDenial, LedgerError> {
     })
 }
 
-/// A row of [`FIGURES`]: its day, the figure's name, and the figure.
+/// A row of [`FIGURES`]: the day, the name of the figure, and the figure.
 fn decode_figure(row: &StoredRow<'_>) -> Result<(PolicyDay, String, u64), LedgerError> {
     let day = PolicyDay {
         policy: row.get("policy")?,
@@ -280,15 +281,15 @@ impl Ledger {
         self.own().await?.lend().one(query(POSITION)).await
     }
 
-    /// The local day up to which figures stay when the others are made again: entries that were recorded
-    /// until then may be dropped.
+    /// The local day up to which figures are kept when the others are made again: entries that were
+    /// recorded until then may be dropped.
     pub async fn figures_kept_to(&self) -> Result<Option<NaiveDate>, LedgerError> {
         let kept_to = query("SELECT kept_to FROM day_figures_mark");
         self.own().await?.lend().one(kept_to).await
     }
 
-    /// What the figures need of the entries after a place and up to another, by transaction, account
-    /// and number.
+    /// What the figures need of the entries after a place and up to another, by transaction,
+    /// account and number.
     pub async fn tallied_entries(
         &self,
         after: RecordPlace,
@@ -312,8 +313,8 @@ impl Ledger {
         Ok(found)
     }
 
-    /// The entries of accounts before a number of each that were appended at an instant or later, the
-    /// newest of an account first, at most `limit` of each.
+    /// For each account, the entries before a number that were appended at an instant or later;
+    /// newest first, at most `limit` of each account.
     pub async fn earlier_entries(
         &self,
         accounts: &[(AccountId, u64)],
@@ -331,8 +332,8 @@ impl Ledger {
         self.own().await?.lend().all(earlier, decode_earlier).await
     }
 
-    /// Adds to the figures what the positions above `after` and up to `position` mean. False when
-    /// another instance did so: then nothing is added. The days are opened.
+    /// Adds the positions above `after` and up to `position` to the figures, and opens their days.
+    /// Returns false and adds nothing if another instance did so.
     pub async fn add_figures(
         &self,
         after: u64,
@@ -372,8 +373,8 @@ impl Ledger {
         figures_in(&mut self.reads().await?.lend(), filter, limit).await
     }
 
-    /// Writes how many claims a run of an instance denied so far, and first denials. To write it
-    /// twice changes nothing.
+    /// Stores how many claims a run of an instance has denied so far, and first denials. A second
+    /// write of the same changes nothing.
     pub async fn save_denials(
         &self,
         run: Uuid,
@@ -410,8 +411,8 @@ impl Ledger {
         .await
     }
 
-    /// An account's first denials, newest first, at most `limit`: those before an instant, or at it
-    /// with a window that begins before another.
+    /// An account's first denials, newest first, at most `limit`: those before an instant, or at
+    /// this instant with a window that begins before another.
     pub async fn first_denials(
         &self,
         account: AccountId,
@@ -426,7 +427,7 @@ impl Ledger {
         self.reads().await?.lend().all(list, decode_denial).await
     }
 
-    /// Deletes first denials that were before an instant, at most `limit`.
+    /// Deletes first denials before an instant, at most `limit`.
     pub async fn forget_denials(
         &self,
         before: DateTime<Utc>,

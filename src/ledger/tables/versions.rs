@@ -1,4 +1,4 @@
-//! What has versions: policies, overrides and keys. Each change makes the next version, under a
+//! Things with versions: policies, overrides and keys. Each change makes the next version, under a
 //! revision: the number of the change in the one order of all changes.
 
 use chrono::{DateTime, Utc};
@@ -10,24 +10,24 @@ use crate::ledger::query::{Session, Statement, Texts, query};
 use crate::ledger::row::StoredRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// What a change makes of something.
+/// The result of a decision about a change.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// Nothing: it is so already.
+    /// No change: it is already so.
     Keep,
     /// A new version.
     Version { terms: T, reason: Option<String> },
 }
 
-/// A change that was made, or that was found made already.
+/// A change that was made, or was already made.
 #[derive(Debug)]
 pub struct Edited<V> {
-    /// How it was; `None` for something new.
+    /// The version before; `None` for something new.
     pub before: Option<V>,
     pub after: V,
 }
 
-/// What a new version says, and its place in the order of changes.
+/// The content of a new version, and its place in the order of changes.
 pub struct Accepted<T> {
     pub revision: i64,
     pub terms: T,
@@ -37,21 +37,21 @@ pub struct Accepted<T> {
 /// Which changes to list.
 #[derive(Debug, Clone)]
 pub struct ChangeFilter {
-    /// Those of a policy and its overrides; without it, all, also those of keys.
+    /// Changes of a policy and its overrides; `None` for all changes, also of keys.
     pub policy: Option<PolicyId>,
-    /// Those made at this instant or later.
+    /// Changes made at this instant or later.
     pub from: Option<DateTime<Utc>>,
-    /// Those made before this instant.
+    /// Changes made before this instant.
     pub to: Option<DateTime<Utc>>,
-    /// Those with a lower revision.
+    /// Changes with a lower revision.
     pub below: u64,
-    /// Those that were made by this key's id, or by what else `changed_by` says.
+    /// Changes made by this author: a key's id, or another value of `changed_by`.
     pub by: Option<String>,
-    /// Those of the overrides of these accounts.
+    /// Changes of the overrides of these accounts.
     pub accounts: Option<Vec<AccountId>>,
 }
 
-/// A version that a change made, and the one before it.
+/// A version that a change made, and the version before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed<T> {
     /// The number of the change in the ledger's order of changes.
@@ -61,9 +61,9 @@ pub struct Changed<T> {
     pub after: T,
 }
 
-/// The changes up to $1, from $2 up to $3, of the policy $5, by $6, at most $4: each with the version `v`
-/// that it made and the one before. `$versions` selects from versions `v`; `$joined` is what `$of_policy`
-/// needs beside them. It is a join, since an EXISTS under the OR would read every version.
+/// The changes up to $1, from $2 up to $3, of the policy $5, by $6, at most $4: each with the
+/// version `v` that it made and the one before. `$versions` selects from versions `v`. `$joined` is
+/// a join that `$of_policy` needs: an EXISTS under the OR would read every version.
 macro_rules! history {
     ($versions:ident, $table:literal, $key:literal, $joined:literal, $of_policy:expr) => {
         $versions!(
@@ -110,8 +110,8 @@ impl ChangeFilter {
 }
 
 impl Ledger {
-    /// The number of the last change of a policy, override or key. It grows by each change, and
-    /// changes are visible in its order.
+    /// The number of the last change of a policy, override or key. It grows with each change.
+    /// Invariant: changes become visible in the order of their numbers.
     pub async fn revision(&self) -> Result<u64, LedgerError> {
         let revision = query("SELECT revision FROM ledger");
         self.polled(async |mut session| session.one(revision).await)
@@ -142,10 +142,9 @@ impl Ledger {
         Ok(pair(listed))
     }
 
-    /// Changes something as `decide` says. `see` reads how it is, and what else `decide` wants to
-    /// know, when no other change can come between; `add` inserts the version. The outer error is
-    /// the ledger's, the inner one is `decide`'s, and on both nothing is changed. In a dry run
-    /// what was inserted is taken back.
+    /// Changes something as `decide` says. `see` reads the present state while no other change is
+    /// possible; `add` inserts the version. The outer error is the ledger's, the inner one is
+    /// `decide`'s. On both nothing is changed. A dry run rolls the insert back.
     pub(super) async fn change<V: Clone, B, T, E>(
         &self,
         dry_run: bool,
@@ -180,14 +179,15 @@ impl Ledger {
     }
 }
 
-/// Takes the next revision. The row's lock lets changes through one by one, so that revisions
-/// become visible in their order, and what is read afterwards stays so until the commit.
+/// Takes the next revision. Invariant: the row's lock lets one change through at a time, so
+/// revisions become visible in their order, and what is read after this stays true until the
+/// commit.
 pub(super) async fn next_revision(session: &mut Session<'_>) -> Result<i64, LedgerError> {
     let next = query("UPDATE ledger SET revision = revision + 1 RETURNING revision");
     session.one(next).await
 }
 
-/// An insert of a change. Its place in the record is PostgreSQL's to tell, by the column's default: see
+/// An insert of a change. On PostgreSQL the default of the column sets its place in the record: see
 /// [`RecordPlace`](crate::domain::record::RecordPlace).
 macro_rules! insert_change {
     ($table:literal, $columns:literal, $values:literal) => {
@@ -215,13 +215,13 @@ macro_rules! insert_change {
 }
 pub(super) use insert_change;
 
-/// That `decide` changes what does not exist.
+/// The error that `decide` changes something that does not exist.
 pub(super) fn nothing() -> LedgerError {
     LedgerError::Corrupt("nothing to change".to_owned())
 }
 
-/// Puts versions beside those before them. They come with the revisions that they were listed
-/// for: each one's own version first, the one before it, if there is one, next.
+/// Pairs versions with the versions before them. Each row has the revision that it was listed for:
+/// the change's own version first, then the version before it, if there is one.
 fn pair<T>(listed: Vec<(u64, T)>) -> Vec<Changed<T>> {
     let mut changes: Vec<Changed<T>> = Vec::new();
     for (revision, version) in listed {

@@ -61,7 +61,7 @@ async fn what_is_empty_is_said(stack: Stack) {
     assert!(said.stderr.contains("write a date"), "{said:?}");
     let verify = ["verify", "--archive", folder];
     let fault = Said::by(&archivist.app, &verify).await.fault();
-    assert!(fault.contains("it is no archive"), "{fault}");
+    assert!(fault.contains("is no archive"), "{fault}");
 }
 
 async fn a_folder_of_another_ledger_is_refused(stack: Stack) {

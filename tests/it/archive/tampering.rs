@@ -85,7 +85,7 @@ async fn made_again(archivist: &Archivist) {
     };
     write(&archive);
     let fault = archivist.fault().await;
-    assert!(fault.contains("are not those of the root"), "{fault}");
+    assert!(fault.contains("do not have the root"), "{fault}");
     let root = encode_hash(&tree.root());
     archive["root"] = root.into();
     write(&archive);
