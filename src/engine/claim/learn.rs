@@ -20,7 +20,8 @@ pub async fn once_known<T>(
     now: DateTime<Utc>,
     rule: impl Fn(&Known) -> Result<T, Unknown> + Send + Sync,
 ) -> Result<T, LedgerError> {
-    // Invariant: each answer adds facts, and a rule asks for a fact once, so the loop ends.
+    // Invariant: `now` does not change in the loop. At another instant the rule could ask for other
+    // windows, again and again.
     let mut known = Known::default();
     loop {
         match rule(&known) {
