@@ -28,10 +28,10 @@ pub struct DayRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DayRangeError {
     /// There is no day in it.
-    #[error("it must come after from: it is the day after the last one")]
+    #[error("to is not after from; write the day after the last day")]
     Empty,
     /// There are too many.
-    #[error("a backtest has at most {DAYS_MOST} days; these are {0}")]
+    #[error("the range has {0} days; write at most {DAYS_MOST} days")]
     TooLong(i64),
 }
 

@@ -28,31 +28,33 @@ pub const METADATA_MAX_DEPTH: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// Units outside 1 … 2^53 − 1.
-    #[error("units must be a whole number from 1 to {UNITS_MAX}")]
+    #[error("the number of units is invalid; write a whole number from 1 to {UNITS_MAX}")]
     Units,
     /// A hold that is too short or too long.
-    #[error("a hold lasts 1 to {HOLD_MAX_SECONDS} seconds")]
+    #[error("the hold is too short or too long; write 1 to {HOLD_MAX_SECONDS} seconds")]
     HoldTime,
     /// An empty or too long subject.
-    #[error("a subject has 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8; this one has {0}")]
+    #[error("the subject has {0} bytes; write 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8")]
     SubjectLength(usize),
     /// A subject with a control character.
-    #[error("a subject has no control characters; this one has U+{:04X}", *.0 as u32)]
+    #[error("the subject has the control character U+{:04X}; remove it", *.0 as u32)]
     SubjectControl(char),
     /// An empty or too long key.
-    #[error("an Idempotency-Key has 1 to {KEY_MAX_CHARACTERS} characters; this one has {0}")]
+    #[error("the Idempotency-Key has {0} characters; write 1 to {KEY_MAX_CHARACTERS}")]
     KeyLength(usize),
     /// A key that is neither bare visible ASCII nor a quoted string.
-    #[error("an Idempotency-Key is visible ASCII, bare or as a quoted string (RFC 8941)")]
+    #[error(
+        "the Idempotency-Key is invalid; write visible ASCII, bare or as a quoted string (RFC 8941)"
+    )]
     KeyCharacter,
     /// Metadata over the limit.
-    #[error("metadata has at most {METADATA_MAX_BYTES} bytes of compact JSON; this has {0}")]
+    #[error("the metadata has {0} bytes of compact JSON; write at most {METADATA_MAX_BYTES} bytes")]
     MetadataLength(usize),
     /// Metadata that nests too deep.
-    #[error("metadata nests at most {METADATA_MAX_DEPTH} levels deep")]
+    #[error("the metadata nests too deep; write at most {METADATA_MAX_DEPTH} levels")]
     MetadataDepth,
     /// Metadata with the character U+0000, which PostgreSQL's JSON refuses.
-    #[error("metadata has no U+0000 in its names and strings")]
+    #[error("the metadata has U+0000 in a name or a string; remove it")]
     MetadataNul,
 }
 
@@ -240,7 +242,10 @@ impl MetadataFilter {
     /// What is wrong with the name.
     pub fn new(name: &str, value: &str) -> Result<Self, &'static str> {
         if name.is_empty() || name.contains(['"', '\\', '\0']) || value.contains('\0') {
-            return Err("a name has no quotation marks and no backslashes, and nothing has U+0000");
+            return Err(
+                "the filter is invalid; write a name without quotation marks and backslashes, and \
+                 no U+0000",
+            );
         }
         Ok(Self {
             name: name.to_owned(),

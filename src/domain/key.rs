@@ -30,7 +30,7 @@ pub enum Role {
 
 /// A text that is no role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a role is claim, audit or admin")]
+#[error("the role is unknown; write claim, audit or admin")]
 pub struct RoleError;
 
 impl Role {
@@ -156,11 +156,13 @@ impl KeyDraft {
 
 fn check_name(name: &str) -> Result<(), String> {
     if name.chars().any(char::is_control) {
-        return Err("a name has no control characters".to_owned());
+        return Err("the name has a control character; remove it".to_owned());
     }
     match name.chars().count() {
         1..=NAME_MAX_CHARACTERS => Ok(()),
-        _ => Err(format!("a name has 1 to {NAME_MAX_CHARACTERS} characters")),
+        _ => Err(format!(
+            "the name is empty or too long; write 1 to {NAME_MAX_CHARACTERS} characters"
+        )),
     }
 }
 
@@ -170,11 +172,14 @@ fn check_policies(
     faults: &mut Vec<Fault>,
 ) -> Arc<[PolicyName]> {
     if role == Some(Role::Admin) {
-        let detail = "an admin key is never confined to policies: leave it out";
+        let detail = "an admin key cannot be limited to policies; leave out policies";
         faults.push(Fault::new("/policies", detail));
     }
     if !(1..=POLICIES_MOST).contains(&names.len()) {
-        let detail = format!("name 1 to {POLICIES_MOST} policies, or leave it out for all");
+        let detail = format!(
+            "the list is empty or too long; name 1 to {POLICIES_MOST} policies, or leave out policies \
+             to allow all"
+        );
         faults.push(Fault::new("/policies", detail));
     }
     let mut policies = Vec::new();
@@ -182,7 +187,7 @@ fn check_policies(
         match PolicyName::new(name) {
             Err(error) => faults.push(Fault::new(format!("/policies/{index}"), error)),
             Ok(name) if policies.contains(&name) => {
-                let detail = "this policy is named already; name it once";
+                let detail = "the list names this policy twice; name it once";
                 faults.push(Fault::new(format!("/policies/{index}"), detail));
             }
             Ok(name) => policies.push(name),
@@ -198,7 +203,7 @@ fn check_policies(
 pub fn check_end(ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<(), &'static str> {
     match ends_at.is_none_or(|end| now < end) {
         true => Ok(()),
-        false => Err("it must lie in the future; a key that is to end at once is revoked"),
+        false => Err("ends_at is not in the future; write a later instant, or revoke the key to end it now"),
     }
 }
 

@@ -67,7 +67,7 @@ impl OverrideTerms {
         let mut faults = Vec::new();
         let limits = check_maxima(limits, &mut faults);
         if until.is_some_and(|until| until <= now) {
-            let detail = "it has passed: write a later instant, or null for no end";
+            let detail = "until has passed; write a later instant, or null for no end";
             faults.push(Fault::new("/until", detail));
         }
         match faults.is_empty() {
@@ -98,8 +98,10 @@ impl OverrideTerms {
                 Some(own) => misfit(own.shape, other.max)
                     .map(|detail| Fault::new(format!("/limits/{index}/max"), detail)),
                 None => {
-                    let detail =
-                        format!("the policy {} has no limit per {}", policy.name, other.per);
+                    let detail = format!(
+                        "the policy {} has no limit per {}; name one of its limits",
+                        policy.name, other.per
+                    );
                     Some(Fault::new(format!("/limits/{index}/per"), detail))
                 }
             }

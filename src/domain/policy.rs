@@ -21,7 +21,7 @@ pub struct PolicyName(Box<str>);
 
 /// A text that is no policy's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a policy's name has 1 to 63 of a-z, 0-9 and -, and does not begin with -")]
+#[error("the policy name is invalid; write 1 to 63 of a-z, 0-9 and -, and do not start with -")]
 pub struct PolicyNameError;
 
 impl PolicyName {
@@ -217,7 +217,7 @@ impl RuleDraft {
             Some(None) => {
                 faults.push(Fault::new(
                     "/day_starts_at",
-                    "write it as HH:MM, such as 06:00",
+                    "the time is invalid; write HH:MM, such as 06:00",
                 ));
                 NaiveTime::MIN
             }
@@ -226,7 +226,8 @@ impl RuleDraft {
             None => Weekday::Mon,
             Some(Some(weekday)) => weekday,
             Some(None) => {
-                let detail = "write a weekday's English name in lower case, such as monday";
+                let detail =
+                    "the weekday is unknown; write its English name in lower case, such as monday";
                 faults.push(Fault::new("/week_starts_on", detail));
                 Weekday::Mon
             }
@@ -253,8 +254,8 @@ impl RuleDraft {
         if let Some(limit) = uncounted {
             let detail = |instead| {
                 format!(
-                    "Redis alone counts limits per minute to year only, and there is one per {}: \
-                     write {instead}, or another limit",
+                    "Redis cannot count the limit per {}; write {instead}, or use only limits per \
+                     minute, hour, day, week, month or year",
                     limit.per()
                 )
             };
@@ -270,7 +271,7 @@ impl RuleDraft {
         {
             faults.push(Fault::new(
                 "/active_until",
-                "it must come after active_from",
+                "active_until is not after active_from; write a later instant",
             ));
         }
         match zone {
@@ -300,12 +301,12 @@ impl RuleDraft {
 /// What is wrong with it.
 pub fn check_text(text: &str) -> Result<(), String> {
     if text.contains('\0') {
-        return Err("it must not contain U+0000".to_owned());
+        return Err("the text has U+0000; remove it".to_owned());
     }
     match text.chars().count() {
         0..=TEXT_MAX_CHARACTERS => Ok(()),
         count => Err(format!(
-            "it has at most {TEXT_MAX_CHARACTERS} characters; this one has {count}"
+            "the text has {count} characters; write at most {TEXT_MAX_CHARACTERS}"
         )),
     }
 }
@@ -316,7 +317,7 @@ pub fn check_text(text: &str) -> Result<(), String> {
 /// What is wrong with it.
 pub fn check_reason(text: &str) -> Result<(), String> {
     match text.trim().is_empty() {
-        true => Err("say why".to_owned()),
+        true => Err("the reason is empty; say why".to_owned()),
         false => check_text(text),
     }
 }

@@ -35,7 +35,7 @@ impl FromStr for Effective {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
-        found.ok_or("write now or next_window")
+        found.ok_or("this value is unknown; write now or next_window")
     }
 }
 
@@ -43,12 +43,12 @@ impl FromStr for Effective {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NeverEffective {
     /// There is no version in force that could go on until then.
-    #[error("a new policy takes effect at once; use active_from to let it begin later")]
+    #[error("a new policy takes effect at once; set active_from to let it start later")]
     NewPolicy,
     /// The policy ends before.
     #[error(
-        "the next window, from {}, never comes: the policy ends at {}, its active_until; \
-         let the change take effect now",
+        "the change would never take effect: the next window starts at {}, and active_until ends \
+         the policy at {}; write now",
         .begins_at.to_rfc3339_opts(SecondsFormat::AutoSi, true),
         .ends_at.to_rfc3339_opts(SecondsFormat::AutoSi, true)
     )]

@@ -71,7 +71,7 @@ impl FromStr for Length {
 
 /// The text is no word for a window's length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no window lasts a {given:?}; write minute, hour, day, week, month or year")]
+#[error("the window length {given:?} is unknown; write minute, hour, day, week, month or year")]
 pub struct UnknownLength {
     /// The text.
     pub given: String,
@@ -225,7 +225,7 @@ mod tests {
         let error = "Daily".parse::<Length>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no window lasts a \"Daily\"; write minute, hour, day, week, month or year"
+            "the window length \"Daily\" is unknown; write minute, hour, day, week, month or year"
         );
     }
 

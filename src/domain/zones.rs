@@ -17,7 +17,7 @@ use super::zone::Zone;
 pub enum ZoneError {
     /// The tz database has no such name; `near` has up to three that look like it, best first.
     #[error(
-        "no time zone is called {given:?}{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
+        "the time zone {given:?} is unknown{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
         did_you_mean(near)
     )]
     Unknown {
@@ -28,7 +28,7 @@ pub enum ZoneError {
     },
     /// It begins like an offset and goes on like none.
     #[error(
-        "{given:?} is not an offset from UTC; write a sign, hours and minutes, such as +08:00 or -03:30"
+        "the offset {given:?} is invalid; write a sign, hours and minutes, such as +08:00 or -03:30"
     )]
     MalformedOffset {
         /// The text.
@@ -492,7 +492,7 @@ mod tests {
         }
         assert_eq!(
             Zone::parse("Shanghai").unwrap_err().to_string(),
-            "no time zone is called \"Shanghai\" (did you mean Asia/Shanghai?); write an IANA name \
+            "the time zone \"Shanghai\" is unknown (did you mean Asia/Shanghai?); write an IANA name \
              such as Europe/Paris, or an offset such as +08:00"
         );
     }

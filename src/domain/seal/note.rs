@@ -20,21 +20,22 @@ pub const NOTE_MAX_BYTES: usize = 64 * 1024;
 /// Why a note, a checkpoint or a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    #[error("it is no signed note: it has no signature after an empty line")]
+    #[error("this is not a signed note: it has no signature after an empty line")]
     NoNote,
-    #[error("it is no checkpoint: it has no line with {0}")]
+    #[error("this is not a checkpoint: it has no line with {0}")]
     NoCheckpoint(&'static str),
     #[error(
-        "it is no key: a public one is NAME+HASH+BASE64, a secret one PRIVATE+KEY+NAME+HASH+BASE64"
+        "this is not a key; write NAME+HASH+BASE64 for a public key, or \
+         PRIVATE+KEY+NAME+HASH+BASE64 for a secret key"
     )]
     NoKey,
-    #[error("the key is damaged: its hash is not that of its name and its bytes")]
+    #[error("the key is damaged: its hash does not match its name and its bytes")]
     DamagedKey,
-    #[error("a key's name has 1 to 100 characters, without spaces and pluses")]
+    #[error("the name of the key is invalid; write 1 to 100 characters without spaces and pluses")]
     KeyName,
-    #[error("it is a seal of {origin}, and the key is for {key}")]
+    #[error("the seal is from {origin}, but the key is for {key}")]
     OtherOrigin { origin: String, key: String },
-    #[error("it is not signed by the key {0}: it was signed by another key, or was changed")]
+    #[error("it is not signed by the key {0}: another key signed it, or it was changed")]
     NotSigned(String),
 }
 

@@ -17,13 +17,13 @@ const HEADER: &str = "c2sp.org/tlog-proof@v1";
 /// Why a proof proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    #[error("it is no proof: {0} is missing or damaged")]
+    #[error("this is not a proof: {0} is missing or damaged")]
     Damaged(&'static str),
-    #[error("its checkpoint cannot be used: {0}")]
+    #[error("the checkpoint of the proof cannot be used: {0}")]
     Note(#[from] NoteError),
-    #[error("its leaf is not in the tree of its checkpoint: the proof was changed")]
+    #[error("the leaf is not in the tree of the checkpoint: the proof was changed")]
     NotIncluded,
-    #[error("its private fields are not those that the leaf has the digest of: they were changed")]
+    #[error("the private fields do not match their digest in the leaf: they were changed")]
     Private,
 }
 

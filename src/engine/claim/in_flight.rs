@@ -50,28 +50,28 @@ impl Outcome {
 /// Why a claim has no exact decision. The client can safely retry.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Undecided {
-    #[error("not decided within the deadline")]
+    #[error("the claim was not decided before its deadline")]
     Deadline,
     /// Too many claims are in progress.
-    #[error("too many claims are under way")]
+    #[error("too many claims are in progress")]
     Overloaded,
     /// The clock of this instance differs too much from the clock of the ledger.
-    #[error("the clock is off the ledger's by more than the tolerance")]
+    #[error("the clock of this instance is off by more than the tolerance")]
     Clock,
     /// This instance stops.
-    #[error("the instance is ending")]
+    #[error("the instance is stopping")]
     Ending,
     /// The claim would be denied, but a grant with its key may wait in a queue that cannot be read.
-    #[error("grants that wait for the ledger cannot be seen")]
+    #[error("grants that wait for the ledger cannot be read")]
     Unseen,
     /// The ledger does not answer, and only the ledger can tell whether the policy exists.
     #[error("the ledger does not answer")]
     Silent,
     /// The ledger no longer has the grant to correct: a copy of the ledger took its place.
-    #[error("the ledger does not have the grant any more")]
+    #[error("the ledger no longer has the grant")]
     Lost,
     /// The claim would be refused, but an entry that was sent for it may still be committed.
-    #[error("an entry that was sent to the ledger got no answer")]
+    #[error("the ledger did not say whether it has the entry of the claim")]
     Sent,
     /// The ledger gave an error.
     #[error("the ledger cannot decide")]

@@ -51,14 +51,14 @@ impl Principal {
 pub enum AdminKeyError {
     /// The key is too short to be a secret.
     #[error(
-        "PERDIEM_ADMIN_KEY has fewer than {SECRET_LEAST} characters: write a longer one, such as \
+        "PERDIEM_ADMIN_KEY has fewer than {SECRET_LEAST} characters: write a longer key, such as \
          the output of `openssl rand -hex 24`"
     )]
     Weak,
     /// No client could send the key in a header.
     #[error(
-        "PERDIEM_ADMIN_KEY has a blank, a control character or a letter outside of ASCII in it, \
-         which no Authorization header carries: write another one, such as the output of \
+        "PERDIEM_ADMIN_KEY has a space, a control character or a character outside of ASCII, which \
+         an Authorization header cannot carry: write another key, such as the output of \
          `openssl rand -hex 24`"
     )]
     Unfit,

@@ -38,41 +38,41 @@ const FORGET_AFTER: TimeDelta = TimeDelta::seconds(30);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// The ledger does not answer.
-    #[error("the ledger does not answer: see that the database is up and can be reached")]
+    #[error("the ledger does not answer: check that the database runs and can be reached")]
     Ledger,
     /// The ledger answers, and takes no entries.
     #[error(
-        "the ledger's disk is full, or fails: make room where the database is, or mend the disk; \
-         until a write goes through nothing is granted"
+        "the ledger's disk is full or fails: make room on the disk of the database, or replace it; \
+         nothing is granted until a write succeeds"
     )]
     Disk,
     /// The ledger holds what this instance cannot read.
     #[error(
-        "{0}: start the perdiem that wrote it, and give this machine the same tz database as the \
-         other instances"
+        "{0}: start the version of perdiem that wrote it, and install the same tz database as on \
+         the other instances"
     )]
     Unreadable(String),
     /// The clock is off; nothing is decided.
     #[error(
-        "this machine's clock is off the ledger's by {} s, more than the tolerance: set it right \
-         (NTP), or change PERDIEM_CLOCK_TOLERANCE_SECONDS; until then no claim is decided",
+        "this machine's clock is off the ledger's clock by {} s, more than the tolerance: correct the \
+         clock (NTP), or change PERDIEM_CLOCK_TOLERANCE_SECONDS; no claim is decided until then",
         .0.num_seconds()
     )]
     Clock(TimeDelta),
     /// Redis does not answer; the ledger decides alone. Slower, and as exact.
-    #[error("Redis does not serve: the ledger decides alone, slower and as exact")]
+    #[error("Redis is unavailable: the ledger decides all claims, slower but equally exact")]
     Counters,
     /// Other instances use other rules of time zones.
     #[error(
-        "instances on this ledger use different rules of time zones ({0}): give all of them the \
-         same tz database"
+        "instances on this ledger use different rules of time zones ({0}): install the same tz \
+         database on all of them"
     )]
     ZoneRules(String),
     /// The rules of time zones are old; this is their release, and its age in days.
     #[error(
         "the rules of time zones are {days} days old (release {rules}), and governments change \
-         them at short notice: install a newer tz database or perdiem, or name a folder with a \
-         newer tz database in TZDIR, and start again"
+         them at short notice: install a newer tz database or perdiem, or set TZDIR to a folder \
+         with a newer tz database, and restart"
     )]
     OldZoneRules {
         /// Their release, and whose copy it is.
@@ -82,20 +82,20 @@ pub enum Trouble {
     },
     /// Nothing is sealed, and why.
     #[error(
-        "the ledger is not sealed: {0}; if it was restored from a backup, `perdiem seal restart` \
-         begins the next log; claims are decided meanwhile"
+        "the ledger is not sealed: {0}; after a restore from a backup, start a new log with \
+         `perdiem seal restart`; claims are still decided"
     )]
     Seals(String),
     /// An entry or a change with a place that no transaction has had.
     #[error(
         "{0} has a place in the record that no transaction has had: it was added by hand; copy the \
-         database as it is, and run `perdiem verify`; claims are decided meanwhile"
+         database as it is, and run `perdiem verify`; claims are still decided"
     )]
     Forged(String),
     /// The last reconciliation found the ledger at odds with itself.
     #[error(
-        "the ledger is at odds with itself in {count} places: entries were changed or lost \
-         outside of perdiem; copy the database as it is, and see \
+        "the ledger contradicts itself in {count} places: entries were changed or lost outside of \
+         perdiem; copy the database as it is, and read \
          GET /v1/reconciliations/{reconciliation}"
     )]
     Alarms {

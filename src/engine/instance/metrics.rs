@@ -248,7 +248,7 @@ impl Metrics {
         );
         registry.register(
             "ledger_alarms",
-            "Places where the newest reconciliation found the ledger at odds with itself",
+            "Places where the newest reconciliation found that the ledger contradicts itself",
             self.ledger_alarms.clone(),
         );
         registry.register(

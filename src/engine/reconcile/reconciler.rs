@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileFailure {
     /// This instance already runs a reconciliation.
-    #[error("a reconciliation is under way at this instance")]
+    #[error("this instance already runs a reconciliation")]
     InProgress,
     /// Not the fault of the caller.
     #[error(transparent)]
