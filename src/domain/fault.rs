@@ -35,7 +35,10 @@ pub fn choose<T: Copy>(
     found
         .unwrap_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
-            faults.push(Fault::new(pointer, format!("this value is unknown; write {}", names.join(" or "))));
+            faults.push(Fault::new(
+                pointer,
+                format!("this value is unknown; write {}", names.join(" or ")),
+            ));
             &choices[0]
         })
         .1

@@ -203,7 +203,9 @@ fn check_policies(
 pub fn check_end(ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<(), &'static str> {
     match ends_at.is_none_or(|end| now < end) {
         true => Ok(()),
-        false => Err("ends_at is not in the future; write a later instant, or revoke the key to end it now"),
+        false => Err(
+            "ends_at is not in the future; write a later instant, or revoke the key to end it now",
+        ),
     }
 }
 

@@ -202,6 +202,7 @@ impl Group {
         let (own, terms) = (&claim.work.policy, present.terms);
         let policy = terms.of(own, self.account, last, present.now);
         let (works, known) = (std::iter::once(&claim.work), Known::default());
+        // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
         match drafting::draft(
             self.account,
             &policy,
@@ -209,7 +210,6 @@ impl Group {
             works,
             &known,
             present.now,
-        // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
         ) {
             Ok(Drafted {
                 decided: Some(decided),
