@@ -398,8 +398,7 @@ mod tests {
         assert_eq!(full.totals[0].used(), UNITS_MAX);
         let refused = decide(&observing, rest(1), Some(&line), &Past::default(), now);
         assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
-        // The units that were already told are recorded beyond the limit, until the stores cannot
-        // sum them.
+        // A grant that was already answered is recorded beyond this, until the stores cannot sum it.
         let recorded = |line: &Line, used: u64| {
             let mut line = line.clone();
             std::sync::Arc::make_mut(&mut line.totals)[0].set_used(used);
