@@ -39,17 +39,11 @@ pub enum EntryKind {
         held_until: Option<DateTime<Utc>>,
     },
     /// A hold was confirmed: its units stay used.
-    Confirmation {
-        of: EntryId,
-    },
+    Confirmation { of: EntryId },
     /// The units of a grant were given back.
-    Reversal {
-        of: EntryId,
-    },
+    Reversal { of: EntryId },
     /// A hold was not confirmed in time: its units were given back.
-    Lapse {
-        of: EntryId,
-    },
+    Lapse { of: EntryId },
     /// An admin entered units by hand.
     Adjustment(Direction),
 }

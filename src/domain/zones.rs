@@ -21,21 +21,14 @@ pub enum ZoneError {
         "the time zone {given:?} is unknown{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
         did_you_mean(near)
     )]
-    Unknown {
-        given: String,
-        near: Vec<String>,
-    },
+    Unknown { given: String, near: Vec<String> },
     /// The text starts like an offset but is not one.
     #[error(
         "the offset {given:?} is invalid; write a sign, hours and minutes, such as +08:00 or -03:30"
     )]
-    MalformedOffset {
-        given: String,
-    },
+    MalformedOffset { given: String },
     #[error("the offset {given:?} is out of range; write one from -18:00 to +18:00")]
-    OffsetOutOfRange {
-        given: String,
-    },
+    OffsetOutOfRange { given: String },
 }
 
 fn did_you_mean(near: &[String]) -> String {

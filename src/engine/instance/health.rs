@@ -94,10 +94,7 @@ pub enum Trouble {
          perdiem; copy the database as it is, and read \
          GET /v1/reconciliations/{reconciliation}"
     )]
-    Alarms {
-        reconciliation: Uuid,
-        count: u64,
-    },
+    Alarms { reconciliation: Uuid, count: u64 },
 }
 
 #[derive(Debug, Clone)]
