@@ -74,8 +74,8 @@ const SLEW: i64 = 10;
 
 /// A clock that follows the clock of the ledger: its own time and a correction. Clones share both.
 ///
-/// Invariant: the correction changes by at most a tenth of the time that passes. So the time never
-/// jumps, and it runs backwards only if the own clock does.
+/// Invariant: after the start the correction changes by at most a tenth of the time that passes. So
+/// the time never jumps, and it runs backwards only if the own clock does.
 #[derive(Debug, Clone)]
 pub struct FollowedClock {
     own: Arc<Clock>,

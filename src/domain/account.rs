@@ -398,7 +398,8 @@ mod tests {
         assert_eq!(full.totals[0].used(), UNITS_MAX);
         let refused = decide(&observing, rest(1), Some(&line), &Past::default(), now);
         assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
-        // A grant that was already answered is recorded beyond this, until the stores cannot sum it.
+        // A grant that was already answered is recorded beyond this, until the stores cannot sum
+        // it.
         let recorded = |line: &Line, used: u64| {
             let mut line = line.clone();
             std::sync::Arc::make_mut(&mut line.totals)[0].set_used(used);
@@ -453,8 +454,8 @@ mod tests {
         assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
     }
 
-    /// One step of a history: hours that pass, units claimed, perhaps another policy, and
-    /// perhaps without the ledger, so many hours before it was appended.
+    /// A step of a history: hours that pass, the units of a claim, perhaps another policy, and
+    /// perhaps a decision without the ledger, this many hours before it was appended.
     #[derive(Debug, Clone)]
     struct Step {
         hours: i64,
@@ -494,7 +495,7 @@ mod tests {
     const ZONES: [&str; 4] = ["UTC", "GMT+8", "America/New_York", "Australia/Lord_Howe"];
 
     proptest! {
-        /// Against the plain model: a list of grants, summed anew for each decision.
+        /// Compared with the plain model: a list of grants, summed again for each decision.
         #[test]
         fn totals_are_the_sums_of_the_grants_in_their_windows(steps in steps()) {
             let mut current = policy(1, ZONES[0], &[(3, "day"), (9, "week")]);

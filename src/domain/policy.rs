@@ -192,6 +192,8 @@ impl RuleDraft {
     /// All faults of the draft.
     pub fn check(self) -> Result<Rule, Vec<Fault>> {
         let mut faults = Vec::new();
+        // 1. Each member is checked alone. A faulty member gets a default, so that all faults are
+        //    found.
         let zone = Zone::parse(&self.time_zone)
             .map_err(|error| faults.push(Fault::new("/time_zone", error)))
             .ok();
@@ -239,6 +241,7 @@ impl RuleDraft {
             "/on_ledger_outage",
             &mut faults,
         );
+        // 2. Members are checked against each other.
         let uncounted = limits.iter().find(|limit| !limit.shape.may_be_counted());
         if let Some(limit) = uncounted {
             let detail = |instead| {
@@ -263,6 +266,7 @@ impl RuleDraft {
                 "active_until is not after active_from; write a later instant",
             ));
         }
+        // 3. Only a draft without faults becomes a rule.
         match zone {
             Some(zone) if faults.is_empty() => Ok(Rule {
                 description,

@@ -1,7 +1,7 @@
 //! The record: one order of all entries and changes, for auditors.
 //!
 //! An id has the instant of an entry, not the time of its commit. So each entry and each change
-//! gets a position, once, after every transaction before it has ended. Invariant: a reader that
+//! gets a position, once, as soon as no older transaction is still open. Invariant: a reader that
 //! follows the positions misses nothing and sees nothing twice.
 
 use chrono::{DateTime, Utc};

@@ -169,6 +169,7 @@ impl Versions {
         self.may_be_counted |= version
             .as_ref()
             .map_or(true, |policy| policy.rule.may_be_counted());
+        // 1. The version is sorted in by its number, once.
         let number = time_of(&version).version;
         if self.get(number).is_some() {
             return;
@@ -176,6 +177,8 @@ impl Versions {
         self.in_order.push(version);
         self.in_order
             .sort_by_key(|version| time_of(version).version);
+        // 2. A version is dropped if a higher version takes effect at once, or if both are scheduled
+        //    and the higher one takes effect no later.
         let all: Vec<VersionTime> = self.in_order.iter().map(time_of).collect();
         self.in_order.retain(|version| {
             let time = time_of(version);

@@ -317,12 +317,14 @@ fn fixed(text: &str, offset: &str) -> Result<Zone, ZoneError> {
     let malformed = || ZoneError::MalformedOffset {
         given: text.to_owned(),
     };
+    // 1. The text is split into sign, hours and minutes: `+8`, `+0800` or `+08:00`.
     let (sign, digits) = offset.split_at(1);
     let (hours, minutes) = match digits.split_once(':') {
         Some(parts) => parts,
         None if digits.len() == 4 && digits.is_ascii() => digits.split_at(2),
         None => (digits, "00"),
     };
+    // 2. Hours have one or two digits, minutes two. Minutes go up to 59, offsets up to 18 hours.
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if !matches!(hours.len(), 1 | 2)
         || minutes.len() != 2
@@ -342,6 +344,7 @@ fn fixed(text: &str, offset: &str) -> Result<Zone, ZoneError> {
             given: text.to_owned(),
         });
     }
+    // 3. The canonical name has two digits each; zero is positive.
     let sign = if east == 0 { "+" } else { sign };
     let seconds = if sign == "-" { -east } else { east };
     let rules = Offset::from_seconds(seconds).map_err(|_| malformed())?;

@@ -86,7 +86,7 @@ impl Lanes {
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),
             Some(Burst::Committed(_) | Burst::Exist(_)) | None => {}
         }
-        // 4. The memory is told, before the next batch uses a known line.
+        // 4. The memory learns how the burst ended.
         let is_behind = lost_known_line(groups, &accounts);
         burst
             .into_iter()

@@ -17,8 +17,8 @@ use crate::engine::instance::{Epoch, is_fresh};
 use crate::ledger::{Draft, LedgerView, Look};
 
 /// Claims of one account. Claims that are decided together are decided under one version of the
-/// policy. Invariant: a group has at most one draft, so this instance never sends two entries with
-/// the same number.
+/// policy. Invariant: a group has at most one plan, and the claims of the plan come before the
+/// others.
 pub struct Group {
     pub account: AccountId,
     /// The claims that are not decided yet, oldest first.

@@ -112,8 +112,8 @@ pub fn begin(
     counters_answer: bool,
     present: &Present,
 ) -> Step {
-    // 1. Some claims are refused whatever the account holds. A claim without a key ends here: it has
-    //    no earlier grant to repeat.
+    // 1. Some claims are refused whatever the account holds. A claim without a key ends here: it
+    //    has no earlier grant to repeat.
     let work = &claim.work;
     if work.key.is_none()
         && let Some(refusal) = refuse(&work.policy, work.units, present.now)

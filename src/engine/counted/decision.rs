@@ -128,8 +128,8 @@ pub fn counted_first(
 }
 
 /// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
-/// has its key, or the present terms do not let Redis decide. The terms may have sliding or rate
-/// limits, which Redis cannot count.
+/// has its key, or the present terms do not let Redis decide. The terms may have limits without
+/// calendar windows, which Redis cannot count.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView) -> Option<Step> {
     let mut entries = seen.entries.iter();
     let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;

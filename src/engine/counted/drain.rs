@@ -109,8 +109,8 @@ impl Drainer {
                 _ = sweeps.tick() => drop(self.sweep().await),
             }
             next_round = Instant::now() + ROUND_EVERY;
-            // 2. Starts a clearance if one is wanted: all queues that hold grants now must become
-            //    empty once.
+            // 2. Starts a clearance if one is wanted: all grants that wait now must leave the
+            //    queues.
             if uncleared.is_none() && self.signal.begin_clearance() {
                 uncleared = self.sweep().await.ok();
                 if uncleared.is_none() {
@@ -190,7 +190,7 @@ impl Drainer {
         let of_queues = queued.chunk_by(|one, next| one.bucket() == next.bucket());
         let full = of_queues.filter(|queued| queued.len() == of_bucket_most);
         let unread: HashSet<u8> = full.map(|queued| queued[0].bucket()).collect();
-        // 4. The grants are sorted by account. Grants that cannot be read are set aside.
+        // 4. The grants are sorted by account. Grants that cannot be recorded are set aside.
         let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
         for queued in queued {
             match queued {

@@ -273,7 +273,9 @@ impl Watcher {
     }
 
     async fn look(&self, tick: u32) -> Result<(), LedgerError> {
+        // 1. Changes of policies, overrides and keys are read.
         self.policies.refresh(&self.ledger).await?;
+        // 2. The clock is compared with the clock of the ledger.
         if let Some(tolerance) = self.tolerance {
             let offset = self.compare_clocks(tolerance, tick == 0).await?;
             let seconds = offset.as_seconds_f64();
@@ -281,6 +283,7 @@ impl Watcher {
             let off = Some(offset).filter(|offset| offset.abs() > tolerance);
             self.watch.clock_off.store(Arc::new(off));
         }
+        // 3. Now and then this instance reports itself, and reads the reports of the others.
         if tick.is_multiple_of(REPORT_EVERY) {
             let now = self.clock.now();
             let rules = zones::rules().to_string();
@@ -335,6 +338,8 @@ impl Engine {
     }
 
     pub fn health(&self) -> Health {
+        // 1. Problems of the ledger and of the clock stop decisions, unless Redis decides during an
+        //    outage.
         let mut troubles = Vec::new();
         troubles.extend((**self.watch.ledger_trouble.load()).clone());
         if self.watch.disk_is_full.load(Ordering::Relaxed) {
@@ -346,6 +351,7 @@ impl Engine {
         let lacks_ledger = |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Disk);
         let may_count = troubles.iter().all(lacks_ledger);
         let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
+        // 2. Other problems are reported, but the instance stays ready. Redis may be unavailable.
         if self
             .counters
             .as_ref()
@@ -353,6 +359,7 @@ impl Engine {
         {
             troubles.push(Trouble::Counters);
         }
+        // 3. The rules of time zones may be old, or differ between instances.
         let own_rules = zones::rules().to_string();
         let age = zones::rules().age(self.clock.now());
         if let Some(age) = age.filter(|age| *age > ZONE_RULES_OLD) {
@@ -372,6 +379,7 @@ impl Engine {
         if rules.len() > 1 {
             troubles.push(Trouble::ZoneRules(rules.join(", ")));
         }
+        // 4. The ledger may contradict itself, or not be sealed.
         if let Some((reconciliation, count @ 1..)) = self.watch.alarms() {
             troubles.push(Trouble::Alarms {
                 reconciliation,

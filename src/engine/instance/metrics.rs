@@ -152,20 +152,16 @@ impl Metrics {
 
     /// The metrics of the way of claims.
     fn register_way(&self, registry: &mut Registry) {
-        registry.register(
-            "claims",
-            "Claims by what became of them",
-            self.claims.clone(),
-        );
+        registry.register("claims", "Claims by outcome", self.claims.clone());
         registry.register_with_unit(
             "claim",
-            "From a claim's arrival to its decision",
+            "Time from the arrival of a claim to its decision",
             Unit::Seconds,
             self.claim_seconds.clone(),
         );
         registry.register_with_unit(
             "stage",
-            "How long a batch took in a stage",
+            "Time of a batch in a stage",
             Unit::Seconds,
             self.stage_seconds.clone(),
         );
@@ -181,13 +177,13 @@ impl Metrics {
         );
         registry.register(
             "conflicts",
-            "Accounts at which another instance was quicker, in a batch",
+            "Accounts of a batch that lost to another instance",
             self.conflicts.clone(),
         );
         registry.register(
             "bursts_fallen_back",
-            "Batches that met another writer, and were appended under guard, or a ledger that went \
-             back in time, and were decided again",
+            "Batches that met another writer and were appended under guard, or met a ledger that \
+             went back in time and were decided again",
             self.bursts_fallen_back.clone(),
         );
         registry.register(
@@ -206,12 +202,12 @@ impl Metrics {
     fn register_state(&self, registry: &mut Registry) {
         registry.register(
             "recorded",
-            "Grants that Redis decided and the ledger took, by how they stand there",
+            "Grants that Redis decided and the ledger recorded, by standing",
             self.recorded.clone(),
         );
         registry.register(
             "counters_available",
-            "1 while Redis serves, 0 while the breaker is open or there is no Redis",
+            "1 while Redis is available, 0 while the breaker is open or there is no Redis",
             self.counters_available.clone(),
         );
         registry.register(
@@ -221,19 +217,19 @@ impl Metrics {
         );
         registry.register_with_unit(
             "clock_offset",
-            "How far the clock is ahead of the ledger's, as last seen",
+            "How far the clock is ahead of the ledger's clock, at the last look",
             Unit::Seconds,
             self.clock_offset.clone(),
         );
         registry.register_with_unit(
             "zone_rules_age",
-            "How long ago the release of the rules of time zones came out",
+            "Age of the release of the rules of time zones",
             Unit::Seconds,
             self.zone_rules_age.clone(),
         );
         registry.register(
             "provisional_queue",
-            "Grants that Redis decided and that wait for the ledger, as last counted",
+            "Grants that Redis decided and that wait for the ledger, at the last count",
             self.provisional_queue.clone(),
         );
         registry.register(
@@ -258,30 +254,30 @@ impl Metrics {
         );
         registry.register_with_unit(
             "record_lag",
-            "How long ago something may have been committed that has no position in the record yet",
+            "Age of the oldest commit that may have no position in the record yet",
             Unit::Seconds,
             self.record_lag.clone(),
         );
         registry.register_with_unit(
             "figures_lag",
-            "How long ago something may have got a position that is not in the statistics yet",
+            "Age of the oldest position that may not be in the statistics yet",
             Unit::Seconds,
             self.figures_lag.clone(),
         );
         registry.register_with_unit(
             "seal_lag",
-            "How old the oldest position is that is not sealed; 0 where nothing is to be sealed",
+            "Age of the oldest position that is not sealed; 0 if nothing waits for a seal",
             Unit::Seconds,
             self.seal_lag.clone(),
         );
         registry.register(
             "seal_push_failures",
-            "How often this instance could not push a seal to PERDIEM_SEAL_TO",
+            "Pushes of a seal to PERDIEM_SEAL_TO that failed",
             self.seal_push_failures.clone(),
         );
         registry.register(
             "wrong_keys",
-            "Requests with a key that is not valid",
+            "Requests with an invalid key",
             self.wrong_keys.clone(),
         );
         registry.register(

@@ -148,7 +148,7 @@ impl Terms {
         (terms.version >= version).then_some(terms)
     }
 
-    /// Whether any known version of a policy lets Redis decide claims.
+    /// Whether any version of a policy that was known here lets Redis decide claims.
     pub fn may_be_counted(&self, policy: PolicyId) -> bool {
         let known = self.known.load();
         let versions = known.versions.get(&policy);
