@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// Shows an error and what caused it: `this: that: the other`. A cause that the text has told
-/// already is left out: some errors, sqlx's among them, repeat theirs.
+/// Shows an error and its causes: `this: that: the other`. A cause whose text is already shown is
+/// left out: some errors, such as those of sqlx, repeat their causes.
 pub struct Chain<'a>(pub &'a (dyn Error + 'a));
 
 impl fmt::Display for Chain<'_> {

@@ -8,25 +8,23 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::domain::identity::to_micros;
 
-/// Tells the time, cut to microseconds, so that every store returns what it got. Cheap to
-/// clone.
+/// A source of time, cut to microseconds, so that every store returns what it got. A clone is
+/// cheap.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The machine's.
+    /// The clock of the machine.
     System(SystemClock),
-    /// One that stands where it is put.
+    /// A clock that is set by hand.
     Manual(ManualClock),
-    /// One of those, corrected.
+    /// One of these clocks with a correction.
     Followed(FollowedClock),
 }
 
 impl Clock {
-    /// The machine's clock.
     pub fn system() -> Self {
         Self::System(SystemClock)
     }
 
-    /// The present instant.
     pub fn now(&self) -> DateTime<Utc> {
         match self {
             Self::System(clock) => clock.now(),
@@ -36,64 +34,59 @@ impl Clock {
     }
 }
 
-/// The machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock;
 
 impl SystemClock {
-    /// The present instant.
     #[expect(clippy::disallowed_methods, reason = "the one source of time")]
     pub fn now(self) -> DateTime<Utc> {
         to_micros(Utc::now())
     }
 }
 
-/// A clock that stands where it is put, for whoever rehearses midnight. Clones share it.
+/// A clock that is set by hand, to try out midnight. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that stands at an instant.
     pub fn at(now: DateTime<Utc>) -> Self {
         Self(Arc::new(AtomicI64::new(now.timestamp_micros())))
     }
 
-    /// The instant at which it stands.
     pub fn now(&self) -> DateTime<Utc> {
         let micros = self.0.load(Ordering::SeqCst);
         DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::UNIX_EPOCH)
     }
 
-    /// Puts it at another instant, also an earlier one.
+    /// Sets the clock to any instant, including an earlier one.
     pub fn set(&self, now: DateTime<Utc>) {
         self.0.store(now.timestamp_micros(), Ordering::SeqCst);
     }
 
-    /// Moves it.
     pub fn advance(&self, by: TimeDelta) {
         let micros = by.num_microseconds().unwrap_or(0);
         self.0.fetch_add(micros, Ordering::SeqCst);
     }
 }
 
-/// By how much of the time that passes a correction changes: 1 of so many parts.
+/// A correction changes by at most one part in this many of the time that passes.
 const SLEW: i64 = 10;
 
-/// A clock that follows the ledger's: its own time and a correction. Clones share both.
+/// A clock that follows the clock of the ledger: its own time and a correction. Clones share both.
 ///
-/// The correction changes by a tenth of the time that passes. So the time never jumps, and it runs
-/// backwards only where the own clock does.
+/// Invariant: after the start the correction changes by at most a tenth of the time that passes. So
+/// the time never jumps, and it runs backwards only if the own clock does.
 #[derive(Debug, Clone)]
 pub struct FollowedClock {
     own: Arc<Clock>,
     correction: Arc<ArcSwap<Slewing>>,
 }
 
-/// How far a clock's time is put forward: on the way from one number of microseconds to another.
+/// A correction that moves from one number of microseconds to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Slewing {
     from: i64,
-    /// When the own clock began to go from there, in microseconds since 1970.
+    /// The instant of the own clock at which the move started, in microseconds since 1970.
     since: i64,
     to: i64,
 }
@@ -105,8 +98,8 @@ impl Slewing {
         self.from + (self.to - self.from).clamp(-most, most)
     }
 
-    /// Goes to the nearest correction in some bounds. One that is in them already stays: a
-    /// measurement that took long says little, and changes nothing.
+    /// Moves to the nearest correction within bounds. A correction within the bounds stays: a
+    /// measurement that took long has wide bounds, and changes nothing.
     fn towards(self, least: i64, most: i64, own: i64) -> Self {
         Self {
             from: self.at(own),
@@ -117,7 +110,6 @@ impl Slewing {
 }
 
 impl FollowedClock {
-    /// A clock that is not corrected yet.
     pub fn new(own: Clock) -> Self {
         Self {
             own: Arc::new(own),
@@ -125,21 +117,19 @@ impl FollowedClock {
         }
     }
 
-    /// The present instant.
     pub fn now(&self) -> DateTime<Utc> {
         let own = self.own.now();
         let correction = self.correction.load().at(own.timestamp_micros());
         own + TimeDelta::microseconds(correction)
     }
 
-    /// What the own clock says.
     pub fn own(&self) -> DateTime<Utc> {
         self.own.now()
     }
 
-    /// Follows the ledger's clock, which said `theirs` while the own one went from `asked_at` to
-    /// `told_at`: afterwards the two differ by the time between these at most. `at_once` leaves no
-    /// time for that: nothing was decided yet.
+    /// Follows the clock of the ledger. That clock said `theirs` while the own clock went from
+    /// `asked_at` to `told_at`. After the move the two clocks differ by at most this time.
+    /// `at_once` skips the slow move: nothing was decided yet.
     pub fn follow(
         &self,
         theirs: DateTime<Utc>,
@@ -157,7 +147,7 @@ impl FollowedClock {
         if at_once {
             correction.from = correction.to;
         }
-        // One that goes on is left as it is: a step of it would be rounded each time.
+        // A move in progress is not changed: each new step would be rounded.
         if correction.to != before.to || at_once {
             self.correction.store(Arc::new(correction));
         }
@@ -184,7 +174,7 @@ mod tests {
         let clock = FollowedClock::new(Clock::Manual(own.clone()));
         clock.follow(instant(4_000_000), clock.own(), clock.own(), true);
         assert_eq!(micros(&clock), 4_000_000);
-        // Later ones take ten times as long as they are off.
+        // Later moves take ten times as long as the offset.
         clock.follow(instant(3_000_000), clock.own(), clock.own(), false);
         assert_eq!(micros(&clock), 4_000_000);
         own.advance(TimeDelta::seconds(5));
@@ -206,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is measured, and however often.
+        /// For any measurements in any number.
         #[test]
         fn the_time_goes_on_and_comes_near_the_ledgers(
             ahead in -9_000_000i64..9_000_000,
@@ -221,7 +211,7 @@ mod tests {
                 let asked_at = clock.own();
                 own.advance(TimeDelta::microseconds(call));
                 let told_at = clock.own();
-                // It said so in the middle.
+                // The clock of the ledger said this in the middle of the call.
                 let told = theirs(asked_at) + TimeDelta::microseconds(call / 2);
                 clock.follow(told, asked_at, told_at, false);
                 own.advance(TimeDelta::microseconds(wait));

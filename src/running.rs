@@ -1,6 +1,6 @@
-//! Time in which the process ran. A process that is stopped, or asleep with its machine, does
-//! nothing meanwhile: what came in at that time came in time. So a limit that is measured by
-//! what this process saw, such as how long a client takes to send a request, leaves it out.
+//! The time in which the process ran. A process that is stopped, or asleep with its machine, does
+//! nothing: data that arrived in that time arrived in time. So a limit on what this process sees,
+//! such as the time of a client to send a request, does not count such pauses.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,23 +10,23 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How often a running process shows that it runs.
+/// The pause between two beats of a running process.
 const BEAT: Duration = Duration::from_millis(100);
-/// More than this passes between two beats only where the process was held up.
+/// More time than this between two beats means that the process was stopped.
 const HELD_UP: Duration = Duration::from_millis(750);
 
-/// How long the process has run. Its beats go on until nobody asks any more.
+/// The time in which the process has run. The beats stop when this value is dropped.
 #[derive(Debug)]
 pub struct RunningTime {
     began: Instant,
-    /// When the last beat was, in microseconds after the beginning.
+    /// The last beat, in microseconds since the start.
     beat_micros: AtomicU64,
-    /// For how many microseconds the process did not run.
+    /// The microseconds in which the process did not run.
     held_up_micros: AtomicU64,
 }
 
 impl RunningTime {
-    /// Begins to measure, on the present runtime.
+    /// Starts to measure on the present runtime.
     pub fn begin() -> Arc<Self> {
         let time = Arc::new(Self {
             began: Instant::now(),
@@ -37,7 +37,6 @@ impl RunningTime {
         time
     }
 
-    /// The time in which the process ran since the beginning.
     pub fn now(&self) -> Duration {
         let passed = self.passed_micros();
         let gap = passed.saturating_sub(self.beat_micros.load(Ordering::SeqCst));
@@ -45,7 +44,7 @@ impl RunningTime {
         Duration::from_micros(passed.saturating_sub(held_up))
     }
 
-    /// What a future returns, or `None` when it takes longer than this.
+    /// The output of a future; `None` if it takes longer than the limit.
     pub async fn timeout<T>(
         self: &Arc<Self>,
         limit: Duration,
@@ -66,7 +65,7 @@ impl RunningTime {
     }
 }
 
-/// For how many of the microseconds between two beats the process did not run.
+/// The microseconds between two beats in which the process did not run.
 fn held_up_in(gap: u64) -> u64 {
     match Duration::from_micros(gap) > HELD_UP {
         true => gap - BEAT.as_micros() as u64,
@@ -81,14 +80,15 @@ async fn beat(time: Weak<RunningTime>) {
         let passed = time.passed_micros();
         let before = time.beat_micros.load(Ordering::SeqCst);
         let held_up = held_up_in(passed.saturating_sub(before));
-        // In this order: in between a pause is left out twice, and never counted.
+        // Invariant: this order. Between the two lines a pause is subtracted twice, and never
+        // counted.
         time.held_up_micros.fetch_add(held_up, Ordering::SeqCst);
         time.beat_micros.store(passed, Ordering::SeqCst);
     }
 }
 
-/// Tells when a span of running time is over. It may be set again and again: that costs no
-/// timer of the runtime's.
+/// An alarm after a span of running time. It can be set many times without a new timer of the
+/// runtime.
 pub struct Alarm {
     time: Arc<RunningTime>,
     ends_at: Option<Duration>,
@@ -96,7 +96,6 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set.
     pub fn new(time: Arc<RunningTime>) -> Self {
         Self {
             time,
@@ -105,24 +104,23 @@ impl Alarm {
         }
     }
 
-    /// Sets it to a span from now on.
+    /// Sets the alarm to a span from now on.
     pub fn set(&mut self, span: Duration) {
         self.ends_at = Some(self.time.now() + span);
     }
 
-    /// Sets it unless it is set.
+    /// Sets the alarm unless it is set.
     pub fn set_if_clear(&mut self, span: Duration) {
         if self.ends_at.is_none() {
             self.set(span);
         }
     }
 
-    /// It is not set any more.
     pub fn clear(&mut self) {
         self.ends_at = None;
     }
 
-    /// Whether the span is over. The task is woken when it may be.
+    /// Whether the span is over. Wakes the task when it may be over.
     pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(ends_at) = self.ends_at else {
             return Poll::Pending;
@@ -135,7 +133,7 @@ impl Alarm {
             let due = Instant::now() + left;
             match &mut self.sleep {
                 None => self.sleep = Some(Box::pin(sleep(left))),
-                // One that ends sooner looks again then.
+                // A timer that ends earlier is set again when it ends.
                 Some(sleep) if sleep.is_elapsed() || sleep.deadline() > due => {
                     sleep.as_mut().reset(due);
                 }
@@ -165,7 +163,7 @@ mod tests {
             time.now().as_secs()
         };
         assert_eq!(at(5 * SECOND, 5 * SECOND, 0), 5);
-        // The last beat was two seconds before a pause of seven.
+        // The last beat was two seconds before a pause of seven seconds.
         assert_eq!(at(9 * SECOND, 2 * SECOND, 0), 2);
         assert_eq!(at(9 * SECOND, 9 * SECOND, 6 * SECOND), 3);
     }

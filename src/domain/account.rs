@@ -1,4 +1,4 @@
-//! What one policy knows of one subject, and the one rule that decides a claim on it.
+//! An account, and the one rule that decides its claims.
 
 use chrono::{DateTime, Utc};
 
@@ -10,32 +10,31 @@ use super::past::{Past, WantedPast, go_on_after};
 use super::policy::{Mode, Policy};
 use super::refusal::Refusal;
 
-/// What the rule says of a claim.
+/// The verdict of the rule on a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Granted: the account's next line.
+    /// The claim is granted: the next line of the account.
     Granted(Line),
-    /// Granted by a policy that only observes, and would have denied it: the account's next
-    /// line.
+    /// The policy only observes, and would have denied the claim: the next line of the account.
     WouldDeny(Line),
-    /// Not granted.
     Refused(Refusal),
 }
 
-/// What must be learned before the rule can say anything. Then it is asked again.
+/// The information that is missing for a verdict. The rule must be asked again with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
-    /// The last line does not tell all totals: read this of the account's entries.
+    /// The last line does not have all totals: read this part of the past.
     Past(WantedPast),
     /// Holds may have lapsed since the last line: append the lapses first.
     Holds,
-    /// The last line was decided under a newer version of the policy.
+    /// A newer version of the policy decided the last line.
     Policy,
 }
 
-/// Decides whether `units` may be taken at `now`, after the account's `last` line.
+/// Decides whether `units` may be taken at `now`, after the `last` line of the account.
 ///
-/// A claim takes units from all of its policy's limits or from none.
+/// Invariant: a claim takes units from all limits of its policy, or from none. Every store and
+/// every path uses this one rule.
 ///
 /// # Errors
 /// [`Unknown`].
@@ -46,19 +45,24 @@ pub fn decide(
     past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Verdict, Unknown> {
+    // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
+    // 2. Some claims are refused whatever the account holds.
     if let Some(refusal) = refuse(policy, units, now) {
         return Ok(Verdict::Refused(refusal));
     }
+    // 3. Lapses that are due come first: they make room.
     let at = instant_after(last, now);
     if last.is_some_and(|line| line.may_have_lapses(at)) {
         return Err(Unknown::Holds);
     }
+    // 4. The claim must fit into every limit, unless the policy only observes.
     let mut totals = totals_at(policy, last, past, at)?;
     let fits = totals.iter().all(|total| total.fits(units));
     if !fits && policy.rule.mode == Mode::Enforce {
         return Ok(Verdict::Refused(Refusal::Denied(totals)));
     }
+    // 5. The units are taken from all totals.
     if totals
         .iter_mut()
         .try_for_each(|total| total.take(units, at, at))
@@ -73,7 +77,7 @@ pub fn decide(
     })
 }
 
-/// Nobody decides under a version older than the last line's.
+/// Checks that the policy is not older than the version of the last line.
 ///
 /// # Errors
 /// [`Unknown::Policy`].
@@ -84,7 +88,7 @@ pub(super) fn check_version(policy: &Policy, last: Option<&Line>) -> Result<(), 
     }
 }
 
-/// The line after the last one, with totals at an instant.
+/// The next line, with totals at an instant.
 pub(super) fn next_line(
     policy: &Policy,
     last: Option<&Line>,
@@ -100,13 +104,13 @@ pub(super) fn next_line(
     }
 }
 
-/// The line of `units` that were granted at `granted_at` without the ledger, after the
-/// account's `last` line, over the limit if it must be; and whether it went over.
+/// The line of `units` that Redis granted at `granted_at`, after the `last` line of the account,
+/// and whether the grant went over a limit. The grant is recorded even if it goes over.
 ///
-/// The units count from `granted_at` on. The line's instant is not before the last one's; where that
-/// lies in later windows, the line carries those on. Holds that
-/// lapsed meanwhile are left to the account's next decision. Nothing goes over under a policy
-/// that only observes.
+/// The units count from `granted_at` on. Invariant: the instant of the line is not before the last
+/// line. If the last line is in later windows, the new line keeps these windows. Holds that lapsed
+/// meanwhile are left to the next decision. Under a policy that only observes, no grant counts as
+/// over.
 ///
 /// # Errors
 /// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`TooMany`] inside.
@@ -117,15 +121,19 @@ pub fn record(
     past: &Past,
     granted_at: DateTime<Utc>,
 ) -> Result<Result<(Line, Provisional), TooMany>, Unknown> {
+    // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     let at = instant_after(last, granted_at);
+    // 2. The totals of the line, and the calendar windows of the instant of the grant.
     let current = totals_at(policy, last, past, at);
     let own = calendar_totals_at(policy, last, past, granted_at);
     let (mut totals, own) = both(current, own)?;
+    // 3. A grant is over a limit if it does not fit into its own windows.
     let others = totals
         .iter()
         .filter(|total| total.kind() != LimitKind::Calendar);
     let fits = own.iter().chain(others).all(|total| total.fits(units));
+    // 4. The units are recorded in any case, unless they cannot be counted.
     let mut recorded = totals.iter_mut();
     let recorded = recorded.try_for_each(|total| total.record(units, granted_at, at));
     if let Err(too_many) = recorded {
@@ -139,7 +147,7 @@ pub fn record(
     Ok(Ok((next_line(policy, last, at, totals), provisional)))
 }
 
-/// What forbids the claim whatever the account holds.
+/// The reason to refuse the claim whatever the account holds.
 pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refusal> {
     if policy.archived {
         return Some(Refusal::Archived);
@@ -160,16 +168,17 @@ pub fn refuse(policy: &Policy, units: Units, now: DateTime<Utc>) -> Option<Refus
         })
 }
 
-/// An account's next instant: time never runs backwards in it, whatever the clock says.
+/// The next instant of an account. Invariant: time never runs backwards in an account, whatever the
+/// clock says.
 pub fn instant_after(last: Option<&Line>, now: DateTime<Utc>) -> DateTime<Utc> {
     last.map_or(now, |line| now.max(line.at))
 }
 
-/// The total of each of the policy's limits at an instant that is not before the account's last
-/// line.
+/// The total of each limit of the policy at an instant that is not before the last line of the
+/// account.
 ///
 /// # Errors
-/// [`Unknown::Past`]: what the last line does not tell.
+/// [`Unknown::Past`]: the part of the past that the last line does not have.
 pub fn totals_at(
     policy: &Policy,
     last: Option<&Line>,
@@ -180,7 +189,8 @@ pub fn totals_at(
     totals_of(limits, policy, last, past, at)
 }
 
-/// The totals of the calendar's windows at an instant, which may be before the account's last line.
+/// The totals of the calendar windows at an instant. The instant may be before the last line of the
+/// account.
 ///
 /// # Errors
 /// [`Unknown::Past`].
@@ -218,15 +228,15 @@ fn totals_of<'a>(
     }
 }
 
-/// The number of the line after the last one.
+/// The number of the next line.
 pub(super) fn next_number(last: Option<&Line>) -> u64 {
     last.map_or(1, |line| line.number + 1)
 }
 
-/// Both of what was asked for.
+/// Both results.
 ///
 /// # Errors
-/// [`Unknown::Past`]: all that either of them wants.
+/// [`Unknown::Past`] with the wishes of both.
 pub(super) fn both<A, B>(
     one: Result<A, Unknown>,
     two: Result<B, Unknown>,
@@ -379,7 +389,7 @@ mod tests {
         assert_eq!(line.totals[0].remaining(), 0);
         let own = record(&observing, units(1), Some(&line), &Past::default(), now);
         assert_eq!(own.unwrap().unwrap().1, Provisional::Within);
-        // As far as units can be counted.
+        // As many units as can be counted.
         let rest = |more| units(i128::from(UNITS_MAX) - 9 + more);
         let full = decide(&observing, rest(0), Some(&line), &Past::default(), now);
         let Ok(Verdict::WouldDeny(full)) = full else {
@@ -388,7 +398,8 @@ mod tests {
         assert_eq!(full.totals[0].used(), UNITS_MAX);
         let refused = decide(&observing, rest(1), Some(&line), &Past::default(), now);
         assert_eq!(refused, Ok(Verdict::Refused(Refusal::TooMany)));
-        // What was told already is recorded beyond, until the stores could not sum it.
+        // A grant that was already answered is recorded beyond this, until the stores cannot sum
+        // it.
         let recorded = |line: &Line, used: u64| {
             let mut line = line.clone();
             std::sync::Arc::make_mut(&mut line.totals)[0].set_used(used);
@@ -443,8 +454,8 @@ mod tests {
         assert_eq!(verdict, Ok(Verdict::Refused(refusal)));
     }
 
-    /// One step of a history: hours that pass, units claimed, perhaps another policy, and
-    /// perhaps without the ledger, so many hours before it was appended.
+    /// A step of a history: hours that pass, the units of a claim, perhaps another policy, and
+    /// perhaps a decision without the ledger, this many hours before it was appended.
     #[derive(Debug, Clone)]
     struct Step {
         hours: i64,
@@ -484,7 +495,7 @@ mod tests {
     const ZONES: [&str; 4] = ["UTC", "GMT+8", "America/New_York", "Australia/Lord_Howe"];
 
     proptest! {
-        /// Against the plain model: a list of grants, summed anew for each decision.
+        /// Compared with the plain model: a list of grants, summed again for each decision.
         #[test]
         fn totals_are_the_sums_of_the_grants_in_their_windows(steps in steps()) {
             let mut current = policy(1, ZONES[0], &[(3, "day"), (9, "week")]);

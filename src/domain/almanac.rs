@@ -7,11 +7,11 @@ use chrono::{DateTime, Utc};
 
 use super::window::{Calendar, Length, Window};
 
-/// A [`Calendar`], and of each length the window that was found last.
+/// A [`Calendar`], with the last window of each length.
 ///
-/// A calendar's windows of one length do not overlap and never change, since a process reads a
-/// zone's rules once: so whatever instant a remembered window contains, that is its window. Clones
-/// remember together.
+/// Invariant: windows of one length do not overlap and never change, since a process reads the
+/// rules of a zone once. So a remembered window is right for every instant that it contains. Clones
+/// share the remembered windows.
 #[derive(Debug, Clone)]
 pub struct Almanac {
     calendar: Calendar,
@@ -19,7 +19,7 @@ pub struct Almanac {
 }
 
 impl Almanac {
-    /// The one window that contains `at`; see [`Calendar::window`].
+    /// The window that contains `at`; see [`Calendar::window`].
     pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
         let place = &self.found[per as usize];
         let found = *place.read().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl From<Calendar> for Almanac {
     }
 }
 
-/// Nobody changes the calendar of the windows that were found.
+/// There is no `DerefMut`: nobody can change the calendar of the remembered windows.
 impl Deref for Almanac {
     type Target = Calendar;
 
@@ -71,7 +71,7 @@ mod tests {
     const ZONES: [&str; 4] = ["+08:00", "Europe/Paris", "Pacific/Apia", "America/New_York"];
 
     proptest! {
-        /// Over the changes of clocks in Paris and in New York.
+        /// The clock changes of Paris and New York are included.
         #[test]
         fn what_is_remembered_is_what_the_calendar_says(
             zone in 0..ZONES.len(),

@@ -1,9 +1,9 @@
-//! The ledger's own check: an account's numbers have no gap, its time does not run backwards,
-//! and each total is the sum of the entries in its window.
+//! The check of the ledger itself. The numbers of an account have no gap, its time does not run
+//! backwards, and each total is the sum of the entries in its window.
 //!
-//! A total is compared with the one on the line before, so that an account of any length is
-//! checked in the memory of one line. What is wrong is told once, at the entry where it went
-//! wrong: the entries after it were decided on it.
+//! A total is compared with the total on the line before, so an account of any length is checked
+//! with one line in memory. A flaw is reported once, at the entry with the flaw: the entries after
+//! it were decided on it.
 
 use super::account::next_number;
 use super::grant::{Entry, EntryKind, Line};
@@ -11,32 +11,33 @@ use super::limit::total::Total;
 use super::past::{Past, WantedPast, total_after, total_with};
 use super::reconciliation::Figures;
 
-/// What is wrong with an entry.
+/// A flaw of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// It ought to bear this number.
+    /// The entry should have this number.
     Gap(u64),
-    /// Its instant lies before that of the entry before, or is not the one that its id bears.
+    /// The instant of the entry is before the entry before it, or differs from the instant in its
+    /// id.
     TimeBackwards,
-    /// Its totals are not the sums of the entries up to it: those that are not.
+    /// These totals are not the sums of the entries up to this one.
     WrongTotals(Vec<Figures>),
 }
 
-/// Checks one account's entries, fed in the order of their numbers.
+/// Checks the entries of one account, in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct AccountAudit {
-    /// The number of the entry before; 0 before the first.
+    /// The number of the entry before; 0 before the first entry.
     number: u64,
     before: Before,
 }
 
-/// The line that the next entry goes on from.
+/// The line before the next entry.
 #[derive(Debug, Default)]
 enum Before {
     #[default]
     Nothing,
     Line(Line),
-    /// It could not be read: the next one is taken as it is.
+    /// The entry before could not be read: the totals of the next entry are not checked.
     Unreadable,
 }
 
@@ -50,8 +51,8 @@ impl Before {
 }
 
 impl AccountAudit {
-    /// What must be read of the entries up to the line before, with that line: [`AccountAudit::check`]
-    /// wants it. `past` is what was read so far.
+    /// The part of the past that [`AccountAudit::check`] needs, and the last line that it ends
+    /// with. `past` is what was read so far.
     pub fn unknown(&self, entry: &Entry, past: &Past) -> Option<(&Line, WantedPast)> {
         let before = self.before.line()?;
         let mut wanted = WantedPast::default();
@@ -63,14 +64,17 @@ impl AccountAudit {
         (!wanted.is_empty()).then_some((before, wanted))
     }
 
-    /// Checks the next entry, and returns what is wrong with it. A total that the past does not tell
-    /// is taken as it is.
+    /// Checks the next entry and returns its flaws. A total is not checked if the past does not
+    /// have what it needs.
     pub fn check(&mut self, entry: &Entry, past: &Past) -> Vec<Flaw> {
+        // 1. The number must be the next one.
         let mut flaws = self.count(entry.line.number);
+        // 2. The instant must not be before the entry before, and must be the instant in the id.
         let is_before = |before: &Line| entry.line.at < before.at;
         if self.before.line().is_some_and(is_before) || !is_of_its_instant(entry) {
             flaws.push(Flaw::TimeBackwards);
         }
+        // 3. Each total must follow from the line before and this entry.
         if !matches!(self.before, Before::Unreadable) {
             let wrong = |total: &Total| {
                 let expected = self.expected(total, entry, past).ok()?;
@@ -86,19 +90,20 @@ impl AccountAudit {
                 flaws.push(Flaw::WrongTotals(wrong));
             }
         }
+        // 4. The next entry is compared with this one, even if it has a flaw.
         self.before = Before::Line(entry.line.clone());
         flaws
     }
 
-    /// What a total of the next entry ought to be.
+    /// The expected total of the next entry.
     fn expected(&self, total: &Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
         let (last, at) = (self.before.line(), entry.line.at);
         let unused = total.emptied(at, next_number(last));
         total_with(total_after(unused, last, past, at)?, entry, past)
     }
 
-    /// Begins with an entry that a recorded cut names: those before it were archived and dropped. Its
-    /// totals are taken as they are.
+    /// Starts with an entry after a recorded cut: the entries before it were archived and dropped.
+    /// The totals of this entry are not checked.
     pub fn begin_after_cut(&mut self, number: u64) {
         if self.number == 0 {
             self.number = number.saturating_sub(1);
@@ -106,7 +111,7 @@ impl AccountAudit {
         }
     }
 
-    /// Goes past an entry that cannot be read.
+    /// Skips an entry that cannot be read.
     pub fn pass_over(&mut self, number: u64) -> Vec<Flaw> {
         self.before = Before::Unreadable;
         self.count(number)
@@ -122,7 +127,7 @@ impl AccountAudit {
     }
 }
 
-/// Whether an entry's instant is its id's; later where it was appended afterwards.
+/// Whether the entry has the instant of its id. An entry that was appended afterwards may be later.
 fn is_of_its_instant(entry: &Entry) -> bool {
     let own = entry.id.at();
     let is_later = entry.provisional.is_some() || matches!(entry.kind, EntryKind::Adjustment(_));
@@ -143,7 +148,7 @@ mod tests {
     use crate::domain::histories::{History, What, past, plant};
     use crate::domain::samples::policy_of;
 
-    /// A step of a history: hours that pass, which policy holds then, units, and what is done.
+    /// A step of a history: hours that pass, the policy that is active then, units, and the action.
     #[derive(Debug, Clone)]
     struct Step {
         hours: i64,
@@ -154,7 +159,7 @@ mod tests {
 
     const RULES: usize = 9;
 
-    /// The entries of a history, whatever of it is granted. It begins with a grant.
+    /// The entries of a history. It starts with a grant.
     fn history(steps: &[Step]) -> Vec<Entry> {
         let rules: [(&str, &[&str]); RULES] = [
             ("UTC", &["30 per day", "90 per week"]),
@@ -215,12 +220,12 @@ mod tests {
         proptest::collection::vec(step, 3..60)
     }
 
-    /// Every flaw, with the number of its entry.
+    /// All flaws, each with the number of its entry.
     fn audit(entries: &[Entry]) -> Vec<(u64, Flaw)> {
         audit_from(AccountAudit::default(), entries, entries)
     }
 
-    /// As what is left of `all` is checked.
+    /// The flaws of what is left of `all`.
     fn audit_from(mut audit: AccountAudit, all: &[Entry], entries: &[Entry]) -> Vec<(u64, Flaw)> {
         let mut flaws = Vec::new();
         for entry in entries {
@@ -234,13 +239,13 @@ mod tests {
         flaws
     }
 
-    /// Grants of one day: one unit, and so many each.
+    /// Grants of one day: one unit, and then this many units each.
     fn day_of(units: &[u64]) -> Vec<Entry> {
         let steps: Vec<Step> = units.iter().map(|units| grant(*units)).collect();
         history(&steps)
     }
 
-    /// Changes what an entry tells as used of its first limit.
+    /// Changes the usage of the first limit in an entry.
     fn change(entry: &mut Entry, used: impl Fn(u64) -> u64) {
         let total = &mut Arc::make_mut(&mut entry.line.totals)[0];
         total.set_used(used(total.used()));
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn a_wrong_total_is_told_once_with_its_figures() {
         let mut entries = day_of(&[2, 3, 4]);
-        // As if perdiem had gone on from a total that somebody lowered.
+        // As if perdiem had continued from a total that somebody lowered.
         for entry in &mut entries[1..] {
             change(entry, |used| used - 1);
         }
@@ -270,7 +275,7 @@ mod tests {
         let flaws = audit(&entries);
         assert_eq!(flaws[0], (3, Flaw::Gap(2)));
         assert!(matches!(&flaws[1..], [(3, Flaw::WrongTotals(_))]));
-        // The first one too.
+        // The first entry too.
         entries.remove(0);
         assert_eq!(audit(&entries)[0], (3, Flaw::Gap(1)));
     }
@@ -314,7 +319,7 @@ mod tests {
             let index = which.index(entries.len());
             let entry = &mut entries[index];
             let number = entry.line.number;
-            // Other units leave no trace where they count in none of the line's windows.
+            // Other units leave no trace if they count in none of the windows of the line.
             let is_grant = matches!(entry.kind, EntryKind::Grant { .. });
             let shows_units = is_grant && entry.provisional.is_none();
             match altered {
@@ -338,7 +343,7 @@ mod tests {
             prop_assert_eq!(audit_from(behind_cut, &all, left), []);
             let missed = audit_from(AccountAudit::default(), &all, left);
             prop_assert_eq!(matches!(missed[..], [(_, Flaw::Gap(1)), ..]), first > 0);
-            // A cut lets nothing else be gone.
+            // A cut explains no other missing entries.
             let mut second_gone = AccountAudit::default();
             second_gone.begin_after_cut(left[0].line.number);
             if left.len() > 2 {
@@ -353,7 +358,7 @@ mod tests {
             let mut entries = history(&steps);
             let lost = which.index(entries.len());
             entries.remove(lost);
-            // The last one leaves no trace in the ledger: its counter stands too high.
+            // The last entry leaves no trace in the ledger: its counter is too high.
             let missed = audit(&entries).iter().any(|(_, flaw)| matches!(flaw, Flaw::Gap(_)));
             prop_assert_eq!(missed, lost < entries.len());
         }

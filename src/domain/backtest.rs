@@ -1,5 +1,5 @@
-//! A backtest: a draft of a policy against what the ledger holds, to see what it would have
-//! denied.
+//! A backtest: replays the entries of the ledger under a draft of a policy, to show what the draft
+//! would have denied.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,26 +12,24 @@ use super::policy::Rule;
 use super::replay::{ReplayedGrant, ReplayedLimit};
 use super::window::{Length, Window};
 
-/// The longest range of days.
+/// The largest number of days.
 pub const DAYS_MOST: i64 = 400;
-/// How many of the subjects that were denied first are told by name.
+/// The number of subjects that are reported by name.
 pub const FIRST_MOST: usize = 100;
 
-/// Local days from one, up to another that is no longer among them.
+/// Local days, from the first to the day after the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DayRange {
     from: NaiveDate,
     to: NaiveDate,
 }
 
-/// Dates that are no range.
+/// Why two dates are not a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DayRangeError {
-    /// There is no day in it.
-    #[error("it must come after from: it is the day after the last one")]
+    #[error("to is not after from; write the day after the last day")]
     Empty,
-    /// There are too many.
-    #[error("a backtest has at most {DAYS_MOST} days; these are {0}")]
+    #[error("the range has {0} days; write at most {DAYS_MOST} days")]
     TooLong(i64),
 }
 
@@ -47,87 +45,81 @@ impl DayRange {
     }
 }
 
-/// An entry as a backtest reads it: in the order of ids, which is that of instants.
+/// An entry for a backtest. Entries come in the order of their ids, the order of instants.
 #[derive(Debug, Clone, Copy)]
 pub struct Replayed {
-    /// The account.
     pub account: AccountId,
-    /// The entry's id, which bears its instant.
+    /// The id of the entry, with its instant.
     pub id: EntryId,
-    /// What it is.
     pub kind: EntryKind,
-    /// How many units.
     pub units: Units,
-    /// Of a grant: whether a reversal or a lapse names it.
+    /// For a grant: whether a reversal or lapse names it.
     pub is_given_back: bool,
 }
 
-/// What a draft would have made of a day's grants.
+/// The result of a backtest for a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BacktestDay {
-    /// The day.
     pub window: Window,
-    /// Its local date.
     pub local_date: NaiveDate,
-    /// The ledger's grants, and those of them that the draft would have denied.
+    /// The grants of the ledger, and how many of them the draft would have denied.
     pub tally: BacktestTally,
 }
 
-/// Grants, and those of them that would have been denied.
+/// Counts of grants, and of grants that would have been denied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BacktestTally {
-    /// How many grants the ledger holds.
     pub grants: u64,
-    /// Their units.
+    /// The units of all grants.
     pub units: u64,
-    /// How many of the grants would have been denied.
+    /// The number of grants that would have been denied.
     pub denied_grants: u64,
-    /// Their units.
+    /// The units of the grants that would have been denied.
     pub denied_units: u64,
 }
 
-/// An account that would have been denied something.
+/// An account with a grant that would have been denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeniedAccount {
-    /// The account.
     pub account: AccountId,
-    /// The first of its grants that would have been denied.
+    /// The first grant that would have been denied.
     pub first: EntryId,
-    /// How many of its grants would have been.
+    /// The number of grants that would have been denied.
     pub grants: u64,
 }
 
-/// What came out.
+/// The result of a backtest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BacktestReport {
-    /// Each local day of the range.
+    /// Every local day of the range.
     pub days: Vec<BacktestDay>,
-    /// All days together.
+    /// The counts of all days.
     pub total: BacktestTally,
-    /// How many accounts would have been denied something.
+    /// The number of accounts with a grant that would have been denied.
     pub denied_accounts: u64,
-    /// Those that would have been denied first, in that order, [`FIRST_MOST`] at most.
+    /// The first accounts with such a grant, in the order of these grants, at most [`FIRST_MOST`].
     pub first_denied: Vec<DeniedAccount>,
 }
 
-/// A draft that meets the ledger's entries one after the other.
+/// A draft that replays the entries of the ledger one after the other.
 ///
-/// A grant takes units of all limits if it fits into all of them; otherwise it would have been denied, and takes none. A reversal or lapse gives the units of a
-/// grant that was not denied back, from its own instant on; an adjustment moves what is used,
-/// whether or not it fits. Only limits count: a draft that is paused or not yet active denies
-/// nothing for that, and overrides are not applied.
+/// A grant takes units of all limits if it fits into all of them. Otherwise it would have been
+/// denied, and takes none. A reversal or lapse gives back the units of a grant that was not denied,
+/// from its own instant on. An adjustment moves the usage whether or not it fits. Only limits
+/// count: a draft that is paused or not yet active denies nothing for that reason, and overrides
+/// are not applied.
 pub struct Backtest {
     rule: Rule,
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
     limits: Vec<ReplayedLimit>,
-    /// Grants that were denied, and that are to be given back: they took nothing.
+    /// Denied grants that will be given back. They took nothing, so nothing returns.
     denied_grants: BTreeSet<EntryId>,
     days: Vec<BacktestDay>,
-    /// The day that the last entry was in, or one before it.
+    /// The index of the day of the last entry, or of an earlier day.
     day: usize,
     first_denied: Vec<DeniedAccount>,
-    /// Every account that was denied, with its place among the first.
+    /// Every account with a denied grant, and its index in `first_denied`.
     denied: HashMap<AccountId, Option<usize>>,
 }
 
@@ -143,7 +135,7 @@ impl BacktestTally {
 }
 
 impl Backtest {
-    /// A backtest of a draft on a range of the draft's own days.
+    /// A backtest of a draft on a range of its own local days.
     pub fn new(rule: Rule, range: DayRange) -> Self {
         let calendar = &rule.calendar;
         let (start, end) = (calendar.day_start(range.from), calendar.day_start(range.to));
@@ -172,19 +164,21 @@ impl Backtest {
         }
     }
 
-    /// The entries that it wants, in the order of their ids: from the first id up to, and
-    /// without, the second. They begin with the earliest window that the first day lies in, so
-    /// that what was used there before is known.
+    /// The entries to replay, in the order of their ids: from the first id up to the second id,
+    /// which is excluded. They start with the earliest window that contains the first day, so that
+    /// the usage before that day is known.
     pub fn span(&self) -> (EntryId, EntryId) {
         (EntryId::first_at(self.begin), EntryId::first_at(self.end))
     }
 
-    /// Meets the next entry.
+    /// Replays the next entry.
     pub fn meet(&mut self, entry: &Replayed) {
+        // 1. Units that have returned by this instant are forgotten.
         let at = entry.id.at();
         self.move_on(at);
         let Replayed { account, units, .. } = *entry;
         match entry.kind {
+            // 2. A grant takes units of all limits, or would have been denied.
             EntryKind::Grant { .. } => {
                 let limits = &mut self.limits;
                 let fits = limits
@@ -203,6 +197,7 @@ impl Backtest {
                 }
                 self.tally(entry, at, !fits);
             }
+            // 3. A reversal or lapse gives back only what the grant took.
             EntryKind::Reversal { of } | EntryKind::Lapse { of } => {
                 let was_taken = !self.denied_grants.remove(&of) && of.at() >= self.begin;
                 if was_taken {
@@ -210,6 +205,7 @@ impl Backtest {
                     limits.for_each(|limit| limit.give_back(account, units, of, at));
                 }
             }
+            // 4. An adjustment moves the usage of every limit.
             EntryKind::Adjustment(direction) => {
                 let limits = self.limits.iter_mut();
                 limits.for_each(|limit| match direction {
@@ -221,7 +217,7 @@ impl Backtest {
         }
     }
 
-    /// Leaves what has returned behind.
+    /// Forgets units that have returned.
     fn move_on(&mut self, at: DateTime<Utc>) {
         let mut has_moved = false;
         for limit in &mut self.limits {
@@ -234,7 +230,7 @@ impl Backtest {
         }
     }
 
-    /// Counts a grant on its day, if that is one of the range.
+    /// Counts a grant on its day, if the day is in the range.
     fn tally(&mut self, entry: &Replayed, at: DateTime<Utc>, is_denied: bool) {
         let later = self.days[self.day..]
             .iter()
@@ -269,7 +265,6 @@ impl Backtest {
         }
     }
 
-    /// What came out.
     pub fn report(self) -> BacktestReport {
         let mut total = BacktestTally::default();
         for BacktestDay { tally, .. } in &self.days {
@@ -399,7 +394,7 @@ mod tests {
 
     #[test]
     fn what_was_granted_before_reading_began_is_not_given_back() {
-        // The week that the month begins in began before it.
+        // The week with the first day of the month starts before the month.
         let limits = [(4, Length::Month), (3, Length::Week)];
         let mut backtest = Backtest::new(rule("UTC", &limits), range("2026-11-20", "2026-11-21"));
         let (first, _) = backtest.span();
@@ -425,7 +420,7 @@ mod tests {
         Confirm,
     }
 
-    /// Minutes that pass, an account, units, and what is done.
+    /// A step: minutes that pass, an account, units, and the action.
     fn steps() -> impl Strategy<Value = Vec<(i64, u8, u64, Step)>> {
         let minutes = prop_oneof![0i64..3, 0i64..3000];
         let step = prop_oneof![
@@ -439,7 +434,7 @@ mod tests {
         proptest::collection::vec((minutes, 0u8..3, 1u64..4, step), 1..120)
     }
 
-    /// A history as a ledger holds it.
+    /// The entries that a ledger would have of a history.
     fn history(steps: Vec<(i64, u8, u64, Step)>, begin: DateTime<Utc>) -> Vec<Replayed> {
         let mut at = begin;
         let mut entries: Vec<Replayed> = Vec::new();
@@ -475,7 +470,7 @@ mod tests {
         entries
     }
 
-    /// What an account has used in a window, by everything that was met and not denied.
+    /// The usage of an account in a window, from all entries that were replayed and not denied.
     fn used(met: &[Replayed], account: AccountId, window: Window) -> u64 {
         let own = met.iter().filter(|entry| entry.account == account);
         own.fold(0, |used, entry| {
@@ -496,7 +491,7 @@ mod tests {
     const ZONES: [&str; 3] = ["GMT+8", "America/New_York", "Australia/Lord_Howe"];
 
     proptest! {
-        /// Against the plain model: everything that was met, summed anew for each grant.
+        /// Compared with the plain model: the sum of all replayed entries, for each grant.
         #[test]
         fn it_is_what_the_plain_model_says(
             steps in steps(),

@@ -5,8 +5,8 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde_json::{Map, Value};
 
-/// The largest number of units, and the largest `max`: 2^53 − 1, the integers that every
-/// JSON implementation carries exactly (RFC 8259, section 6).
+/// The largest number of units, and the largest `max`: 2^53 − 1. Every JSON implementation keeps
+/// integers up to this exactly (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
 /// The longest hold, in seconds: 30 days.
@@ -21,60 +21,55 @@ pub const KEY_MAX_CHARACTERS: usize = 255;
 /// The largest metadata, in bytes of compact JSON.
 pub const METADATA_MAX_BYTES: usize = 4096;
 
-/// How deep metadata may nest.
+/// The largest depth of metadata.
 pub const METADATA_MAX_DEPTH: usize = 32;
 
-/// What is wrong with a part of a claim. The text tells what to do.
+/// A fault of a part of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// Units outside 1 … 2^53 − 1.
-    #[error("units must be a whole number from 1 to {UNITS_MAX}")]
+    #[error("the number of units is invalid; write a whole number from 1 to {UNITS_MAX}")]
     Units,
-    /// A hold that is too short or too long.
-    #[error("a hold lasts 1 to {HOLD_MAX_SECONDS} seconds")]
+    #[error("the hold is too short or too long; write 1 to {HOLD_MAX_SECONDS} seconds")]
     HoldTime,
-    /// An empty or too long subject.
-    #[error("a subject has 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8; this one has {0}")]
+    #[error("the subject has {0} bytes; write 1 to {SUBJECT_MAX_BYTES} bytes of UTF-8")]
     SubjectLength(usize),
-    /// A subject with a control character.
-    #[error("a subject has no control characters; this one has U+{:04X}", *.0 as u32)]
+    #[error("the subject has the control character U+{:04X}; remove it", *.0 as u32)]
     SubjectControl(char),
-    /// An empty or too long key.
-    #[error("an Idempotency-Key has 1 to {KEY_MAX_CHARACTERS} characters; this one has {0}")]
+    #[error("the Idempotency-Key has {0} characters; write 1 to {KEY_MAX_CHARACTERS}")]
     KeyLength(usize),
-    /// A key that is neither bare visible ASCII nor a quoted string.
-    #[error("an Idempotency-Key is visible ASCII, bare or as a quoted string (RFC 8941)")]
+    /// A key that is neither plain visible ASCII nor a quoted string.
+    #[error(
+        "the Idempotency-Key is invalid; write visible ASCII, bare or as a quoted string (RFC 8941)"
+    )]
     KeyCharacter,
-    /// Metadata over the limit.
-    #[error("metadata has at most {METADATA_MAX_BYTES} bytes of compact JSON; this has {0}")]
+    #[error("the metadata has {0} bytes of compact JSON; write at most {METADATA_MAX_BYTES} bytes")]
     MetadataLength(usize),
-    /// Metadata that nests too deep.
-    #[error("metadata nests at most {METADATA_MAX_DEPTH} levels deep")]
+    #[error("the metadata nests too deep; write at most {METADATA_MAX_DEPTH} levels")]
     MetadataDepth,
-    /// Metadata with the character U+0000, which PostgreSQL's JSON refuses.
-    #[error("metadata has no U+0000 in its names and strings")]
+    /// Metadata with the character U+0000. PostgreSQL refuses it in JSON.
+    #[error("the metadata has U+0000 in a name or a string; remove it")]
     MetadataNul,
 }
 
-/// A key's small number. Entries keep it, to tell who claimed.
+/// The small number of a key. Entries store it, to tell which key claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyNumber(pub u32);
 
 impl KeyNumber {
-    /// The number of the admin key of the settings, which is no key of the ledger's.
+    /// The number of the admin key in the settings. This key is not in the ledger.
     pub const OF_SETTINGS: Self = Self(0);
 }
 
-/// How many units a claim takes: 1 … [`UNITS_MAX`].
+/// A number of units: 1 … [`UNITS_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units(u64);
 
 impl Units {
-    /// One unit: what a claim takes when it does not say.
+    /// One unit: the default of a claim.
     pub const ONE: Units = Units(1);
 
     /// # Errors
-    /// [`ClaimError::Units`] when the number is out of bounds.
+    /// [`ClaimError::Units`] if the number is out of bounds.
     pub fn new(units: i128) -> Result<Self, ClaimError> {
         match u64::try_from(units) {
             Ok(units @ 1..=UNITS_MAX) => Ok(Self(units)),
@@ -82,19 +77,18 @@ impl Units {
         }
     }
 
-    /// The number.
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
-/// How long a hold waits for its confirmation: 1 … [`HOLD_MAX_SECONDS`] seconds.
+/// The time until a hold lapses: 1 … [`HOLD_MAX_SECONDS`] seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldTime(TimeDelta);
 
 impl HoldTime {
     /// # Errors
-    /// [`ClaimError::HoldTime`] when the number of seconds is out of bounds.
+    /// [`ClaimError::HoldTime`] if the number of seconds is out of bounds.
     pub fn new(seconds: i128) -> Result<Self, ClaimError> {
         match i64::try_from(seconds) {
             Ok(seconds @ 1..=HOLD_MAX_SECONDS) => Ok(Self(TimeDelta::seconds(seconds))),
@@ -102,14 +96,13 @@ impl HoldTime {
         }
     }
 
-    /// The span of time.
     pub fn get(self) -> TimeDelta {
         self.0
     }
 }
 
-/// Whom a policy counts: an opaque string of the caller's. Its `Debug` shows no text, so
-/// that no subject slips into a log.
+/// The subject that a policy counts: any string of the caller. `Debug` does not show the text, so
+/// that no subject gets into a log.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Subject(Box<str>);
 
@@ -126,7 +119,6 @@ impl Subject {
         }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -138,13 +130,13 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// What a caller repeats to make a retry safe. Unique in its policy.
+/// The text that a caller repeats to make a retry safe. The key is unique in its policy.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(Box<str>);
 
 impl IdempotencyKey {
-    /// Reads the header field: a bare text or a quoted string, which mean the same key
-    /// (draft-ietf-httpapi-idempotency-key-header has it quoted, most clients send it bare).
+    /// Reads the header field: a plain text or a quoted string. Both mean the same key
+    /// (draft-ietf-httpapi-idempotency-key-header quotes the key; most clients do not).
     ///
     /// # Errors
     /// [`ClaimError::KeyLength`] or [`ClaimError::KeyCharacter`].
@@ -163,7 +155,7 @@ impl IdempotencyKey {
         Ok(Self(text.into()))
     }
 
-    /// The key's text, without quotes.
+    /// The text of the key, without quotes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -191,9 +183,8 @@ fn unquote(rest: &str) -> Option<String> {
     }
 }
 
-/// What a caller wants to find beside the grant: a JSON object of at most
-/// [`METADATA_MAX_BYTES`], kept as compact JSON with its names in order, so that equal
-/// objects are equal texts.
+/// The metadata of a grant: a JSON object of at most [`METADATA_MAX_BYTES`]. It is stored as
+/// compact JSON with sorted names, so that equal objects are equal texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Metadata(Box<str>);
 
@@ -210,12 +201,11 @@ impl Metadata {
         Ok(Self(text.into()))
     }
 
-    /// Takes a text that [`Metadata::as_str`] once gave, from a store.
+    /// Metadata from a store: a text that [`Metadata::as_str`] returned.
     pub fn from_stored(text: String) -> Self {
         Self(text.into())
     }
 
-    /// Compact JSON.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -227,8 +217,8 @@ impl fmt::Debug for Metadata {
     }
 }
 
-/// A member at the top of metadata, and its value: of a text the text itself, of a number or a bool
-/// its JSON.
+/// A top-level member of metadata and its value. The value of a string is the text, the value of a
+/// number or bool is its JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataFilter {
     name: String,
@@ -237,10 +227,13 @@ pub struct MetadataFilter {
 
 impl MetadataFilter {
     /// # Errors
-    /// What is wrong with the name.
+    /// The fault of the name or value.
     pub fn new(name: &str, value: &str) -> Result<Self, &'static str> {
         if name.is_empty() || name.contains(['"', '\\', '\0']) || value.contains('\0') {
-            return Err("a name has no quotation marks and no backslashes, and nothing has U+0000");
+            return Err(
+                "the filter is invalid; write a name without quotation marks and backslashes, and \
+                 no U+0000",
+            );
         }
         Ok(Self {
             name: name.to_owned(),
@@ -281,17 +274,15 @@ fn check_json(value: &Value, depth: usize) -> Result<(), ClaimError> {
 /// A request to take units of a policy for a subject.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Whom to count.
     pub subject: Subject,
-    /// How many units.
     pub units: Units,
-    /// For a hold: how long it waits for its confirmation.
+    /// For a hold: the time until it lapses.
     pub hold: Option<HoldTime>,
-    /// What makes a retry safe.
+    /// The key that makes a retry safe.
     pub key: Option<IdempotencyKey>,
-    /// What to keep beside the grant.
+    /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,
-    /// The key that claims.
+    /// The API key of the caller.
     pub claimed_by: KeyNumber,
 }
 

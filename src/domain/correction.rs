@@ -1,4 +1,4 @@
-//! Corrections: what becomes of a grant afterwards, and units that are entered by hand.
+//! Corrections: confirmations, reversals, lapses, and adjustments.
 
 use std::collections::VecDeque;
 
@@ -15,32 +15,30 @@ use super::past::{Past, WantedPast};
 use super::policy::Policy;
 use super::refusal::{CorrectionRefusal, Refusal};
 
-/// A hold that is neither confirmed nor reversed nor lapsed by an entry.
+/// A hold without a confirmation, reversal or lapse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The grant.
     pub grant: EntryId,
-    /// Its units.
     pub units: Units,
-    /// When it lapses.
+    /// The instant at which the hold lapses.
     pub until: DateTime<Utc>,
 }
 
-/// An account's open holds.
+/// The open holds of an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Those that have lapsed, the first one first.
+    /// The holds that have lapsed, in the order of their ends.
     pub lapsed: VecDeque<Hold>,
-    /// The next ones, the first one first.
+    /// The holds that lapse next, in the order of their ends.
     pub next: Vec<Hold>,
-    /// When the first of those after `next` lapses, or an instant before it.
+    /// The end of the first hold after `next`, or an earlier instant.
     pub beyond: Option<DateTime<Utc>>,
 }
 
 impl Holds {
-    /// The holds up to an instant, of which `lapsed_most` were asked for, and those after it, of
-    /// which `most` were: all that `found` has, in the order of their ends. Where so many came,
-    /// there may be more.
+    /// Sorts holds that were read. `found` has all of them in the order of their ends: those that
+    /// end by `at`, of which `lapsed_most` were asked for, and those after it, of which `most` were
+    /// asked for. If that many were found, more may exist.
     pub fn at(at: DateTime<Utc>, mut found: Vec<Hold>, lapsed_most: usize, most: usize) -> Self {
         let mut next = found.split_off(found.partition_point(|hold| hold.until <= at));
         let mut beyond = next.last().filter(|_| next.len() >= most);
@@ -58,12 +56,12 @@ impl Holds {
         }
     }
 
-    /// Notes that one of them is open no more.
+    /// Removes a hold that is no longer open.
     pub fn close(&mut self, grant: EntryId) {
         self.next.retain(|hold| hold.grant != grant);
     }
 
-    /// Notes one more.
+    /// Adds a hold.
     pub fn open(&mut self, hold: Hold) {
         let place = self.next.partition_point(|other| other.until <= hold.until);
         self.next.insert(place, hold);
@@ -77,7 +75,7 @@ impl Holds {
     }
 }
 
-/// What a reversal of a grant finds: nothing, or the reversal that was made before.
+/// Checks a reversal. Returns the earlier reversal of the same grant, if there is one.
 ///
 /// # Errors
 /// [`CorrectionRefusal::GivenBack`].
@@ -90,7 +88,7 @@ pub fn check_reversal(followers: &Followers) -> Result<Option<&Follower>, Correc
     }
 }
 
-/// What a confirmation of a grant finds: nothing, or the confirmation that was made before.
+/// Checks a confirmation. Returns the earlier confirmation of the same hold, if there is one.
 ///
 /// # Errors
 /// [`CorrectionRefusal::NotAHold`], [`CorrectionRefusal::Reversed`] or
@@ -111,7 +109,7 @@ pub fn check_confirmation<'a>(
     Ok(followers.confirmation.as_ref())
 }
 
-/// The line of an entry that leaves what is used as it is.
+/// The next line with unchanged usage.
 ///
 /// # Errors
 /// [`Unknown::Past`] or [`Unknown::Policy`].
@@ -131,8 +129,8 @@ pub fn carry_on(
     ))
 }
 
-/// The line of an entry that gives a grant's units back, where they count: the line has no windows
-/// that have ended.
+/// The next line after the units of a grant are given back. The units return to the windows that
+/// contain the grant; windows that have ended are not in the line.
 ///
 /// # Errors
 /// [`Unknown::Past`] or [`Unknown::Policy`].
@@ -144,9 +142,12 @@ pub fn give_back(
     past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Line, Unknown> {
+    // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     let at = instant_after(last, now);
+    // 2. The totals of now.
     let mut totals = totals_at(policy, last, past, at)?;
+    // 3. Some limits need the totals of the grant's line to know which units return.
     let asks = totals.iter().any(Total::asks_for_grant);
     let of_grant = match past.grant(grant) {
         Some(totals) => totals,
@@ -158,6 +159,7 @@ pub fn give_back(
         }
         None => &[],
     };
+    // 4. The units return.
     let given = GivenBack {
         units,
         granted_at: grant.at(),
@@ -169,9 +171,9 @@ pub fn give_back(
     Ok(next_line(policy, last, at, totals))
 }
 
-/// The line of units that are entered by hand and count at `counted_at`. The line's instant is
-/// not before it, should the clock have stepped back since it was given. They may go over a
-/// limit: what was used was used.
+/// The next line after an adjustment that counts at `counted_at`. The instant of the line is not
+/// before `counted_at`, even if the clock stepped back since. An adjustment may go over a limit:
+/// the units are already used.
 ///
 /// # Errors
 /// [`Unknown::Past`] or [`Unknown::Policy`] outside, [`Refusal`] inside.
@@ -184,11 +186,14 @@ pub fn adjust(
     past: &Past,
     now: DateTime<Utc>,
 ) -> Result<Result<Line, Refusal>, Unknown> {
+    // 1. Only a version that is not older than the last line may decide.
     check_version(policy, last)?;
     let at = instant_after(last, now.max(counted_at));
+    // 2. The totals of now, and the calendar windows of the instant at which the units count.
     let current = totals_at(policy, last, past, at);
     let own = calendar_totals_at(policy, last, past, counted_at);
     let (mut totals, mut own) = both(current, own)?;
+    // 3. The units are added or taken off in all of them, or the adjustment is refused.
     for total in totals.iter_mut().chain(&mut own) {
         let entered = match direction {
             Direction::Up => total.take(units, counted_at, at).map_err(Refusal::from),
@@ -228,7 +233,7 @@ mod tests {
         Units::new(units.into()).unwrap()
     }
 
-    /// A line with so much used in each of the policy's windows at an instant.
+    /// A line with this usage in each window of the policy at an instant.
     fn line(policy: &Policy, at: DateTime<Utc>, used: &[u64]) -> Line {
         let mut line = carry_on(policy, None, &Past::default(), at).unwrap();
         for (total, used) in Arc::make_mut(&mut line.totals).iter_mut().zip(used) {
@@ -310,7 +315,7 @@ mod tests {
         assert_eq!(adjusted, Err(Unknown::Policy));
     }
 
-    /// What becomes of a day of 3 used of 9 and a month of 5 of 9, at noon.
+    /// The outcome for a day with 3 of 9 used and a month with 5 of 9 used, at noon.
     fn adjusted(
         by: u64,
         direction: Direction,
@@ -341,7 +346,7 @@ mod tests {
         let (up, down) = (Direction::Up, Direction::Down);
         assert_eq!(adjusted(2, up, NOON, &[]), Ok(vec![5, 7]));
         assert_eq!(adjusted(3, down, NOON, &[]), Ok(vec![0, 2]));
-        // What was used was used.
+        // An adjustment may go over the limit: the units are already used.
         assert_eq!(adjusted(20, up, NOON, &[]), Ok(vec![23, 25]));
         let yesterday = "2026-11-20T12:00:00Z";
         assert_eq!(adjusted(2, up, yesterday, &[1]), Ok(vec![3, 7]));
@@ -486,8 +491,8 @@ mod tests {
     }
 
     proptest! {
-        /// However many are read, and whichever of them end and begin meanwhile: no open hold
-        /// lapses before `lapses_at`, and where all were read, one lapses then.
+        /// For any number of holds in a read, and any holds that end and start meanwhile: no open
+        /// hold lapses before `lapses_at`. If all holds were read, one lapses exactly then.
         #[test]
         fn no_hold_lapses_before_the_line_says(
             all in holds(),

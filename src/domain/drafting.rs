@@ -1,5 +1,5 @@
-//! The next entries of an account: first the lapses that are due, then what claims and
-//! corrections become, each decided on what those before it leave.
+//! Drafts the next entries of an account: first the lapses that are due, then the entries of claims
+//! and corrections. Each is decided on the totals that the entries before it leave.
 
 use chrono::{DateTime, Utc};
 
@@ -16,21 +16,21 @@ use super::policy::Policy;
 use super::refusal::Refusal;
 use super::work::{Task, Work};
 
-/// How many lapses a draft takes at most.
+/// The largest number of lapses in a draft.
 const LAPSES_MOST: u32 = 1000;
 
-/// What the ledger tells of an account beside its last line.
+/// What is known of an account besides its last line.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// How many lapses are read at a time.
+    /// The number of lapses in one read.
     pub lapses_most: u32,
-    /// What tells the ids of the account's lapses from other accounts' of the same instant.
+    /// The random part of the ids of lapses. It differs between accounts.
     pub nonce: u64,
-    /// What the last line does not tell.
+    /// The facts that the last line does not have.
     pub past: Past,
-    /// Its open holds, once they were asked for.
+    /// The open holds, once they were read.
     pub holds: Option<Holds>,
-    /// The entries that name the grants which are to be corrected.
+    /// The entries that name the grants to correct.
     pub followers: Vec<Entry>,
 }
 
@@ -47,8 +47,8 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What a writer knows at first. Its draft takes a bounded number of lapses, so that it stays
-    /// within a statement's time. They share one random number.
+    /// The knowledge of a writer before it reads anything. The number of lapses is bounded, so that
+    /// the draft stays within the time of a statement. All lapses share one random number.
     pub fn to_append(nonce: u64) -> Self {
         Self {
             lapses_most: LAPSES_MOST,
@@ -58,52 +58,47 @@ impl Known {
     }
 }
 
-/// The entries that are to be appended after an account's last line.
+/// A draft in progress.
 pub struct Drafting<'a> {
     account: AccountId,
     policy: &'a Policy,
     known: &'a Known,
     now: DateTime<Utc>,
     holds: Option<Holds>,
-    /// The line that the next entry goes on from.
+    /// The line that the next entry follows.
     line: Option<Line>,
-    /// What is to be appended.
     entries: Vec<Entry>,
 }
 
-/// What becomes of a claim or correction.
+/// The outcome of a claim or correction.
 #[derive(Debug)]
 pub enum Decided {
-    /// This entry of the draft.
+    /// The entry with this index in the draft answers it.
     Entry(usize),
-    /// It was made before: this entry of the draft.
+    /// The same was done before, by the entry with this index in the draft.
     Repeated(usize),
-    /// It was made before: this entry stands in the ledger.
+    /// The same was done before: the ledger has this entry.
     Stands(Box<Entry>),
-    /// The claim is not granted, or the correction not made.
     Refused(Refusal),
 }
 
-/// The next entries of an account, and what becomes of each claim or correction.
+/// The next entries of an account, and the outcome of each claim or correction.
 pub struct Drafted {
-    /// `None` where so many lapses are due that they go first, on their own.
+    /// `None` if so many lapses are due that they are appended alone.
     pub decided: Option<Vec<Decided>>,
-    /// What is to be appended.
     pub entries: Vec<Entry>,
 }
 
-/// The lapses that go before whatever else is appended to an account.
+/// The lapses that are appended before any other entry of an account.
 pub struct Lapses {
-    /// Them.
     pub entries: Vec<Entry>,
-    /// The line that they leave.
+    /// The line after the lapses.
     pub line: Option<Line>,
-    /// Whether so many are due that they go on their own.
+    /// Whether so many lapses are due that these are appended alone.
     pub has_more: bool,
 }
 
 impl Lapses {
-    /// No lapse is due.
     pub fn none(line: Option<Line>) -> Self {
         Self {
             entries: Vec::new(),
@@ -113,7 +108,7 @@ impl Lapses {
     }
 }
 
-/// Decides claims and corrections after an account's last line.
+/// Decides claims and corrections after the last line of an account.
 ///
 /// # Errors
 /// [`Unknown`].
@@ -125,10 +120,13 @@ pub fn draft<'w>(
     known: &Known,
     now: DateTime<Utc>,
 ) -> Result<Drafted, Unknown> {
+    // 1. The lapses that are due come first.
     let mut drafting = Drafting::begin(account, policy, last, known, now)?;
+    // 2. If more lapses are due, nothing else is decided yet.
     let decided = match drafting.has_more_lapses() {
         true => None,
         false => {
+            // 3. Each claim is decided on the entries before it.
             let decided = works.map(|work| drafting.decide(work));
             Some(decided.collect::<Result<_, _>>()?)
         }
@@ -140,7 +138,7 @@ pub fn draft<'w>(
 }
 
 impl<'a> Drafting<'a> {
-    /// Begins with the lapses that are due.
+    /// Starts a draft with the lapses that are due.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -169,6 +167,7 @@ impl<'a> Drafting<'a> {
     }
 
     fn lapse(&mut self) -> Result<(), Unknown> {
+        // 1. Each lapsed hold gives its units back, in the order of their ends.
         while let Some(hold) = self.next_lapse()? {
             let Hold { grant, units, .. } = hold;
             let (last, past) = (self.line.as_ref(), self.past());
@@ -188,7 +187,7 @@ impl<'a> Drafting<'a> {
                 line,
             });
         }
-        // There may have been none: the last line only says when the first may lapse.
+        // 2. There may have been no lapse: `lapses_at` only says when the first hold can lapse.
         if let (Some(line), Some(holds)) = (&mut self.line, &self.holds) {
             line.lapses_at = holds.lapses_at();
         }
@@ -200,14 +199,14 @@ impl<'a> Drafting<'a> {
         Ok(holds.lapsed.pop_front())
     }
 
-    /// Whether more lapses are due than a draft takes: they go first, on their own.
+    /// Whether more lapses are due than fit into the draft: they are appended alone.
     fn has_more_lapses(&self) -> bool {
         let at = instant_after(self.line.as_ref(), self.now);
         let line = self.line.as_ref();
         line.is_some_and(|line| line.may_have_lapses(at))
     }
 
-    /// Ends with the lapses.
+    /// Ends the draft with the lapses only.
     pub fn into_lapses(self) -> Lapses {
         Lapses {
             has_more: self.has_more_lapses(),
@@ -216,7 +215,7 @@ impl<'a> Drafting<'a> {
         }
     }
 
-    /// What the rule says of a claim now.
+    /// The verdict of the rule on a claim now. Nothing is added to the draft.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -230,7 +229,7 @@ impl<'a> Drafting<'a> {
         )
     }
 
-    /// The totals now.
+    /// The present totals.
     ///
     /// # Errors
     /// [`Unknown::Past`].
@@ -244,14 +243,15 @@ impl<'a> Drafting<'a> {
         )
     }
 
-    /// Decides the next one.
+    /// Decides the next claim or correction, and adds its entry to the draft.
     ///
     /// # Errors
-    /// [`Unknown`]; then the draft is of no use.
+    /// [`Unknown`]: the draft must be dropped.
     fn decide(&mut self, work: &Work) -> Result<Decided, Unknown> {
         let (last, past) = (self.line.as_ref(), self.past());
         let units = work.units;
         let mut would_deny = false;
+        // 1. A claim takes units, if the rule grants it.
         let line = match &work.task {
             Task::Claim(_) => match decide(self.policy, units, last, &past, self.now)? {
                 Verdict::Granted(line) => line,
@@ -261,6 +261,7 @@ impl<'a> Drafting<'a> {
                 }
                 Verdict::Refused(refusal) => return Ok(Decided::Refused(refusal)),
             },
+            // 2. A reversal gives the units of its grant back, once.
             Task::Reverse(grant) => {
                 match check_reversal(&self.followers(grant.id)) {
                     Ok(Some(reversal)) => return Ok(self.made_before(reversal)),
@@ -269,6 +270,7 @@ impl<'a> Drafting<'a> {
                 }
                 give_back(self.policy, units, grant.id, last, &past, self.now)?
             }
+            // 3. A confirmation ends a hold, once, and moves no units.
             Task::Confirm(grant) => {
                 match check_confirmation(grant, &self.followers(grant.id)) {
                     Ok(Some(confirmation)) => return Ok(self.made_before(confirmation)),
@@ -277,6 +279,7 @@ impl<'a> Drafting<'a> {
                 }
                 carry_on(self.policy, last, &past, self.now)?
             }
+            // 4. An adjustment moves units by hand. An archived policy takes none.
             Task::Adjust(..) if self.policy.archived => {
                 return Ok(Decided::Refused(Refusal::Archived));
             }
@@ -288,6 +291,7 @@ impl<'a> Drafting<'a> {
                 }
             }
         };
+        // 5. The entry follows the line before.
         self.append(Entry {
             would_deny,
             ..work.entry(line)
@@ -296,6 +300,8 @@ impl<'a> Drafting<'a> {
     }
 
     fn append(&mut self, mut entry: Entry) {
+        // 1. A hold opens, or a confirmation or reversal closes one. The line says when the next
+        //    hold can lapse.
         let line = &mut entry.line;
         let opened = match entry.kind {
             EntryKind::Grant { held_until } => held_until,
@@ -318,11 +324,12 @@ impl<'a> Drafting<'a> {
             }
             None => line.lapses_at = line.lapses_at.into_iter().chain(opened).min(),
         }
+        // 2. The next entry follows this one.
         self.line = Some(entry.line.clone());
         self.entries.push(entry);
     }
 
-    /// Whoever ends the hold that would lapse first has to know the one after it.
+    /// Checks that the hold after the first one is known before the first one ends.
     fn must_know_the_next_hold(&self, grant: &Entry) -> Result<(), Unknown> {
         let first = self.line.as_ref().and_then(|line| line.lapses_at);
         match grant.held_until() {
@@ -331,7 +338,7 @@ impl<'a> Drafting<'a> {
         }
     }
 
-    /// The past with what the draft adds.
+    /// The past, with the entries of the draft.
     fn past(&self) -> Past {
         self.known.past.clone().after(&self.entries)
     }
@@ -395,7 +402,7 @@ mod tests {
         draft(ACCOUNT, &policy(), last, works.iter(), known, now)
     }
 
-    /// Three holds of a unit, which lapse after 60, 70 and 80 seconds.
+    /// Three holds of one unit. They lapse after 60, 70 and 80 seconds.
     fn three_holds() -> Vec<Entry> {
         let works = [60, 70, 80].map(hold);
         drafted(&[], &works, &Known::to_append(NONCE), noon(0))
@@ -403,7 +410,7 @@ mod tests {
             .entries
     }
 
-    /// What is known at an instant where so many lapses are read at a time.
+    /// What is known at an instant, if this many lapses are read at a time.
     fn knows_holds(held: &[Entry], now: DateTime<Utc>, lapses_most: usize) -> Known {
         let open = held.iter().map(|entry| Hold {
             grant: entry.id,

@@ -1,4 +1,5 @@
-//! Erasure of a subject: when what is left of it may get another id, and which texts name it.
+//! The erasure of a subject: when the rest of its account may get another id, and which texts name
+//! the subject.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Map, Value};
@@ -9,19 +10,19 @@ use super::identity::AccountId;
 use super::limit::total::Total;
 use super::policy::PolicyId;
 
-/// For how long after its entry a key means the same claim.
+/// How long after its entry a key belongs to the same claim.
 pub const KEY_MEMORY: TimeDelta = TimeDelta::hours(48);
 
-/// How far the erasure of an account is.
+/// The steps of the erasure of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureStep {
-    /// Its texts are being erased.
+    /// The texts of the account are being erased.
     Texts,
-    /// It counts on under its old id, without a name.
+    /// The account continues to count under its old id, without a name.
     Counts,
-    /// It has a random id. Its counter is to be forgotten.
+    /// The account has a random id. The counter of the old id must be deleted.
     Counter,
-    /// Its keys are to be cleared.
+    /// The keys of the account must be deleted.
     Keys,
 }
 
@@ -29,26 +30,26 @@ impl ErasureStep {
     pub const ALL: [Self; 4] = [Self::Texts, Self::Counts, Self::Counter, Self::Keys];
 }
 
-/// An account that is being erased.
+/// An account in erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasingAccount {
-    /// Its id: the keyed hash of policy and subject.
+    /// The id of the account: the keyed hash of policy and subject.
     pub account: AccountId,
-    /// The random id that it gets.
+    /// The random id that replaces it.
     pub replacement: AccountId,
     pub policy: PolicyId,
-    /// The act that erased.
+    /// The revision of the act that started the erasure.
     pub revision: u64,
     pub step: ErasureStep,
-    /// The number of the last entry that the step has done.
+    /// The number of the last entry that the step has finished.
     pub done: u64,
-    /// Whether its override was ended.
+    /// Whether the override of the account was ended.
     pub override_ended: bool,
 }
 
-/// From when on nothing counts in an account any more: all units of its last line have returned, and
-/// its holds are over. `margin` is how much clocks may differ. A limit per `ever` is not waited for:
-/// whoever is erased is new to it.
+/// The instant from which on nothing counts in an account: all units of its last line have
+/// returned, and its holds have ended. `margin` is the largest difference of clocks. Limits per
+/// `ever` are ignored: for them an erased subject is a new subject.
 pub fn over_at(
     last: Option<&Line>,
     holds_end: Option<DateTime<Utc>>,
@@ -61,13 +62,14 @@ pub fn over_at(
         .and_then(|end| end.checked_add_signed(margin))
 }
 
-/// From when on no key of an account means a claim any more.
+/// The instant from which on no key of an account belongs to a claim.
 pub fn keys_over_at(last: &Line) -> DateTime<Utc> {
     let over = last.at.checked_add_signed(KEY_MEMORY);
     over.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// Whether a text names a subject: with no letter and no digit before or behind the name.
+/// Whether a text names a subject: the name stands in it with no letter or digit before or after
+/// it.
 pub fn names(text: &str, subject: &Subject) -> bool {
     let goes_on = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
     text.match_indices(subject.as_str()).any(|(start, name)| {
@@ -76,8 +78,8 @@ pub fn names(text: &str, subject: &Subject) -> bool {
     })
 }
 
-/// What an act says, without the filters that name a subject: only their names are left, in
-/// `erased`. `None` where no filter does.
+/// The text of an act without the filters that name a subject. The names of these filters remain in
+/// `erased`. `None` if no filter names the subject.
 pub fn without_subject(about: &str, subject: &Subject) -> Option<String> {
     let mut about: Map<String, Value> = serde_json::from_str(about).ok()?;
     let filters = about.get_mut("filters")?.as_object_mut()?;

@@ -1,5 +1,5 @@
-//! What a claim met at an instant of the past: the terms that held for an account then, and what
-//! the rule that decides claims says on the line that was the last one then.
+//! Explains a claim at an instant of the past: the terms of an account at that instant, and the
+//! verdict of the rule after the line that was the last one.
 
 use chrono::{DateTime, Utc};
 
@@ -14,37 +14,38 @@ use super::overrides::Override;
 use super::past::Past;
 use super::policy::Policy;
 
-/// The terms that held for an account at an instant.
+/// The terms of an account at an instant.
 #[derive(Debug, Clone)]
 pub struct TermsThen {
-    /// The version of the policy that was in force.
+    /// The active version of the policy.
     pub version: Policy,
-    /// The version of the override that held.
+    /// The active version of the override.
     pub exception: Option<Override>,
     /// The policy with the limits of the account.
     policy: Policy,
 }
 
-/// What a claim would have met.
+/// The answer that a claim would have got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// One total a limit, in the policy's order, without the claim's own units.
+    /// One total for each limit, in the order of the policy, without the units of the claim.
     pub totals: Vec<Total>,
-    /// The holds that had lapsed, though no entry said so yet.
+    /// The holds that had lapsed without an entry for their lapse.
     pub lapsed: Vec<Hold>,
     pub verdict: Verdict,
 }
 
 impl TermsThen {
-    /// The terms of a claim at an instant, after the account's `last` line; `None` where no version
-    /// of the policy was in force. Versions come oldest first.
+    /// The terms of a claim at an instant, after the `last` line of the account; `None` if no
+    /// version of the policy was active. Versions are ordered from the oldest.
     pub fn of_claim(
         versions: &[Policy],
         overrides: &[Override],
         last: Option<&Line>,
         at: DateTime<Utc>,
     ) -> Option<Self> {
-        // Nobody decides under a version older than the last line's, whatever the clock says.
+        // A version older than the version of the last line decides nothing, whatever the clock
+        // says.
         let since = last.map_or(0, |line| line.policy_version);
         let is_in_force =
             |version: &&Policy| version.effective_at <= at || version.version <= since;
@@ -59,7 +60,7 @@ impl TermsThen {
         })
     }
 
-    /// The terms of a grant, as its line tells them; `None` without the line's version.
+    /// The terms of a grant, from its line; `None` if the version of the line is missing.
     pub fn of_grant(versions: &[Policy], overrides: &[Override], line: &Line) -> Option<Self> {
         let is_its = |version: &&Policy| version.version == line.policy_version;
         let version = versions.iter().find(is_its)?.clone();
@@ -74,7 +75,7 @@ impl TermsThen {
         })
     }
 
-    /// What a claim would have met after the account's `last` line.
+    /// The answer that a claim would have got after the `last` line of the account.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -95,8 +96,8 @@ impl TermsThen {
         })
     }
 
-    /// The totals in the windows in which a grant counts, after the line before the grant's: the
-    /// lapses that were due then have entries.
+    /// The totals of the windows that count a grant, after the line before the grant. The lapses
+    /// that were due have entries.
     ///
     /// # Errors
     /// [`Unknown::Past`].
@@ -110,7 +111,7 @@ impl TermsThen {
     }
 }
 
-/// The version of an override that held at an instant.
+/// The active version of an override at an instant.
 fn holding(overrides: &[Override], at: DateTime<Utc>) -> Option<Override> {
     let mut newest_first = overrides.iter().rev();
     let last = newest_first.find(|version| version.changed_at <= at)?;
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The max that is told at an instant for an account without entries; `None` without a version.
+    /// The `max` at an instant for an account without entries; `None` without an active version.
     fn max_at(versions: &[Policy], overrides: &[Override], seconds: i64) -> Option<u64> {
         let terms = TermsThen::of_claim(versions, overrides, None, at(seconds))?;
         let known = Known::default();
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_version_is_the_highest_that_was_in_force() {
-        // The second one waits, and the third one supersedes it before its time.
+        // The second version waits, and the third version supersedes it before its time.
         let versions = [
             version(1, 1, 10, 10),
             version(2, 2, 20, 90),
@@ -184,7 +185,7 @@ mod tests {
         let told = [9, 10, 29, 30, 90].map(|seconds| max_at(&versions, &[], seconds));
         assert_eq!(told, [None, Some(1), Some(1), Some(3), Some(3)]);
         assert_eq!(max_at(&versions[..2], &[], 90), Some(2));
-        // A line tells that a version was in force on another clock.
+        // The line shows that a version was active on another clock.
         let line = Line {
             number: 1,
             at: at(9),
@@ -231,7 +232,7 @@ mod tests {
         let Verdict::Granted(line) = met.unwrap().verdict else {
             panic!("not granted")
         };
-        // Neither the version nor the deletion that came at the same instant held for it.
+        // Neither the version nor the deletion of the same instant was active for the line.
         let terms = TermsThen::of_grant(&versions, &[], &line).unwrap();
         assert_eq!(terms.version.version, 1);
         let told = terms.explain(ACCOUNT, None, &known, at(5), Units::ONE);

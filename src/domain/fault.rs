@@ -1,18 +1,17 @@
-//! What is wrong with something that somebody wrote.
+//! Faults of what a client wrote.
 
 use std::fmt;
 
-/// One thing that is wrong with a draft.
+/// One fault of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where: a JSON pointer (RFC 6901) into the draft, such as `/limits/0/max`.
+    /// The place: a JSON pointer (RFC 6901) into the draft, such as `/limits/0/max`.
     pub pointer: String,
-    /// What is wrong and what to do.
+    /// What is wrong, and then what to write instead.
     pub detail: String,
 }
 
 impl Fault {
-    /// A fault at a place.
     pub fn new(pointer: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self {
             pointer: pointer.into(),
@@ -21,7 +20,7 @@ impl Fault {
     }
 }
 
-/// The choice with a name; the first one when no name is given or none fits.
+/// The choice with a name. The first choice if there is no name, or no choice has it.
 pub fn choose<T: Copy>(
     name: Option<&str>,
     choices: &[(&str, T)],
@@ -35,7 +34,10 @@ pub fn choose<T: Copy>(
     found
         .unwrap_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
-            faults.push(Fault::new(pointer, format!("write {}", names.join(" or "))));
+            faults.push(Fault::new(
+                pointer,
+                format!("this value is unknown; write {}", names.join(" or ")),
+            ));
             &choices[0]
         })
         .1

@@ -1,4 +1,4 @@
-//! The lines of the ledger: entries, and the totals that each of them carries.
+//! The entries of the ledger, and the totals on their lines.
 
 use std::sync::Arc;
 
@@ -11,52 +11,40 @@ use super::limit::total::Total;
 use super::policy::PolicyName;
 use super::window::Window;
 
-/// The part of an account's last entry that a decision needs.
+/// The part of the last entry of an account that a decision needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The entry's number.
     pub number: u64,
-    /// The entry's instant.
     pub at: DateTime<Utc>,
-    /// The version of the policy that it was decided under.
+    /// The version of the policy that decided the entry.
     pub policy_version: u32,
-    /// No open hold of the account lapses before this instant; `None` when it has none.
+    /// No open hold of the account lapses before this instant; `None` if the account has no open
+    /// hold.
     pub lapses_at: Option<DateTime<Utc>>,
-    /// One total a limit, in the policy's order. Shared, since a line is handed on often.
+    /// One total for each limit, in the order of the policy. Shared, since lines are copied often.
     pub totals: Arc<[Total]>,
 }
 
 impl Line {
-    /// Whether some hold may have lapsed by an instant without an entry that says so.
+    /// Whether a hold may have lapsed by an instant without an entry for its lapse.
     pub fn may_have_lapses(&self, at: DateTime<Utc>) -> bool {
         self.lapses_at.is_some_and(|lapses_at| lapses_at <= at)
     }
 }
 
-/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// Units were granted.
     Grant {
-        /// For a hold: from this instant on it has lapsed, unless it was confirmed.
+        /// The end of a hold: it lapses at this instant unless it is confirmed.
         held_until: Option<DateTime<Utc>>,
     },
-    /// A hold was confirmed: its units stay taken.
-    Confirmation {
-        /// The hold.
-        of: EntryId,
-    },
-    /// A grant's units were given back.
-    Reversal {
-        /// The grant.
-        of: EntryId,
-    },
+    /// A hold was confirmed: its units stay used.
+    Confirmation { of: EntryId },
+    /// The units of a grant were given back.
+    Reversal { of: EntryId },
     /// A hold was not confirmed in time: its units were given back.
-    Lapse {
-        /// The hold.
-        of: EntryId,
-    },
-    /// Units were entered by hand.
+    Lapse { of: EntryId },
+    /// An admin entered units by hand.
     Adjustment(Direction),
 }
 
@@ -80,7 +68,7 @@ impl EntryKind {
     }
 }
 
-/// What auditors call an entry's kind.
+/// The kind of an entry, in the words of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindWord {
     Grant,
@@ -100,7 +88,7 @@ impl KindWord {
         Self::Adjustment,
     ];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Grant => "grant",
@@ -112,80 +100,77 @@ impl KindWord {
     }
 }
 
-/// Which way an adjustment moves what is used.
+/// The direction of an adjustment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// More is used.
+    /// Adds to the usage.
     Up,
-    /// Less is used.
+    /// Takes off the usage.
     Down,
 }
 
-/// How a grant that Redis alone decided stood in its windows when it was appended.
+/// Whether a provisional grant fitted into its windows when it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provisional {
-    /// There was room for it.
+    /// The windows had room.
     Within,
-    /// It went over a limit.
+    /// The grant went over a limit.
     Over,
 }
 
-/// Who made an entry that corrects something, and why.
+/// The author of a correction, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The id of whoever's key it was.
+    /// The id of the author's key.
     pub by: Arc<str>,
-    /// Why; a confirmation needs no reason.
+    /// The reason; optional for a confirmation.
     pub reason: Option<String>,
 }
 
-/// A line of an account.
+/// An entry: a line of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The account.
     pub account: AccountId,
-    /// The entry's id; a grant's is what clients see.
+    /// The id of the entry. Clients see the id of a grant.
     pub id: EntryId,
-    /// What it is.
     pub kind: EntryKind,
-    /// How many units.
     pub units: Units,
-    /// The id of its `Idempotency-Key`.
+    /// The keyed hash of the `Idempotency-Key`.
     pub key: Option<KeyId>,
-    /// What the caller wants to find beside it.
+    /// The metadata that the caller sent.
     pub metadata: Option<Metadata>,
-    /// For a grant that Redis alone decided; such a grant was appended afterwards.
+    /// For a provisional grant: Redis decided it, and it was recorded later.
     pub provisional: Option<Provisional>,
-    /// Of a grant under a policy that only observes: whether it would have been denied.
+    /// Whether a policy that only observes would have denied the grant.
     pub would_deny: bool,
-    /// Whether its texts were erased: what it has no metadata of is not known.
+    /// Whether the texts were erased: then missing metadata does not mean that there was none.
     pub is_erased: bool,
     /// The key that claimed or corrected; `None` for a lapse, and for entries of older ledgers.
     pub claimed_by: Option<KeyNumber>,
-    /// Who corrected something, and why.
+    /// The author of a correction, and the reason.
     pub note: Option<Note>,
-    /// Its number, instant, policy version and totals.
+    /// The number, instant, policy version and totals.
     pub line: Line,
 }
 
-/// What became of a grant.
+/// The state of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantState {
-    /// Its units are taken until they are confirmed.
+    /// A hold: its units are used until it is confirmed or lapses.
     Held,
-    /// Its units are taken.
+    /// The units are used.
     Granted,
-    /// Its units were given back.
+    /// The units were given back.
     Reversed,
-    /// A hold that was not confirmed in time.
+    /// The hold was not confirmed in time.
     Lapsed,
 }
 
 impl GrantState {
-    /// Every state, in the order of a grant's life.
+    /// All states, in the order of the life of a grant.
     pub const ALL: [Self; 4] = [Self::Held, Self::Granted, Self::Reversed, Self::Lapsed];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -199,27 +184,24 @@ impl GrantState {
 /// The entries that name a grant: at most one of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
-    /// Its confirmation, if it is a hold that was confirmed.
+    /// The confirmation of a hold.
     pub confirmation: Option<Follower>,
-    /// Its reversal or lapse.
+    /// The reversal or lapse.
     pub closing: Option<Follower>,
 }
 
 /// An entry that names a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Follower {
-    /// Its id.
     pub id: EntryId,
-    /// What it is.
     pub kind: EntryKind,
-    /// When it was appended.
     pub at: DateTime<Utc>,
-    /// Who made it, and why; nobody makes a lapse.
+    /// The author and the reason; a lapse has neither.
     pub note: Option<Note>,
 }
 
 impl Followers {
-    /// Those of a grant among some entries.
+    /// The followers of a grant among some entries.
     pub fn among<'a>(grant: EntryId, entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut followers = Self::default();
         for entry in entries {
@@ -243,22 +225,19 @@ impl Followers {
     }
 }
 
-/// A grant as an auditor sees it: its entry and what the ledger knows around it.
+/// A grant as an auditor sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The entry.
     pub entry: Entry,
-    /// Its policy.
     pub policy: PolicyName,
-    /// The subject's text; `None` once it was erased.
+    /// The subject; `None` if it was erased.
     pub subject: Option<String>,
-    /// What came of it.
     pub followers: Followers,
 }
 
 impl Grant {
-    /// What became of the grant by an instant. A hold lapses by itself: the entry that says so
-    /// comes with the account's next decision.
+    /// The state of the grant at an instant. A hold lapses by itself: its lapse entry is appended
+    /// with the next decision of the account.
     pub fn state(&self, now: DateTime<Utc>) -> GrantState {
         let Followers {
             confirmation,
@@ -280,19 +259,18 @@ impl Grant {
 }
 
 impl Entry {
-    /// The instant in whose windows its units count: for what gives units back, the grant's.
-    /// The line's instant may be later where the entry was appended afterwards.
+    /// The instant in whose windows the units count. An entry that gives units back has the instant
+    /// of the grant. The instant of the line may be later if the entry was appended afterwards.
     pub fn counted_at(&self) -> DateTime<Utc> {
         self.kind.of().unwrap_or(self.id).at()
     }
 
-    /// Whether it has its number: a grant that Redis alone decided gets one when the ledger
-    /// takes it.
+    /// Whether the ledger has the entry. A provisional grant gets its number when it is recorded.
     pub fn is_recorded(&self) -> bool {
         self.line.number > 0
     }
 
-    /// For a hold: when it lapses unless it is confirmed.
+    /// The end of a hold: it lapses at this instant unless it is confirmed.
     pub fn held_until(&self) -> Option<DateTime<Utc>> {
         match self.kind {
             EntryKind::Grant { held_until } => held_until,
@@ -300,7 +278,7 @@ impl Entry {
         }
     }
 
-    /// What it adds to the units used: below zero where it gives back.
+    /// The units that the entry adds to the usage; negative if it gives units back.
     pub fn units_added(&self) -> i64 {
         let units = self.units.get().cast_signed();
         match self.kind {
@@ -312,7 +290,7 @@ impl Entry {
         }
     }
 
-    /// What is used in a window after the entry, when `used` was before it.
+    /// The usage of a window after the entry, if it was `used` before.
     pub fn used_after(&self, window: Window, used: u64) -> u64 {
         if !window.contains(self.counted_at()) {
             return used;

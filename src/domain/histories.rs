@@ -1,4 +1,4 @@
-//! Histories of an account as the rule makes them, for the tests.
+//! Histories of an account for the tests, made by the rule.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use proptest::sample::Index;
@@ -14,21 +14,22 @@ use super::limit::total::{LimitState, Total};
 use super::past::{Movement, Past, WantedPast};
 use super::policy::Policy;
 
-/// What is done in a step of a history.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub enum What {
     Grant,
-    /// For so long.
+    /// A hold with this time.
     Hold(TimeDelta),
-    /// Granted without the ledger, so long ago.
+    /// A provisional grant of this long ago.
     Record(TimeDelta),
     Reverse(Index),
     Confirm(Index),
-    /// Counted so long ago.
+    /// An adjustment that counts this long ago.
     Adjust(Direction, TimeDelta),
 }
 
-/// What is wanted of the entries up to a number; sums by the plain definition, never below zero.
+/// The wanted past of the entries up to a number. Sums follow the plain definition and are never
+/// below zero.
 pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
     let mut past = Past::default();
     let earlier = || entries.iter().filter(|entry| entry.line.number <= number);
@@ -59,7 +60,7 @@ pub fn past(entries: &[Entry], number: u64, wanted: &WantedPast) -> Past {
     past
 }
 
-/// An account as its entries tell it.
+/// An account with its entries.
 pub struct History {
     pub account: AccountId,
     pub entries: Vec<Entry>,
@@ -85,7 +86,7 @@ impl History {
         self.entries.last().map(|entry| &entry.line)
     }
 
-    /// What the rule says once it knows the sums that it asks for.
+    /// What the rule says once it has the past that it asks for.
     pub fn ask<T>(&self, rule: impl Fn(&Past) -> Result<T, Unknown>) -> T {
         let mut known = Past::default();
         loop {
@@ -99,7 +100,7 @@ impl History {
         }
     }
 
-    /// What is wanted of all entries.
+    /// The wanted past of all entries.
     pub fn past(&self, wanted: &WantedPast) -> Past {
         past(&self.entries, u64::MAX, wanted)
     }
@@ -158,7 +159,7 @@ impl History {
         (!standing.is_empty()).then(|| (*index.get(&standing)).clone())
     }
 
-    /// Does one thing, after the lapses that are due. Returns what the rule said of a claim.
+    /// Does one action after the lapses that are due. Returns the verdict on a claim.
     pub fn step(
         &mut self,
         policy: &Policy,
@@ -228,7 +229,7 @@ fn index_of<T>(index: Index, items: &[T]) -> Option<&T> {
     (!items.is_empty()).then(|| index.get(items))
 }
 
-/// Changes one thing that a total tells.
+/// Changes one value of a total.
 pub fn plant(total: &mut Total, which: Index) {
     match &mut total.state {
         LimitState::Calendar(calendar) => calendar.used += 1,

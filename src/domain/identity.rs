@@ -1,4 +1,4 @@
-//! The ids that a ledger gives: keyed hashes of what callers name, and ordered entry ids.
+//! The ids of a ledger: keyed hashes of the callers' names, and ordered ids of entries.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use uuid::Uuid;
 use super::claim::{IdempotencyKey, Subject};
 use super::policy::PolicyName;
 
-/// Who a ledger is: a random id and a random secret, made with the ledger and kept in it.
+/// The identity of a ledger: a random id and a random secret. Both are created with the ledger and
+/// stored in it.
 ///
-/// The id tells its counters in Redis from another ledger's. The secret keys the hashes, so
-/// that an id tells nobody the subject behind it.
+/// The id separates the counters of different ledgers in Redis. The secret is the key of the
+/// hashes, so that an id reveals nothing about its subject.
 #[derive(Clone)]
 pub struct Identity {
-    /// The ledger's random id.
     pub id: Uuid,
     secret: [u8; 32],
 }
 
-/// What a hash is of: two kinds never share a hash.
+/// What is hashed. Invariant: two kinds never have the same hash.
 #[derive(Clone, Copy)]
 enum Kind {
     Account = 1,
@@ -28,24 +28,23 @@ enum Kind {
 }
 
 impl Identity {
-    /// An identity from its stored parts.
     pub fn new(id: Uuid, secret: [u8; 32]) -> Self {
         Self { id, secret }
     }
 
-    /// The account of a policy and a subject.
+    /// The account of a subject under a policy.
     pub fn account(&self, policy: &PolicyName, subject: &Subject) -> AccountId {
         let hash = self.hash(Kind::Account, policy.as_str().as_bytes(), subject.as_str());
         AccountId(Uuid::from_bytes(hash))
     }
 
-    /// The id of an `Idempotency-Key` in a policy.
     pub fn key(&self, policy: &PolicyName, key: &IdempotencyKey) -> KeyId {
         let hash = self.hash(Kind::Key, policy.as_str().as_bytes(), key.as_str());
         KeyId(Uuid::from_bytes(hash))
     }
 
-    /// What authenticates a list's cursor: `position` in the list that `filters` describe.
+    /// The tag that authenticates the cursor of a list: `position` in the list that `filters`
+    /// describe.
     pub fn cursor_tag(&self, position: &[u8], filters: &str) -> [u8; 16] {
         self.hash(Kind::Cursor, position, filters)
     }
@@ -68,30 +67,29 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// An account's id: a keyed 128-bit hash of policy and subject, so that it needs no look-up.
+/// The id of an account: a keyed 128-bit hash of policy and subject. It needs no look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub Uuid);
 
 impl AccountId {
-    /// No account has this id.
     pub const OF_NOBODY: Self = Self(Uuid::nil());
 
-    /// Its bucket: all that Redis holds of a bucket stays together, and the 256 buckets
-    /// spread over a cluster's shards.
+    /// The bucket of the account. Redis stores a bucket in one place, and the 256 buckets spread
+    /// over the shards of a cluster.
     pub fn bucket(self) -> u8 {
         self.0.as_bytes()[0]
     }
 }
 
-/// The id of an `Idempotency-Key` in its policy: a keyed 128-bit hash of both. The key's
-/// text, which often holds a person's data, is kept nowhere.
+/// The id of an `Idempotency-Key` in its policy: a keyed 128-bit hash of both. The text of the key
+/// often has personal data, so it is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub Uuid);
 
-/// An entry's id: a UUIDv7 whose first 60 bits after the version are the entry's instant to
-/// the microsecond (RFC 9562, section 6.2, method 3), followed by the end of its number and by
-/// random bits. So the order of ids is the order of instants, and within an instant that of an
-/// account's numbers (the last 20 bits of them); and a span of time is a span of ids.
+/// The id of an entry: a UUIDv7. Its first 60 bits after the version are the instant of the entry,
+/// to the microsecond (RFC 9562, section 6.2, method 3). The last 20 bits of the entry's number and
+/// random bits follow. Invariant: the order of ids is the order of instants, and within an instant
+/// the order of numbers of an account. So a span of time is a span of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub Uuid);
 
@@ -99,8 +97,8 @@ const NUMBER_BITS: u32 = 20;
 const RANDOM_BITS: u32 = 42;
 
 impl EntryId {
-    /// The id of an account's entry with a number, at an instant, told from other accounts'
-    /// by the low 42 bits of `nonce`. An instant outside 1970 … 10889 becomes the nearer end.
+    /// The id of the entry with a number, at an instant. The low 42 bits of `nonce` differ between
+    /// accounts. An instant outside 1970 … 10889 becomes the nearest end.
     pub fn new(at: DateTime<Utc>, number: u64, nonce: u64) -> Self {
         let fraction = u64::from(at.timestamp_subsec_micros() % 1000) * 4096 / 1000;
         let millis = at.timestamp_millis().clamp(0, (1 << 48) - 1) as u64;
@@ -111,7 +109,7 @@ impl EntryId {
         Self(Uuid::from_u64_pair(high, low))
     }
 
-    /// Its instant, to the microsecond.
+    /// The instant, to the microsecond.
     pub fn at(self) -> DateTime<Utc> {
         let (high, _) = self.0.as_u64_pair();
         let micros = ((high & 0xfff) * 1000).div_ceil(4096);
@@ -125,13 +123,12 @@ impl EntryId {
         Self::first_at(rounded_up.unwrap_or(instant))
     }
 
-    /// The lowest id of an instant.
     pub fn first_at(at: DateTime<Utc>) -> Self {
         Self::new(at, 0, 0)
     }
 }
 
-/// Cuts an instant to the microsecond, which is what every store keeps.
+/// Cuts an instant to the microsecond, the precision of every store.
 pub fn to_micros(at: DateTime<Utc>) -> DateTime<Utc> {
     at - TimeDelta::nanoseconds(i64::from(at.timestamp_subsec_nanos() % 1000))
 }

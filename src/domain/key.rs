@@ -1,4 +1,4 @@
-//! An API key: who may do what.
+//! API keys, their roles and rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,29 @@ use super::policy::PolicyName;
 
 pub use super::claim::KeyNumber;
 
-/// The longest name, in characters.
+/// The longest name of a key, in characters.
 pub const NAME_MAX_CHARACTERS: usize = 100;
-/// The most policies that a key is confined to.
+/// The largest number of policies that a key can be limited to.
 pub const POLICIES_MOST: usize = 100;
 
-/// What a key is for.
+/// The permissions of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Claims, confirms, reverses and reads usage: what a product's backend needs.
+    /// Claims, confirmations, reversals and reads of usage: the needs of the backend of a product.
     Claim,
-    /// Reads everything but secrets, and changes nothing.
+    /// Reads everything except secrets, and changes nothing.
     Audit,
-    /// Everything.
     Admin,
 }
 
-/// A text that is no role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a role is claim, audit or admin")]
+#[error("the role is unknown; write claim, audit or admin")]
 pub struct RoleError;
 
 impl Role {
-    /// Every role.
     pub const ALL: [Self; 3] = [Self::Claim, Self::Audit, Self::Admin];
 
-    /// Its name in the HTTP contract and in the ledger.
+    /// The name in the HTTP contract and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "claim",
@@ -62,70 +59,63 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a version of a key says. An admin key is never confined.
+/// The content of a version of a key. An admin key is never limited to policies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRule {
-    /// What it is for, in people's words.
+    /// A name for people.
     pub name: String,
-    /// What it may do.
     pub role: Role,
-    /// The policies that it is confined to; `None` for all.
+    /// The policies that the key is limited to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
-    /// From this instant on it is not accepted.
+    /// From this instant on the key is not accepted.
     pub ends_at: Option<DateTime<Utc>>,
-    /// Whether it is not accepted any more, for good.
+    /// Whether the key was revoked. A revoked key stays revoked.
     pub revoked: bool,
 }
 
 impl KeyRule {
-    /// Whether it is accepted at an instant.
+    /// Whether the key is accepted at an instant.
     pub fn is_valid(&self, now: DateTime<Utc>) -> bool {
         !self.revoked && self.ends_at.is_none_or(|end| now < end)
     }
 
-    /// Whether it is an admin's, and nothing will end it. One such key must stay.
+    /// Whether this is an admin key that is not revoked and has no end. One such key must always
+    /// exist.
     pub fn is_lasting_admin(&self) -> bool {
         self.role == Role::Admin && !self.revoked && self.ends_at.is_none()
     }
 }
 
-/// A key, as one of its versions has it. Its secret is kept nowhere.
+/// A version of a key. The secret of the key is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// A UUIDv7.
     pub id: Uuid,
-    /// 1, 2, 3 …: every change makes a new one.
+    /// 1, 2, 3 …: every change creates a new version.
     pub version: u32,
-    /// What this version says.
     pub rule: KeyRule,
-    /// When the key was made.
     pub created_at: DateTime<Utc>,
-    /// When this version was made.
     pub changed_at: DateTime<Utc>,
-    /// Who made it.
     pub changed_by: String,
-    /// Why; a first version may leave it open.
+    /// The reason; optional for a first version.
     pub reason: Option<String>,
 }
 
-/// A new key as somebody wrote it, before it is checked.
+/// A new key as a client wrote it, before it is checked.
 #[derive(Debug, Clone, Default)]
 pub struct KeyDraft {
-    /// Any text.
     pub name: String,
-    /// Any text.
     pub role: String,
-    /// Any texts.
     pub policies: Option<Vec<String>>,
     /// See [`KeyRule::ends_at`].
     pub ends_at: Option<DateTime<Utc>>,
 }
 
 impl KeyDraft {
-    /// Checks the draft of a key that is made now.
+    /// Checks the draft of a key that is created now.
     ///
     /// # Errors
-    /// Every fault of the draft, not the first one alone.
+    /// All faults of the draft.
     pub fn check(self, now: DateTime<Utc>) -> Result<KeyRule, Vec<Fault>> {
         let mut faults = Vec::new();
         if let Err(detail) = check_name(&self.name) {
@@ -156,11 +146,13 @@ impl KeyDraft {
 
 fn check_name(name: &str) -> Result<(), String> {
     if name.chars().any(char::is_control) {
-        return Err("a name has no control characters".to_owned());
+        return Err("the name has a control character; remove it".to_owned());
     }
     match name.chars().count() {
         1..=NAME_MAX_CHARACTERS => Ok(()),
-        _ => Err(format!("a name has 1 to {NAME_MAX_CHARACTERS} characters")),
+        _ => Err(format!(
+            "the name is empty or too long; write 1 to {NAME_MAX_CHARACTERS} characters"
+        )),
     }
 }
 
@@ -170,11 +162,14 @@ fn check_policies(
     faults: &mut Vec<Fault>,
 ) -> Arc<[PolicyName]> {
     if role == Some(Role::Admin) {
-        let detail = "an admin key is never confined to policies: leave it out";
+        let detail = "an admin key cannot be limited to policies; leave out policies";
         faults.push(Fault::new("/policies", detail));
     }
     if !(1..=POLICIES_MOST).contains(&names.len()) {
-        let detail = format!("name 1 to {POLICIES_MOST} policies, or leave it out for all");
+        let detail = format!(
+            "the list is empty or too long; name 1 to {POLICIES_MOST} policies, or leave out policies \
+             to allow all"
+        );
         faults.push(Fault::new("/policies", detail));
     }
     let mut policies = Vec::new();
@@ -182,7 +177,7 @@ fn check_policies(
         match PolicyName::new(name) {
             Err(error) => faults.push(Fault::new(format!("/policies/{index}"), error)),
             Ok(name) if policies.contains(&name) => {
-                let detail = "this policy is named already; name it once";
+                let detail = "the list names this policy twice; name it once";
                 faults.push(Fault::new(format!("/policies/{index}"), detail));
             }
             Ok(name) => policies.push(name),
@@ -194,11 +189,13 @@ fn check_policies(
 /// Checks a new end of a key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the end.
 pub fn check_end(ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<(), &'static str> {
     match ends_at.is_none_or(|end| now < end) {
         true => Ok(()),
-        false => Err("it must lie in the future; a key that is to end at once is revoked"),
+        false => Err(
+            "ends_at is not in the future; write a later instant, or revoke the key to end it now",
+        ),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The local days of a policy whose zone, or beginning of the day, changed.
+//! The local days of a policy whose zone, or start of the day, changed.
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
@@ -6,17 +6,17 @@ use super::policy::Policy;
 use super::window::Calendar;
 use super::window::Length;
 
-/// The local days of a policy, past and to come: each is lived by the version that was in force then.
+/// The local days of a policy, past and future. Each day follows the version that was active then.
 ///
-/// A date begins at the first instant at which the version in force shows it, or a later one. So
-/// days are contiguous, and none comes twice: where a change sets the local clock back, the day of
-/// the change is longer.
+/// A date starts at the first instant at which the active version shows it, or a later date.
+/// Invariant: days are contiguous, and no date comes twice. If a change sets the local clock back,
+/// the day of the change is longer.
 pub struct LocalDays<'p> {
-    /// Which calendar was in force when, oldest first.
+    /// The calendars with their times, oldest first.
     lived: Vec<Lived<'p>>,
 }
 
-/// A calendar, and when it was in force: from an instant up to another.
+/// A calendar that was active from an instant up to another.
 #[derive(Debug, Clone, Copy)]
 pub struct Lived<'p> {
     pub from: DateTime<Utc>,
@@ -24,7 +24,7 @@ pub struct Lived<'p> {
     pub calendar: &'p Calendar,
 }
 
-/// A version of a policy, and when it was in force: from an instant up to another.
+/// A version that was active from an instant up to another.
 #[derive(Debug, Clone, Copy)]
 pub struct InForce<'p> {
     pub from: DateTime<Utc>,
@@ -33,9 +33,9 @@ pub struct InForce<'p> {
 }
 
 impl<'p> InForce<'p> {
-    /// The versions that were or will be in force, oldest first, without gaps between them, of all
-    /// versions of a policy, oldest first. The first one is taken to have been in force before it
-    /// was made, too.
+    /// The versions that were or will be active, oldest first, without gaps. `versions` are all
+    /// versions of a policy, oldest first. The first version also counts for the time before it was
+    /// created.
     pub fn of(versions: &'p [Policy]) -> Vec<Self> {
         let mut until = DateTime::<Utc>::MAX_UTC;
         let mut in_force = Vec::new();
@@ -59,7 +59,7 @@ impl<'p> InForce<'p> {
 }
 
 impl<'p> LocalDays<'p> {
-    /// Of a policy with these versions, oldest first. Without any, no day begins.
+    /// The days of a policy with these versions, oldest first. Without versions, no day starts.
     pub fn of(versions: &'p [Policy]) -> Self {
         let mut lived: Vec<Lived<'p>> = Vec::new();
         for InForce {
@@ -81,12 +81,12 @@ impl<'p> LocalDays<'p> {
         Self { lived }
     }
 
-    /// The calendars that were or will be in force, oldest first, without gaps between them.
+    /// The calendars that were or will be active, oldest first, without gaps.
     pub fn lived(&self) -> &[Lived<'p>] {
         &self.lived
     }
 
-    /// The first instant of a local day. A date that was skipped begins with the next one.
+    /// The first instant of a local day. A skipped date starts with the next date.
     pub fn start(&self, date: NaiveDate) -> DateTime<Utc> {
         let begins = |lived: &Lived<'_>| {
             let start = lived.calendar.day_start(date).max(lived.from);
@@ -96,13 +96,12 @@ impl<'p> LocalDays<'p> {
         starts.min().unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
-    /// The end of a local day: the next one begins then.
+    /// The end of a local day: the start of the next day.
     pub fn end(&self, date: NaiveDate) -> DateTime<Utc> {
         date.succ_opt()
             .map_or(DateTime::<Utc>::MAX_UTC, |next| self.start(next))
     }
 
-    /// The local date of an instant.
     pub fn date(&self, at: DateTime<Utc>) -> NaiveDate {
         let shown = self.lived.iter().filter(|lived| lived.from <= at);
         let dates = shown.map(|lived| {
@@ -169,7 +168,7 @@ mod tests {
         ];
         let days = LocalDays::of(&versions);
         let date = |text: &str| text.parse::<NaiveDate>().unwrap();
-        // At noon UTC it was the 4th at +14:00, and is the 3rd at -10:00.
+        // At noon UTC it was the 4th at +14:00, and it is the 3rd at -10:00.
         assert_eq!(days.date(noon - TimeDelta::seconds(1)), date("2026-11-04"));
         assert_eq!(days.date(noon), date("2026-11-04"));
         let start = |text: &str| days.start(date(text)).to_rfc3339();

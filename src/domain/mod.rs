@@ -1,6 +1,7 @@
-//! The rules, pure: no IO, no clock, no async. Time is an argument.
+//! The rules, without IO, clock or async. Time is an argument.
 //!
-//! Each type is parsed once, at the edge, and cannot be wrong afterwards.
+//! Invariant: a value is checked once, where it enters perdiem, and its type keeps it right
+//! afterwards.
 
 pub mod account;
 pub mod almanac;

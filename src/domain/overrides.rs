@@ -12,30 +12,26 @@ use super::limit::shape::OtherMax;
 use super::policy::{Policy, PolicyId};
 use super::schedule::UnreadableTerms;
 
-/// An override as one of its versions has it.
+/// A version of an override.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// The account that it is for.
     pub account: AccountId,
-    /// The account's policy.
     pub policy: PolicyId,
-    /// The account's subject; `None` once it was erased.
+    /// The subject of the account; `None` if it was erased.
     pub subject: Option<Subject>,
-    /// 1, 2, 3 …: every change makes a new one.
+    /// 1, 2, 3 …: every change creates a new version.
     pub version: u32,
-    /// The number of the change in the ledger's order of changes.
+    /// The number of the change, in the order of changes of the ledger.
     pub revision: u64,
-    /// What it says; `None` where this version deletes it.
+    /// The content; `None` if this version deletes the override.
     pub terms: Option<OverrideTerms>,
-    /// When this version was made.
     pub changed_at: DateTime<Utc>,
-    /// Who made it.
     pub changed_by: String,
-    /// Why; a first version may leave it open.
+    /// The reason; optional for a first version.
     pub reason: Option<String>,
 }
 
-/// The last version of an override, which this instance cannot read.
+/// The last version of an override, if this instance cannot read it.
 #[derive(Debug, Clone)]
 pub struct UnreadableOverride {
     pub account: AccountId,
@@ -44,21 +40,21 @@ pub struct UnreadableOverride {
     pub terms: Arc<UnreadableTerms>,
 }
 
-/// What an override says.
+/// The content of an override.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverrideTerms {
-    /// The `max` of some of the policy's limits, from 0 on. The others stay, and one that the
-    /// policy does not have does nothing.
+    /// Another `max`, 0 or more, for some limits of the policy. The other limits do not change. A
+    /// limit that the policy does not have is ignored.
     pub limits: Vec<OtherMax>,
-    /// From this instant on the policy's own limits hold again.
+    /// From this instant on the limits of the policy apply again.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl OverrideTerms {
-    /// Checks an override as somebody wrote it at `now`.
+    /// Checks an override that a client wrote at `now`.
     ///
     /// # Errors
-    /// Every fault of it.
+    /// All faults of the override.
     pub fn check(
         limits: &[MaxDraft],
         until: Option<DateTime<Utc>>,
@@ -67,7 +63,7 @@ impl OverrideTerms {
         let mut faults = Vec::new();
         let limits = check_maxima(limits, &mut faults);
         if until.is_some_and(|until| until <= now) {
-            let detail = "it has passed: write a later instant, or null for no end";
+            let detail = "until has passed; write a later instant, or null for no end";
             faults.push(Fault::new("/until", detail));
         }
         match faults.is_empty() {
@@ -76,12 +72,12 @@ impl OverrideTerms {
         }
     }
 
-    /// Whether it holds at an instant.
+    /// Whether the override is active at an instant.
     pub fn hold(&self, at: DateTime<Utc>) -> bool {
         self.until.is_none_or(|until| at < until)
     }
 
-    /// The policy with these limits.
+    /// The policy with the limits of the override.
     pub fn apply(&self, policy: &Policy) -> Policy {
         policy.with_max(|per| {
             let limit = self.limits.iter().find(|limit| limit.per == per);
@@ -89,7 +85,7 @@ impl OverrideTerms {
         })
     }
 
-    /// The limits that a policy does not have, and those whose kind the `max` does not suit.
+    /// The faults of limits that the policy does not have, or whose kind does not allow the `max`.
     pub fn misfits(&self, policy: &Policy) -> Vec<Fault> {
         let limits = self.limits.iter().enumerate();
         let misfit = |(index, other): (usize, &OtherMax)| {
@@ -98,8 +94,10 @@ impl OverrideTerms {
                 Some(own) => misfit(own.shape, other.max)
                     .map(|detail| Fault::new(format!("/limits/{index}/max"), detail)),
                 None => {
-                    let detail =
-                        format!("the policy {} has no limit per {}", policy.name, other.per);
+                    let detail = format!(
+                        "the policy {} has no limit per {}; name one of its limits",
+                        policy.name, other.per
+                    );
                     Some(Fault::new(format!("/limits/{index}/per"), detail))
                 }
             }

@@ -1,4 +1,5 @@
-//! What an account's last line does not tell, and the total that a limit begins with.
+//! The part of the past that the last line of an account does not have, and the total that a limit
+//! starts with.
 
 use std::sync::Arc;
 
@@ -10,14 +11,13 @@ use super::identity::EntryId;
 use super::limit::total::{GivenBack, LimitState, Total};
 use super::window::Window;
 
-/// What must be read of an account's entries up to its last line.
+/// The part of the entries of an account, up to its last line, that must be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WantedPast {
-    /// The units used in these windows.
+    /// The usage of these windows.
     pub windows: Vec<Window>,
-    /// The entries after this instant.
     pub since: Option<DateTime<Utc>>,
-    /// The totals of this grant's line.
+    /// The totals on the line of this grant.
     pub grant: Option<EntryId>,
 }
 
@@ -26,7 +26,7 @@ impl WantedPast {
         *self == Self::default()
     }
 
-    /// Each part of it by itself.
+    /// Each part alone.
     pub fn parts(self) -> impl Iterator<Item = Self> {
         let windows = self.windows.into_iter().map(|window| Self {
             windows: vec![window],
@@ -43,7 +43,7 @@ impl WantedPast {
         windows.chain(since).chain(grant)
     }
 
-    /// Wants what another wants too.
+    /// Adds the wishes of another one.
     pub fn add(&mut self, other: Self) {
         for window in other.windows {
             if !self.windows.contains(&window) {
@@ -55,7 +55,7 @@ impl WantedPast {
     }
 }
 
-/// What was read of an account's entries.
+/// The part of the past of an account that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
     sums: Vec<(Window, u64)>,
@@ -63,20 +63,19 @@ pub struct Past {
     grants: Vec<(EntryId, Arc<[Total]>)>,
 }
 
-/// All that moved units after an instant, in the order of the entries.
+/// Every entry that moved units after an instant, in order.
 #[derive(Debug, Clone)]
 struct Tail {
     since: DateTime<Utc>,
     movements: Vec<Movement>,
 }
 
-/// An entry, without what only its readers need.
+/// The part of an entry that totals need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
     pub id: EntryId,
     pub kind: EntryKind,
     pub units: Units,
-    /// The entry's instant.
     pub at: DateTime<Utc>,
 }
 
@@ -92,13 +91,13 @@ impl From<&Entry> for Movement {
 }
 
 impl Movement {
-    /// The instant at which its units count: for what gives units back, the grant's. The entry's
-    /// own may be later where the entry was appended afterwards.
+    /// The instant in whose windows the units count. An entry that gives units back has the instant
+    /// of the grant. The instant of the entry may be later if the entry was appended afterwards.
     pub fn counted_at(&self) -> DateTime<Utc> {
         self.kind.of().unwrap_or(self.id).at()
     }
 
-    /// The total after it. `grant` has the totals of the grant that it names.
+    /// Changes a total as the entry does. `grant` has the totals of the grant that the entry names.
     fn apply(&self, total: &mut Total, grant: &[Total]) {
         let (units, counted_at) = (self.units.get(), self.counted_at());
         total.age(self.at);
@@ -121,29 +120,29 @@ impl Movement {
 }
 
 impl Past {
-    /// Notes the units used in a window.
+    /// Adds the usage of a window.
     pub fn insert(&mut self, window: Window, units: u64) {
         self.sums.push((window, units));
     }
 
-    /// Notes all entries after an instant, in their order.
+    /// Adds all entries after an instant, in order.
     pub fn insert_tail(&mut self, since: DateTime<Utc>, movements: Vec<Movement>) {
         self.tail = Some(Tail { since, movements });
     }
 
-    /// Notes the totals of a grant's line; none where they cannot be told.
+    /// Adds the totals of the line of a grant; none if they are not known.
     pub fn insert_grant(&mut self, grant: EntryId, totals: Arc<[Total]>) {
         self.grants.push((grant, totals));
     }
 
-    /// Takes over what was read besides.
+    /// Adds another part of the past.
     pub fn extend(&mut self, other: Self) {
         self.sums.extend(other.sums);
         self.grants.extend(other.grants);
         self.tail = other.tail.or(self.tail.take());
     }
 
-    /// The past after some more entries.
+    /// The past after more entries.
     pub fn after(mut self, entries: &[Entry]) -> Self {
         for (window, units) in &mut self.sums {
             for entry in entries {
@@ -162,7 +161,7 @@ impl Past {
         self
     }
 
-    /// The units used in a window.
+    /// The usage of a window.
     pub fn sum(&self, window: Window) -> Option<u64> {
         let found = self.sums.iter().find(|(summed, _)| *summed == window);
         found.map(|(_, units)| *units)
@@ -173,29 +172,31 @@ impl Past {
         Some(tail.movements.iter())
     }
 
-    /// The totals of a grant's line.
     pub fn grant(&self, grant: EntryId) -> Option<&[Total]> {
         let found = self.grants.iter().find(|(id, _)| *id == grant);
         found.map(|(_, totals)| &**totals)
     }
 }
 
-/// Goes on from what an account's last line told of a limit, before anything else is taken. `unused` is
-/// the limit without anything used at an instant.
+/// Continues a limit from the last line of an account, before any units are taken. `unused` is the
+/// limit at an instant with nothing used.
 ///
-/// A limit that the line tells goes on, and so does a window of the calendar. A window that begins
-/// after the line is unused. What else a line of before a change does not tell, comes from the past.
+/// A limit of the line continues, and so does a calendar window. A window that starts after the
+/// line is unused. Everything else that a line before a change does not have comes from the past.
 ///
 /// # Errors
-/// What must be read.
+/// The part of the past that must be read.
 pub fn go_on_after(
     unused: &mut Total,
     last: Option<&Line>,
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<(), WantedPast> {
+    // 1. An account without entries has used nothing.
     let Some(last) = last else { return Ok(()) };
     match &mut unused.state {
+        // 2. A calendar window: from the line, unused if it starts after the line, or from the
+        //    past.
         LimitState::Calendar(calendar) => {
             let window = calendar.window;
             let mut told = last.totals.iter().filter_map(Total::window_use);
@@ -209,24 +210,27 @@ pub fn go_on_after(
             };
             Ok(())
         }
+        // 3. A limit whose units return over time.
         LimitState::FromFirstClaim(_) | LimitState::Sliding(_) | LimitState::Rate(_) => {
             return_units(unused, last, past, at)
         }
     }
 }
 
-/// The same for a limit whose units return when time has passed.
+/// As [`go_on_after`], for a limit whose units return over time.
 fn return_units(
     total: &mut Total,
     last: &Line,
     past: &Past,
     at: DateTime<Utc>,
 ) -> Result<(), WantedPast> {
+    // 1. The last line has the same limit: it continues.
     let same = |before: &&Total| before.is_of_same_limit(total);
     if let Some(before) = last.totals.iter().find(same) {
         total.go_on(before, at);
         return Ok(());
     }
+    // 2. Otherwise the limit changed: it is computed from the entries that still count.
     let since = total.forgets_at(at);
     if last.at <= since {
         return Ok(());
@@ -236,7 +240,7 @@ fn return_units(
         ..WantedPast::default()
     })?;
     if let LimitState::Rate(bucket) = &mut total.state {
-        // How full it was is not known: it is taken as empty.
+        // The earlier state of the bucket is not known: the bucket is taken as empty.
         bucket.at = since.timestamp_micros();
         bucket.owed = bucket.parts(bucket.burst);
     }
@@ -247,10 +251,10 @@ fn return_units(
     Ok(())
 }
 
-/// As [`go_on_after`], and the total.
+/// As [`go_on_after`], and returns the total.
 ///
 /// # Errors
-/// What must be read.
+/// The part of the past that must be read.
 pub fn total_after(
     mut unused: Total,
     last: Option<&Line>,
@@ -261,10 +265,10 @@ pub fn total_after(
     Ok(unused)
 }
 
-/// The total after an entry, from the one before it: what the audit replays.
+/// The total after an entry, from the total before it. The audit replays entries in this way.
 ///
 /// # Errors
-/// What must be read.
+/// The part of the past that must be read.
 pub fn total_with(mut before: Total, entry: &Entry, past: &Past) -> Result<Total, WantedPast> {
     let grant = match entry.kind {
         EntryKind::Reversal { of } | EntryKind::Lapse { of } if before.asks_for_grant() => {

@@ -1,4 +1,4 @@
-//! A policy: a named rule that says how much a subject may take in a window of local time.
+//! A policy: a named rule that says how many units a subject may take in a window of local time.
 
 use std::fmt;
 
@@ -12,16 +12,15 @@ use super::limit::shape::Limit;
 use super::window::Calendar;
 use super::zone::Zone;
 
-/// The longest description and the longest reason, in characters.
+/// The longest description or reason, in characters.
 pub const TEXT_MAX_CHARACTERS: usize = 1000;
 
-/// A policy's name: `[a-z0-9][a-z0-9-]{0,62}`.
+/// The name of a policy: `[a-z0-9][a-z0-9-]{0,62}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyName(Box<str>);
 
-/// A text that is no policy's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a policy's name has 1 to 63 of a-z, 0-9 and -, and does not begin with -")]
+#[error("the policy name is invalid; write 1 to 63 of a-z, 0-9 and -, and do not start with -")]
 pub struct PolicyNameError;
 
 impl PolicyName {
@@ -36,7 +35,6 @@ impl PolicyName {
         fits.then(|| Self(text.into())).ok_or(PolicyNameError)
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -48,33 +46,31 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// The number that the ledger gave a policy's name: short enough for every entry.
+/// The number of a policy in the ledger. The number is short, since every entry has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub i32);
 
-/// Where a policy's grants must stand before they are answered.
+/// Where a grant must be stored before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// In the ledger.
     Recorded,
-    /// In Redis, which counts and queues them for the ledger.
+    /// In Redis, which queues the grants for the ledger.
     Counted,
 }
 
-/// Who decides a policy's claims while the ledger cannot.
+/// Who decides claims while the ledger is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLedgerOutage {
-    /// Nobody: claims are refused.
+    /// No one: claims get a 503.
     Refuse,
-    /// Redis, which counts grants and queues them for the ledger.
+    /// Redis, which queues the grants for the ledger.
     Count,
 }
 
 impl Durability {
-    /// Every durability.
     pub const ALL: [Self; 2] = [Self::Recorded, Self::Counted];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Recorded => "recorded",
@@ -84,10 +80,9 @@ impl Durability {
 }
 
 impl OnLedgerOutage {
-    /// Every choice.
     pub const ALL: [Self; 2] = [Self::Refuse, Self::Count];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Refuse => "refuse",
@@ -96,20 +91,20 @@ impl OnLedgerOutage {
     }
 }
 
-/// Whether a policy denies what does not fit.
+/// Whether a policy denies claims without room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It does.
+    /// Claims without room are denied.
     Enforce,
-    /// It grants all, and marks what it would have denied.
+    /// All claims are granted. A claim without room is marked.
     Observe,
 }
 
 impl Mode {
-    /// Every choice, the default first.
+    /// All modes, the default first.
     pub const ALL: [Self; 2] = [Self::Enforce, Self::Observe];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -118,47 +113,42 @@ impl Mode {
     }
 }
 
-/// What a policy says: its calendar, its limits, and when it is active.
+/// The content of a version of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// For people.
+    /// A text for people.
     pub description: String,
-    /// How its local time is cut into windows.
+    /// The calendar that divides the local time into windows.
     pub calendar: Almanac,
-    /// One or more limits, no two with the same `per`, in the order they were given.
+    /// One or more limits in their order, no two with the same `per`.
     pub limits: Vec<Limit>,
-    /// Before this instant no claim is granted.
     pub active_from: Option<DateTime<Utc>>,
-    /// From this instant on no claim is granted.
     pub active_until: Option<DateTime<Utc>>,
-    /// While true no claim is granted.
     pub paused: bool,
-    /// Whether it denies what does not fit.
     pub mode: Mode,
-    /// Where its grants must stand before they are answered.
+    /// Where a grant must be stored before it is answered.
     pub durability: Durability,
-    /// Who decides while the ledger cannot.
+    /// Who decides claims while the ledger is unavailable.
     pub on_ledger_outage: OnLedgerOutage,
 }
 
-/// Why a policy grants nothing just now.
+/// Why a policy grants nothing now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inactive {
-    /// An admin paused it.
     Paused,
-    /// Its `active_from` is still to come.
+    /// The instant `active_from` has not come yet.
     Before(DateTime<Utc>),
-    /// Its `active_until` has passed.
+    /// The instant `active_until` has passed.
     After(DateTime<Utc>),
 }
 
 impl Rule {
-    /// Whether Redis alone may ever decide a claim, so that grants may wait in its queue.
+    /// Whether Redis alone may decide claims, so that grants may wait in its queue.
     pub fn may_be_counted(&self) -> bool {
         self.durability == Durability::Counted || self.on_ledger_outage == OnLedgerOutage::Count
     }
 
-    /// Why the rule grants nothing at an instant; `None` while it is active.
+    /// The reason why the rule grants nothing at an instant; `None` while the rule is active.
     pub fn inactive(&self, now: DateTime<Utc>) -> Option<Inactive> {
         if self.paused {
             return Some(Inactive::Paused);
@@ -169,18 +159,17 @@ impl Rule {
     }
 }
 
-/// A rule as somebody wrote it, before it is checked.
+/// A rule as a client wrote it, before it is checked.
 #[derive(Debug, Clone, Default)]
 pub struct RuleDraft {
-    /// For people; empty when absent.
+    /// A text for people; empty by default.
     pub description: Option<String>,
     /// An IANA name or a fixed offset.
     pub time_zone: String,
-    /// The limits.
     pub limits: Vec<LimitDraft>,
-    /// `HH:MM`; midnight when absent.
+    /// `HH:MM`; midnight by default.
     pub day_starts_at: Option<String>,
-    /// The English name of a weekday; Monday when absent.
+    /// The English name of a weekday; Monday by default.
     pub week_starts_on: Option<String>,
     /// See [`Rule::active_from`].
     pub active_from: Option<DateTime<Utc>>,
@@ -188,11 +177,11 @@ pub struct RuleDraft {
     pub active_until: Option<DateTime<Utc>>,
     /// See [`Rule::paused`].
     pub paused: bool,
-    /// `enforce` or `observe`; `enforce` when absent.
+    /// `enforce` or `observe`; `enforce` by default.
     pub mode: Option<String>,
-    /// `recorded` or `counted`; `recorded` when absent.
+    /// `recorded` or `counted`; `recorded` by default.
     pub durability: Option<String>,
-    /// `refuse` or `count`; `refuse` when absent.
+    /// `refuse` or `count`; `refuse` by default.
     pub on_ledger_outage: Option<String>,
 }
 
@@ -200,9 +189,11 @@ impl RuleDraft {
     /// Checks the draft.
     ///
     /// # Errors
-    /// Every fault of the draft, not the first one alone.
+    /// All faults of the draft.
     pub fn check(self) -> Result<Rule, Vec<Fault>> {
         let mut faults = Vec::new();
+        // 1. Each member is checked alone. A faulty member gets a default, so that all faults are
+        //    found.
         let zone = Zone::parse(&self.time_zone)
             .map_err(|error| faults.push(Fault::new("/time_zone", error)))
             .ok();
@@ -217,7 +208,7 @@ impl RuleDraft {
             Some(None) => {
                 faults.push(Fault::new(
                     "/day_starts_at",
-                    "write it as HH:MM, such as 06:00",
+                    "the time is invalid; write HH:MM, such as 06:00",
                 ));
                 NaiveTime::MIN
             }
@@ -226,7 +217,8 @@ impl RuleDraft {
             None => Weekday::Mon,
             Some(Some(weekday)) => weekday,
             Some(None) => {
-                let detail = "write a weekday's English name in lower case, such as monday";
+                let detail =
+                    "the weekday is unknown; write its English name in lower case, such as monday";
                 faults.push(Fault::new("/week_starts_on", detail));
                 Weekday::Mon
             }
@@ -249,12 +241,13 @@ impl RuleDraft {
             "/on_ledger_outage",
             &mut faults,
         );
+        // 2. Members are checked against each other.
         let uncounted = limits.iter().find(|limit| !limit.shape.may_be_counted());
         if let Some(limit) = uncounted {
             let detail = |instead| {
                 format!(
-                    "Redis alone counts limits per minute to year only, and there is one per {}: \
-                     write {instead}, or another limit",
+                    "Redis cannot count the limit per {}; write {instead}, or use only limits per \
+                     minute, hour, day, week, month or year",
                     limit.per()
                 )
             };
@@ -270,9 +263,10 @@ impl RuleDraft {
         {
             faults.push(Fault::new(
                 "/active_until",
-                "it must come after active_from",
+                "active_until is not after active_from; write a later instant",
             ));
         }
+        // 3. Only a draft without faults becomes a rule.
         match zone {
             Some(zone) if faults.is_empty() => Ok(Rule {
                 description,
@@ -297,26 +291,26 @@ impl RuleDraft {
 /// Checks a text for people: a description or a reason.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the text.
 pub fn check_text(text: &str) -> Result<(), String> {
     if text.contains('\0') {
-        return Err("it must not contain U+0000".to_owned());
+        return Err("the text has U+0000; remove it".to_owned());
     }
     match text.chars().count() {
         0..=TEXT_MAX_CHARACTERS => Ok(()),
         count => Err(format!(
-            "it has at most {TEXT_MAX_CHARACTERS} characters; this one has {count}"
+            "the text has {count} characters; write at most {TEXT_MAX_CHARACTERS}"
         )),
     }
 }
 
-/// Checks a reason that must be given.
+/// Checks a required reason.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the reason.
 pub fn check_reason(text: &str) -> Result<(), String> {
     match text.trim().is_empty() {
-        true => Err("say why".to_owned()),
+        true => Err("the reason is empty; say why".to_owned()),
         false => check_text(text),
     }
 }
@@ -344,7 +338,7 @@ pub fn weekday_name(weekday: Weekday) -> &'static str {
     WEEKDAYS[weekday.num_days_from_monday() as usize].1
 }
 
-/// The weekdays, from Monday on, with their English names in lower case.
+/// The weekdays from Monday on, with their English names in lower case.
 pub const WEEKDAYS: [(Weekday, &str); 7] = [
     (Weekday::Mon, "monday"),
     (Weekday::Tue, "tuesday"),
@@ -355,31 +349,26 @@ pub const WEEKDAYS: [(Weekday, &str); 7] = [
     (Weekday::Sun, "sunday"),
 ];
 
-/// A policy as one of its versions has it.
+/// A version of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The number that stands in entries.
     pub id: PolicyId,
-    /// The name.
     pub name: PolicyName,
-    /// 1, 2, 3 …: every change makes a new one.
+    /// 1, 2, 3 …: every change creates a new version.
     pub version: u32,
-    /// What this version says.
     pub rule: Rule,
-    /// Whether this version takes no more claims.
+    /// Whether this version takes no claims.
     pub archived: bool,
-    /// From when on this version is in force, unless a higher one is.
+    /// The instant from which on this version is active, unless a higher version is.
     pub effective_at: DateTime<Utc>,
-    /// When this version was made.
     pub changed_at: DateTime<Utc>,
-    /// Who made it.
     pub changed_by: String,
-    /// Why; a first version may leave it open.
+    /// The reason; optional for a first version.
     pub reason: Option<String>,
 }
 
 impl Policy {
-    /// This version with another `max` for some of its limits.
+    /// This version, with another `max` for some of its limits.
     pub fn with_max(&self, max: impl Fn(Per) -> Option<u64>) -> Self {
         let mut policy = self.clone();
         for limit in &mut policy.rule.limits {

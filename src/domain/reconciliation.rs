@@ -1,4 +1,4 @@
-//! A reconciliation: the counters compared with the ledger, and the ledger with itself.
+//! Reconciliation: compares the counters with the ledger, and checks the ledger itself.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -8,37 +8,34 @@ use super::limit::per::Per;
 use super::policy::PolicyName;
 use super::window::Window;
 
-/// How many differences a report keeps. It counts all of them.
+/// The number of differences that a report stores. The report counts all of them.
 pub const DIFFERENCES_KEPT: usize = 1000;
 
-/// What differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DifferenceKind {
-    /// The counter bears a higher number than the ledger.
+    /// The counter has a higher number than the ledger.
     CounterTooHigh,
-    /// The counter bears a lower number than the ledger, and no settlement came.
+    /// The counter has a lower number than the ledger, and no settlement came.
     CounterLags,
-    /// The counter bears the last line's number, and another line.
+    /// The counter has the number of the last line, but another line.
     CounterDiffers,
-    /// The counter is of the wrong type, or no line can be read in it.
+    /// The counter has the wrong type, or no readable line.
     CounterUnreadable,
-    /// There is a counter for an account that the ledger does not know.
+    /// The counter belongs to an account that the ledger does not have.
     CounterOrphaned,
-    /// An entry's totals are not the sums of the entries in their windows.
+    /// The totals of an entry are not the sums of the entries in their windows.
     WrongTotal,
-    /// An account's numbers have a gap before this entry; without an entry, nothing is left of
-    /// the account.
+    /// The numbers of an account have a gap before this entry. Without an entry: the account has
+    /// lost all of its entries.
     Gap,
-    /// An entry's instant lies before the one before it.
+    /// The instant of an entry is before the instant of the entry before it.
     TimeBackwards,
-    /// An entry of an account that was never opened, or that is not its policy's and subject's.
+    /// The account of the entry was never opened, or belongs to another policy or subject.
     ForeignEntry,
-    /// An entry cannot be read.
     UnreadableEntry,
 }
 
 impl DifferenceKind {
-    /// Every kind.
     pub const ALL: [Self; 10] = [
         Self::CounterTooHigh,
         Self::CounterLags,
@@ -52,7 +49,7 @@ impl DifferenceKind {
         Self::UnreadableEntry,
     ];
 
-    /// Its name in the HTTP contract and in the ledger.
+    /// The name in the HTTP contract and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CounterTooHigh => "counter_too_high",
@@ -68,7 +65,7 @@ impl DifferenceKind {
         }
     }
 
-    /// Whether the ledger itself is wrong. That is never healed: the ledger is append-only.
+    /// Whether the ledger itself is wrong. An alarm is never healed: the ledger is append-only.
     pub fn is_alarm(self) -> bool {
         match self {
             Self::CounterTooHigh
@@ -85,53 +82,47 @@ impl DifferenceKind {
     }
 }
 
-/// What was found in a window, and what ought to be there.
+/// The found and the expected units of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
-    /// The length of the window.
     pub per: Per,
-    /// The window.
     pub window: Window,
-    /// The units that the counter or the entry tells; `None` when it does not tell the window.
+    /// The units on the counter or entry; `None` if it does not have the window.
     pub found: Option<u64>,
-    /// The units that the ledger tells, or the sum of its entries.
+    /// The units on the line of the ledger, or the sum of its entries.
     pub expected: Option<u64>,
 }
 
-/// Something that differs: a counter from its account's last line, or an entry from those
-/// before it.
+/// A difference: a counter that differs from the last line of its account, or an entry that does
+/// not follow from the entries before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// What differs.
     pub kind: DifferenceKind,
-    /// Whose. `None` for a row of the ledger whose account cannot be read.
+    /// The account; `None` for a row of the ledger whose account cannot be read.
     pub account: Option<AccountId>,
-    /// The number that the counter or the entry bears.
+    /// The number of the counter or entry.
     pub found: Option<u64>,
-    /// The number that it ought to bear.
     pub expected: Option<u64>,
-    /// The windows whose figures differ.
+    /// The windows with different units.
     pub windows: Vec<Figures>,
-    /// Whether the counter was healed.
     pub is_healed: bool,
 }
 
-/// What became of the counters in a reconciliation.
+/// Whether a reconciliation compared the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountersCompared {
-    /// They were compared.
+    /// All counters were compared.
     Compared,
-    /// There are none: the ledger decides alone.
+    /// There are no counters: the ledger decides alone.
     Absent,
-    /// Redis did not serve: not all of them were compared.
+    /// Redis did not answer: some counters were not compared.
     Unavailable,
 }
 
 impl CountersCompared {
-    /// Every outcome.
     pub const ALL: [Self; 3] = [Self::Compared, Self::Absent, Self::Unavailable];
 
-    /// Its name in the HTTP contract and in the ledger.
+    /// The name in the HTTP contract and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compared => "compared",
@@ -141,31 +132,27 @@ impl CountersCompared {
     }
 }
 
-/// How a reconciliation was begun.
+/// The start of a reconciliation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Its id, a UUIDv7.
+    /// A UUIDv7.
     pub id: Uuid,
-    /// When.
     pub started_at: DateTime<Utc>,
-    /// The key that asked for it; `None` when it ran by itself.
+    /// The key that requested the reconciliation; `None` for a regular one.
     pub requested_by: Option<String>,
-    /// Whether it heals counters.
+    /// Whether counters are healed.
     pub apply: bool,
 }
 
-/// What a reconciliation came to.
+/// The end of a reconciliation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// When.
     pub finished_at: DateTime<Utc>,
-    /// What became of the counters.
     pub counters: CountersCompared,
-    /// How many there was of what.
     pub tally: Tally,
 }
 
-/// How many there was of what.
+/// The counts of a reconciliation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Accounts whose entries were checked.
@@ -174,30 +161,27 @@ pub struct Tally {
     pub entries: u64,
     /// Counters that were compared.
     pub counters: u64,
-    /// All differences, alarms too.
+    /// All differences, including alarms.
     pub differences: u64,
     /// Counters that were healed.
     pub healed: u64,
-    /// Differences of the ledger from itself.
+    /// Differences of the ledger itself.
     pub alarms: u64,
 }
 
-/// A report, as it is kept.
+/// A stored report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reconciliation {
-    /// How it was begun.
     pub started: Started,
-    /// What it came to; `None` while it runs, and for good where its instance died.
+    /// The end; `None` while the reconciliation runs, and for ever if its instance died.
     pub finished: Option<Finished>,
 }
 
-/// A kept difference, and whose it is as far as the ledger knows.
+/// A stored difference, with its policy and subject if the ledger knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptDifference {
-    /// What differs.
     pub difference: Difference,
-    /// The account's policy.
     pub policy: Option<PolicyName>,
-    /// The account's subject; `None` also once it was erased.
+    /// The subject of the account; `None` also if it was erased.
     pub subject: Option<String>,
 }

@@ -1,83 +1,81 @@
-//! The record: one order of all entries and all changes, for auditors.
+//! The record: one order of all entries and changes, for auditors.
 //!
-//! An id tells an entry's instant, not when it was committed. So each entry and each change gets a
-//! position, once, behind the newest transaction that is still open: a reader that follows the
-//! positions misses nothing and sees nothing twice.
+//! An id has the instant of an entry, not the time of its commit. So each entry and each change
+//! gets a position, once, as soon as no older transaction is still open. Invariant: a reader that
+//! follows the positions misses nothing and sees nothing twice.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::identity::EntryId;
 
-/// The most positions of one mark: what is read to find one of them. Only a longer run makes a
-/// longer mark.
+/// The largest number of positions in a mark. A reader reads this many rows to find one position.
+/// Only a longer run makes a longer mark.
 const MARK_MOST: u64 = 256;
 
-/// Where an entry or a change is in the order of the record. The order of places is that of
-/// committing, as far as anybody can see it: what was committed before something else began has a
-/// lower place.
+/// The place of an entry or a change in the record. Places are in the order of commits, as far as
+/// anyone can see it: if something was committed before something else started, it has the lower
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordPlace {
-    /// The transaction, as the store numbers it.
+    /// The number of the transaction in the store.
     pub xact: i64,
-    /// The entry's id; the highest one for a change. An id tells nothing of the account, so that an
-    /// account's own id can be replaced when its subject is erased.
+    /// The id of the entry; the highest id for a change. The id does not depend on the account, so
+    /// the id of an account can be replaced when its subject is erased.
     pub id: EntryId,
-    /// The change's revision; 0 for an entry.
+    /// The revision of the change; 0 for an entry.
     pub revision: u64,
 }
 
 impl RecordPlace {
-    /// Before everything.
     pub const FIRST: Self = Self {
         xact: 0,
         id: EntryId(Uuid::nil()),
         revision: 0,
     };
 
-    /// Before all that has the number of a transaction.
+    /// Before every place with the number of a transaction.
     pub const NUMBERED: Self = Self {
         xact: 1,
         ..Self::FIRST
     };
 
-    /// After all that is older than the numbers of transactions.
+    /// After every place that is older than the numbers of transactions.
     pub const OLD_END: Self = Self {
         xact: 0,
         ..Self::LAST
     };
 
-    /// After everything that a store can have.
+    /// After every place that a store can have.
     pub const LAST: Self = Self {
         xact: i64::MAX,
         id: Self::OF_CHANGES,
         revision: i64::MAX as u64,
     };
 
-    /// The id in the place of a change. No entry has it: the instant would be in the year 10889.
+    /// The id in the place of a change. No entry has it: its instant would be in the year 10889.
     pub const OF_CHANGES: EntryId = EntryId(Uuid::max());
 }
 
 /// Entries and changes that follow each other: `count` of them, up to a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordRun {
-    /// The place of the last of them; or one behind it, and before all others.
+    /// The place of the last one; or a place after it and before all others.
     pub end: RecordPlace,
     pub count: u64,
 }
 
-/// A run of positions: those above `after` and up to `position`, given at one instant.
+/// A run of positions above `after` and up to `position`, given at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub after: u64,
     pub position: u64,
-    /// The end of its last run.
+    /// The end of the last run.
     pub place: RecordPlace,
     pub recorded_at: DateTime<Utc>,
 }
 
 impl Mark {
-    /// Before everything.
     pub const FIRST: Self = Self {
         after: 0,
         position: 0,
@@ -85,7 +83,7 @@ impl Mark {
         recorded_at: DateTime::UNIX_EPOCH,
     };
 
-    /// The marks that give the next positions to `runs`, which are in their order. Marks never go
+    /// The marks that give the next positions to `runs`, in their order. Invariant: marks never go
     /// back in time, whatever the clock says.
     pub fn next(self, runs: &[RecordRun], now: DateTime<Utc>) -> Vec<Self> {
         let mut marks: Vec<Self> = Vec::new();

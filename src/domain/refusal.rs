@@ -1,4 +1,4 @@
-//! Why a claim is not granted, or a correction not made.
+//! The reasons to refuse a claim or a correction.
 
 use chrono::{DateTime, Utc};
 
@@ -6,25 +6,22 @@ use super::limit::per::Per;
 use super::limit::total::{NotUsed, TooMany, Total};
 use super::policy::Inactive;
 
-/// Why a claim is not granted, or a correction not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The policy takes no more claims.
     Archived,
-    /// The policy grants nothing just now.
+    /// The policy is not active now.
     Inactive(Inactive),
-    /// The units are more than fit into a limit at once, also without an override that lowers it:
-    /// they could never fit.
+    /// The claim has more units than fit into a limit at once, even without an override that lowers
+    /// the limit: it could never be granted.
     NeverFits {
         per: Per,
-        /// The most that fit at once.
+        /// The most units that fit at once.
         max: u64,
     },
-    /// Some window lacks room: the totals as they stand, the policy's limits in order.
+    /// A window has no room. These are the present totals, in the order of the policy's limits.
     Denied(Vec<Total>),
-    /// More units would be used in some window than can be counted.
+    /// The usage of a window would be larger than perdiem can count.
     TooMany,
-    /// The correction cannot be made.
     NotCorrected(CorrectionRefusal),
 }
 
@@ -46,17 +43,14 @@ impl From<TooMany> for Refusal {
     }
 }
 
-/// Why a correction is not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CorrectionRefusal {
-    /// Only a hold can be confirmed.
     NotAHold,
-    /// The grant's units were given back at this instant.
+    /// The units of the grant were given back at this instant.
     Reversed(DateTime<Utc>),
-    /// The hold lapsed at this instant, before it was confirmed.
     Lapsed(DateTime<Utc>),
-    /// There is nothing to give back: the hold lapsed at this instant.
+    /// The hold lapsed at this instant: nothing can be given back.
     GivenBack(DateTime<Utc>),
-    /// Fewer units are used than are to be taken off.
+    /// The adjustment would take off more units than are used.
     NotUsed(NotUsed),
 }

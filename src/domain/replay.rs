@@ -1,4 +1,4 @@
-//! A limit of a draft, and what would have been used of it.
+//! A limit of a draft in a backtest, with its usage.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use super::limit::shape::{Limit, Shape};
 use super::limit::total::{GivenBack, Total};
 use super::window::{Length, Window};
 
-/// What would have been used of a limit by each account.
+/// The usage of a limit by each account.
 pub enum ReplayedLimit {
-    /// All accounts have the same window, so that none of the past is kept.
+    /// All accounts have the same window, so nothing of the past is stored.
     Window {
         length: Length,
         max: u64,
@@ -23,17 +23,16 @@ pub enum ReplayedLimit {
     Each(EachTotal),
 }
 
-/// A limit of which each account has a total of its own.
+/// A limit with a separate total for each account.
 pub struct EachTotal {
     unused: Total,
     totals: HashMap<AccountId, Total>,
-    /// The totals after grants that are to be given back, where those are asked for.
+    /// The totals after grants that will be given back, if the limit asks for them.
     granted: HashMap<EntryId, (AccountId, Total)>,
-    /// When the accounts were left out that used nothing any more.
+    /// The instant at which accounts without usage were last removed.
     swept_at: DateTime<Utc>,
 }
 
-/// A grant of the past.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayedGrant {
     pub account: AccountId,
@@ -45,7 +44,7 @@ pub struct ReplayedGrant {
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
 impl ReplayedLimit {
-    /// A limit of which nothing is used at the instant at which the replay begins.
+    /// A limit with nothing used at the start of the replay.
     pub fn new(limit: &Limit, calendar: &Almanac, begin: DateTime<Utc>) -> Self {
         match limit.shape {
             Shape::Calendar(length) => Self::Window {
@@ -63,13 +62,13 @@ impl ReplayedLimit {
         }
     }
 
-    /// From when on entries may count at an instant.
+    /// The earliest instant of entries that may count at an instant.
     pub fn counts_from(limit: &Limit, calendar: &Almanac, at: DateTime<Utc>) -> DateTime<Utc> {
         let unused = Total::unused(limit, calendar, at, 1);
         at.min(unused.forgets_at(at) + MICROSECOND)
     }
 
-    /// The same, at the instant up to which it moved on.
+    /// The same, at the instant that the replay has reached.
     pub fn reaches_back_to(&self, at: DateTime<Utc>) -> DateTime<Utc> {
         match self {
             Self::Window { window, .. } => window.start,
@@ -77,7 +76,7 @@ impl ReplayedLimit {
         }
     }
 
-    /// Leaves what has returned behind, and tells whether that was so.
+    /// Forgets units that have returned. Returns whether there were any.
     pub fn move_on(&mut self, calendar: &Almanac, at: DateTime<Utc>) -> bool {
         match self {
             Self::Window {
@@ -134,7 +133,7 @@ impl ReplayedLimit {
         }
     }
 
-    /// Takes units off that count at an instant.
+    /// Takes off units that count at an instant.
     pub fn take_off(&mut self, account: AccountId, units: Units, at: DateTime<Utc>) {
         match self {
             Self::Window { window, used, .. } => {
@@ -148,7 +147,6 @@ impl ReplayedLimit {
         }
     }
 
-    /// Gives a grant's units back.
     pub fn give_back(
         &mut self,
         account: AccountId,
@@ -179,7 +177,7 @@ impl EachTotal {
         total
     }
 
-    /// Once in so much time as it reaches back.
+    /// Removes accounts without usage, once in each span of time in which entries can count.
     fn sweep(&mut self, at: DateTime<Utc>) -> bool {
         let forgets_at = self.unused.forgets_at(at);
         let is_due = self.swept_at <= forgets_at;
@@ -189,7 +187,8 @@ impl EachTotal {
                 total.age(at);
                 total.resets_at().is_some() || total.used() > 0
             });
-            // An account that is met again begins with a full bucket: nothing of before is given back.
+            // An account that comes again starts with a full bucket: no earlier grant is given
+            // back.
             let totals = &self.totals;
             self.granted
                 .retain(|_, (account, _)| totals.contains_key(account));

@@ -1,4 +1,4 @@
-//! What the unit tests decide by.
+//! Samples for the unit tests.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::limit::draft::LimitDraft;
 use super::policy::{Policy, PolicyId, PolicyName, RuleDraft};
 use super::work::{Task, Work};
 
-/// A version of a policy with these limits, each a `max` and a calendar word.
+/// A version of a policy with these limits: each has a `max` and a calendar word.
 pub fn policy(version: u32, time_zone: &str, limits: &[(u64, &str)]) -> Policy {
     let limits = limits.iter().map(|(max, per)| format!("{max} per {per}"));
     policy_of(version, time_zone, &limits.collect::<Vec<_>>())
 }
 
-/// A version of a policy with these limits: see [`limit`].
+/// A version of a policy with these limits; see [`limit`].
 pub fn policy_of(version: u32, time_zone: &str, limits: &[impl AsRef<str>]) -> Policy {
     let draft = RuleDraft {
         time_zone: time_zone.to_owned(),
@@ -37,8 +37,8 @@ pub fn policy_of(version: u32, time_zone: &str, limits: &[impl AsRef<str>]) -> P
     }
 }
 
-/// A limit such as `3 per day`, `5 per 24h sliding`, `5 per 24h sliding 1h` with a step, or
-/// `10 per 1s rate 20` with a burst.
+/// A limit such as `3 per day`, `5 per 24h sliding`, `5 per 24h sliding 1h` with a step, or `10 per
+/// 1s rate 20` with a burst.
 pub fn limit(text: &str) -> LimitDraft {
     let words: Vec<&str> = text.split(' ').collect();
     let kind = words.get(3).copied();
@@ -54,7 +54,7 @@ pub fn limit(text: &str) -> LimitDraft {
     }
 }
 
-/// What a claim or correction of one unit is to do, without a key.
+/// A claim or correction of one unit, without a key.
 pub fn work(task: Task, policy: Arc<Policy>, account: AccountId) -> Work {
     Work {
         task,

@@ -1,4 +1,4 @@
-//! When a policy's versions are in force.
+//! The times at which the versions of a policy are active.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,17 +11,15 @@ use super::window::Length;
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effective {
-    /// At once.
     Now,
-    /// When the policy's next local day begins.
+    /// At the start of the next local day of the policy.
     NextWindow,
 }
 
 impl Effective {
-    /// Every choice.
     pub const ALL: [Self; 2] = [Self::Now, Self::NextWindow];
 
-    /// Its name in the HTTP contract.
+    /// The name in the HTTP contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Now => "now",
@@ -35,33 +33,33 @@ impl FromStr for Effective {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
-        found.ok_or("write now or next_window")
+        found.ok_or("this value is unknown; write now or next_window")
     }
 }
 
 /// Why a change would never take effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NeverEffective {
-    /// There is no version in force that could go on until then.
-    #[error("a new policy takes effect at once; use active_from to let it begin later")]
+    /// The policy has no active version that could continue until then.
+    #[error("a new policy takes effect at once; set active_from to let it start later")]
     NewPolicy,
-    /// The policy ends before.
+    /// The policy ends before the change.
     #[error(
-        "the next window, from {}, never comes: the policy ends at {}, its active_until; \
-         let the change take effect now",
+        "the change would never take effect: the next window starts at {}, and active_until ends \
+         the policy at {}; write now",
         .begins_at.to_rfc3339_opts(SecondsFormat::AutoSi, true),
         .ends_at.to_rfc3339_opts(SecondsFormat::AutoSi, true)
     )]
     EndsBefore {
-        /// When the next window begins.
+        /// The start of the next window.
         begins_at: DateTime<Utc>,
-        /// When the policy ends, by the rule in force or by the new one.
+        /// The end of the policy, by the active rule or by the new rule.
         ends_at: DateTime<Utc>,
     },
 }
 
 impl Effective {
-    /// The instant from which on a change to `rule` is in force, while `in_force` is.
+    /// The instant at which a change to `rule` takes effect, while `in_force` is active.
     ///
     /// # Errors
     /// [`NeverEffective`].
@@ -86,13 +84,12 @@ impl Effective {
     }
 }
 
-/// A version's place among the others of its policy.
+/// The times of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionTime {
     pub version: u32,
-    /// From when on it is in force, unless a higher one is.
+    /// The instant from which on the version is active, unless a higher version is.
     pub effective_at: DateTime<Utc>,
-    /// When it was made.
     pub changed_at: DateTime<Utc>,
 }
 
@@ -115,19 +112,19 @@ impl Policy {
         }
     }
 
-    /// Whether this version waited for its time when it was made.
+    /// Whether this version was scheduled for a later time when it was created.
     pub fn is_scheduled(&self) -> bool {
         self.time().is_scheduled()
     }
 
-    /// Whether this version has taken effect. One that takes effect at once has, also where a
-    /// clock lags behind the one that it was made by.
+    /// Whether this version has taken effect. A version that takes effect at once always has, even
+    /// if the clock here is behind the clock of its creator.
     pub fn has_effect(&self, at: DateTime<Utc>) -> bool {
         self.time().has_effect(at)
     }
 }
 
-/// Why this instance cannot decide a policy's claims: it cannot read what is stored.
+/// Why this instance cannot decide the claims of a policy: it cannot read a stored version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this instance cannot read {what} of the policy {name} ({why}): newer instances decide its \
@@ -136,19 +133,18 @@ impl Policy {
 pub struct UnreadableTerms {
     pub policy: PolicyId,
     pub name: PolicyName,
-    /// `version 3`, or `an override`.
+    /// Such as `version 3`, or `an override`.
     pub what: String,
     pub why: String,
 }
 
-/// A version that this instance cannot read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableVersion {
     pub time: VersionTime,
     pub terms: Arc<UnreadableTerms>,
 }
 
-/// A version as the ledger has it.
+/// A version as the ledger stores it.
 pub type StoredVersion = Result<Arc<Policy>, UnreadableVersion>;
 
 fn time_of(version: &StoredVersion) -> VersionTime {
@@ -158,8 +154,8 @@ fn time_of(version: &StoredVersion) -> VersionTime {
     }
 }
 
-/// The versions of a policy that are or may come into force: the highest one that took effect
-/// without waiting, and those scheduled after it.
+/// The versions of a policy that are or may become active: the highest version that took effect at
+/// once, and the versions scheduled after it.
 #[derive(Debug, Clone, Default)]
 pub struct Versions {
     in_order: Vec<StoredVersion>,
@@ -167,12 +163,13 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Takes a version in, in whatever order they come.
+    /// Adds a version. The order of the calls does not matter.
     pub fn insert(&mut self, version: StoredVersion) {
-        // Redis may count under a rule that cannot be read here.
+        // Redis may count under a rule that this instance cannot read.
         self.may_be_counted |= version
             .as_ref()
             .map_or(true, |policy| policy.rule.may_be_counted());
+        // 1. The version is sorted in by its number, once.
         let number = time_of(&version).version;
         if self.get(number).is_some() {
             return;
@@ -180,6 +177,8 @@ impl Versions {
         self.in_order.push(version);
         self.in_order
             .sort_by_key(|version| time_of(version).version);
+        // 2. A version is dropped if a higher version takes effect at once, or if both are scheduled
+        //    and the higher one takes effect no later.
         let all: Vec<VersionTime> = self.in_order.iter().map(time_of).collect();
         self.in_order.retain(|version| {
             let time = time_of(version);
@@ -192,19 +191,19 @@ impl Versions {
         });
     }
 
-    /// Whether Redis decided claims under any version that was taken in, or may come to.
+    /// Whether any version that was added lets Redis decide claims.
     pub fn may_be_counted(&self) -> bool {
         self.may_be_counted
     }
 
-    /// The highest version, in force or not.
+    /// The highest version, active or not.
     pub fn newest(&self) -> Option<&StoredVersion> {
         self.in_order.last()
     }
 
-    /// The version in force at an instant: the highest one that has taken effect. In an account
-    /// whose last line was decided under version `since` it is no older than that, if one is
-    /// known.
+    /// The active version at an instant: the highest version that has taken effect. For an account
+    /// whose last line was decided under version `since`, the result is not older than `since`, if
+    /// such a version is known.
     pub fn in_force(&self, at: DateTime<Utc>, since: u32) -> Option<&StoredVersion> {
         let versions = self.in_order.iter();
         let has_effect = versions
@@ -216,7 +215,6 @@ impl Versions {
         self.in_order.get(has_effect.max(least)?)
     }
 
-    /// A certain version.
     pub fn get(&self, version: u32) -> Option<&StoredVersion> {
         let mut versions = self.in_order.iter();
         versions.find(|stored| time_of(stored).version == version)
@@ -317,14 +315,14 @@ mod tests {
         })
     }
 
-    /// A history: seconds between changes, and for how many seconds each one waits.
+    /// A history: the seconds between changes, and the seconds that each change waits.
     fn histories() -> impl Strategy<Value = Vec<(i64, i64)>> {
         let waits = prop_oneof![Just(0), 1i64..40];
         proptest::collection::vec((0i64..20, waits), 1..12)
     }
 
     proptest! {
-        /// In whatever order versions are learned, the one in force is that of the plain rule.
+        /// For any order of learning, the active version is the version of the plain rule.
         #[test]
         fn the_version_in_force_is_the_highest_that_has_taken_effect(
             history in histories(),
@@ -335,7 +333,7 @@ mod tests {
             let mut all = Vec::new();
             for (number, (pause, wait)) in (1..).zip(history) {
                 now += pause;
-                // A first version never waits.
+                // The first version never waits.
                 let wait = if number == 1 { 0 } else { wait };
                 all.push(version(number, now, now + wait));
             }
@@ -344,7 +342,7 @@ mod tests {
             shuffled.sort_by_key(|(place, _)| *place);
             let mut versions = Versions::default();
             for (place, policy) in shuffled {
-                // Some cannot be read: they have their turn as others.
+                // Some versions cannot be read. They become active like the others.
                 versions.insert(match place % 3 {
                     0 => Err(UnreadableVersion {
                         time: policy.time(),
@@ -362,7 +360,7 @@ mod tests {
                 };
                 let expected = all.iter().rev().find(has_effect).unwrap();
                 let found = time_of(versions.in_force(at(seconds), since).unwrap());
-                // A superseded version may be gone; no older one takes its place.
+                // A superseded version may be missing; no older version takes its place.
                 let holds = found.version == expected.version
                     || found.version > expected.version && expected.version == since;
                 prop_assert!(holds, "{} for {}", found.version, expected.version);

@@ -1,4 +1,4 @@
-//! The figures of a policy's local days.
+//! The figures of the local days of a policy.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use super::policy::{PolicyId, PolicyName};
 use super::record::RecordPlace;
 use super::window::Window;
 
-/// Makes the figures, with their names in the tables and in the HTTP contract.
+/// Defines the figures, with their names in the tables and in the HTTP contract.
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident,)+) => {
-        /// The figures of a policy's local day, or what is added to them.
+        /// The figures of a local day of a policy, or an addition to them.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct DayFigures {
             $($(#[$doc])* pub $figure: u64,)+
         }
 
         impl DayFigures {
-            /// Those that are not 0, by their names.
+            /// The figures that are not 0, with their names.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 let all = [$((stringify!($figure), self.$figure)),+];
                 all.into_iter().filter(|(_, figure)| *figure > 0)
             }
 
-            /// The figure with a name; `None` where no figure has it.
+            /// The figure with a name; `None` if no figure has it.
             pub fn named_mut(&mut self, name: &str) -> Option<&mut u64> {
                 match name {
                     $(stringify!($figure) => Some(&mut self.$figure),)+
@@ -46,36 +46,31 @@ macro_rules! figures {
 
 figures! {
     grants,
-    /// The units of all grants.
     units,
-    /// Grants that were reversed.
     reversed_grants,
     reversed_units,
-    /// Holds that lapsed.
     lapsed_grants,
     lapsed_units,
     adjustments,
-    /// Units that adjustments added.
     adjusted_up_units,
-    /// Units that adjustments took away.
     adjusted_down_units,
-    /// Grants that Redis alone decided.
+    /// Provisional grants.
     provisional_grants,
-    /// Those of them that went over a limit.
+    /// Provisional grants that went over a limit.
     over_grants,
-    /// Grants that an observing policy would have denied.
+    /// Grants that a policy that enforces would have denied.
     would_deny_grants,
-    /// Subjects that had a grant.
+    /// Subjects with a grant.
     subjects,
-    /// Subjects whose grants left a limit with nothing.
+    /// Subjects with a grant that left no units in a limit.
     subjects_at_limit,
     denied_claims,
-    /// Denials that might have been kept as the first of their window, but came too fast.
+    /// Denials that were not kept as the first of their window, because too many came at once.
     denials_not_kept,
 }
 
 impl DayFigures {
-    /// The units that are used at the end; at most [`FIGURE_MAX`].
+    /// The units that are used at the end of the day; at most [`FIGURE_MAX`].
     pub fn net_units(&self) -> i64 {
         let up = [self.units, self.adjusted_up_units];
         let down = [
@@ -90,7 +85,7 @@ impl DayFigures {
     }
 }
 
-/// The highest figure that the stores can have. A sum that would be higher stays there.
+/// The largest figure that the stores can have. A larger sum becomes this figure.
 pub const FIGURE_MAX: u64 = i64::MAX as u64;
 
 /// The sum of two figures.
@@ -98,7 +93,7 @@ pub fn sum(one: u64, other: u64) -> u64 {
     one.saturating_add(other).min(FIGURE_MAX)
 }
 
-/// What figures need to know of an entry.
+/// The part of an entry that figures need.
 #[derive(Debug, Clone)]
 pub struct TalliedEntry {
     pub place: RecordPlace,
@@ -110,15 +105,15 @@ pub struct TalliedEntry {
     pub units: u64,
     pub provisional: Option<Provisional>,
     pub would_deny: bool,
-    /// The instant in whose windows its units count.
+    /// The instant in whose windows the units count.
     pub counted_at: DateTime<Utc>,
-    /// Whether it left a limit with nothing.
+    /// Whether the entry left no units in a limit.
     pub is_at_limit: bool,
-    /// When the account's entry before it was appended.
+    /// The instant of the entry before, of the same account.
     pub before_at: Option<DateTime<Utc>>,
 }
 
-/// What is known of a subject's grants of a local day.
+/// What is known of the grants of a subject on a local day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubjectDay {
     pub has_grant: bool,
@@ -126,39 +121,37 @@ pub struct SubjectDay {
 }
 
 impl SubjectDay {
-    /// Notes one more grant.
+    /// Notes a grant.
     pub fn note(&mut self, is_at_limit: bool) {
         self.has_grant = true;
         self.was_at_limit |= is_at_limit;
     }
 }
 
-/// Which row figures belong to.
+/// The row of some figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureDay {
     pub policy: PolicyId,
-    /// The local day on which the entries count.
     pub counted_on: NaiveDate,
-    /// The local day on which they got their positions.
+    /// The local day on which the entries got their positions.
     pub recorded_on: NaiveDate,
 }
 
-/// A policy's local day whose figures changed.
+/// A local day of a policy with changed figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpenDay {
     pub policy: PolicyId,
     pub counted_on: NaiveDate,
-    /// When the day ends.
     pub ends_at: DateTime<Utc>,
 }
 
-/// FigureSums, by their rows.
+/// Sums of figures, by their rows.
 #[derive(Debug, Default)]
 pub struct FigureSums(pub BTreeMap<FigureDay, DayFigures>);
 
 impl FigureSums {
-    /// Adds what an entry means for its day. `subject` is what is known of its account's grants
-    /// that count on this day and come before it in the record.
+    /// Adds an entry to its day. `subject` is what is known of the earlier grants, in the order of
+    /// the record, of its account on this day.
     pub fn add(&mut self, day: FigureDay, entry: &TalliedEntry, subject: &mut SubjectDay) {
         let added = added(entry, *subject);
         if let EntryKind::Grant { .. } = entry.kind {
@@ -206,19 +199,18 @@ fn added(entry: &TalliedEntry, subject: SubjectDay) -> DayFigures {
     }
 }
 
-/// What denied claims are counted by.
+/// The row of a denied claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeniedOn {
     pub policy: PolicyId,
-    /// The local day.
     pub date: NaiveDate,
 }
 
-/// How many claims were denied.
+/// Counts of denied claims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DenialCount {
     pub denied: u64,
-    /// Those of them that might have been kept as the first of their window, but came too fast.
+    /// Denials that were not kept as the first of their window, because too many came at once.
     pub not_kept: u64,
 }
 
@@ -229,14 +221,14 @@ pub struct FirstDenial {
     pub denied_at: DateTime<Utc>,
     pub units: u64,
     pub policy_version: u32,
-    /// The window that lacked room: the first such one.
+    /// The first window without room.
     pub window: (Per, Window),
-    /// The policy's limits, as the denial told them.
+    /// The limits of the policy, as the client saw them.
     pub totals: Vec<Total>,
 }
 
 impl FirstDenial {
-    /// Of a claim for `units` that these totals have no room for; `None` where all have.
+    /// The denial of a claim for `units` by these totals; `None` if all of them have room.
     pub fn of(
         account: AccountId,
         units: Units,
@@ -257,7 +249,8 @@ impl FirstDenial {
     }
 }
 
-/// The instant of a denial that is noted at `now`: a window may have ended since.
+/// The instant of a denial that is noted at `now`, before the end of every window: a window may
+/// have ended since the decision.
 pub fn denied_at(totals: &[Total], now: DateTime<Utc>) -> DateTime<Utc> {
     let windows = totals.iter().filter_map(Total::window);
     let ends = windows.map(|window| window.end);

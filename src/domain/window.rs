@@ -1,4 +1,4 @@
-//! Windows: how a policy's local calendar cuts time.
+//! Windows: how the local calendar of a policy divides time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use super::zone::Zone;
 /// The length of a window of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Length {
-    /// Of the local clock.
+    /// A minute of the local clock.
     Minute,
-    /// Of the local clock.
+    /// An hour of the local clock.
     Hour,
     /// A local day.
     Day,
@@ -36,7 +36,7 @@ impl Length {
         Length::Year,
     ];
 
-    /// The word for it: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    /// The name: `minute`, `hour`, `day`, `week`, `month` or `year`.
     pub fn as_str(self) -> &'static str {
         match self {
             Length::Minute => "minute",
@@ -58,7 +58,7 @@ impl fmt::Display for Length {
 impl FromStr for Length {
     type Err = UnknownLength;
 
-    /// Reads the word of [`Length::as_str`], in lower case.
+    /// Reads a name of [`Length::as_str`], in lower case.
     fn from_str(text: &str) -> Result<Length, UnknownLength> {
         Length::ALL
             .into_iter()
@@ -69,25 +69,21 @@ impl FromStr for Length {
     }
 }
 
-/// The text is no word for a window's length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no window lasts a {given:?}; write minute, hour, day, week, month or year")]
+#[error("the window length {given:?} is unknown; write minute, hour, day, week, month or year")]
 pub struct UnknownLength {
-    /// The text.
     pub given: String,
 }
 
-/// The half-open span of instants `[start, end)`.
+/// A half-open span of instants: `[start, end)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Its first instant.
     pub start: DateTime<Utc>,
-    /// The first instant after it.
     pub end: DateTime<Utc>,
 }
 
 impl Window {
-    /// The window without an end: all instants that perdiem knows.
+    /// The window without an end: all instants that perdiem supports.
     pub const EVER: Self = Self {
         start: FIRST,
         end: LAST,
@@ -99,34 +95,33 @@ impl Window {
     }
 }
 
-/// How a policy cuts its local time into windows.
+/// The calendar that divides the local time of a policy into windows.
 ///
-/// The day `d` begins at the first instant whose local date-time is `d` at `day_starts_at` or
-/// later, and it ends where `d + 1` begins. So a day that loses or gains an hour by a change of
-/// the clocks is one day; where the change skips its beginning it begins at the change; where
-/// its beginning comes twice it begins at the first; and a date that the zone skipped has no
-/// day. Weeks (from `week_starts_on`), months (from the 1st) and years (from 1 January) are
-/// runs of such days.
+/// The day `d` starts at the first instant whose local date-time is `d` at `day_starts_at` or
+/// later. It ends where `d + 1` starts. So a day that loses or gains an hour by a clock change is
+/// one day. If the change skips the start of a day, the day starts at the change. If the start
+/// comes twice, the day starts at the first time. A date that the zone skipped has no day. Weeks
+/// (from `week_starts_on`), months (from the 1st) and years (from 1 January) are runs of such days.
 ///
-/// Minutes and hours follow the local clock in the same way, wherever the day starts: the hour
-/// `H` begins at the first instant whose local date-time is `H:00` or later. Where clocks are
-/// set back, the hour that comes twice is one window of two hours, and since no minute begins
-/// until clocks have caught up, the last minute before the change lasts as long.
+/// Minutes and hours follow the local clock in the same way, and do not depend on `day_starts_at`:
+/// the hour `H` starts at the first instant whose local date-time is `H:00` or later. If clocks are
+/// set back, the hour that comes twice is one window of two hours. No minute starts until clocks
+/// have caught up, so the last minute before the change is longer too.
 ///
-/// For each `per` the windows are contiguous, none is empty, and none overlaps another: each
-/// instant is in exactly one.
+/// Invariant: for each `per` the windows are contiguous, none is empty, and none overlaps another.
+/// Each instant is in exactly one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
-    /// Whose clocks.
+    /// The zone of the local clocks.
     pub zone: Zone,
-    /// When a day begins, in whole minutes.
+    /// The start of a day, in whole minutes.
     pub day_starts_at: NaiveTime,
     /// The first day of a week.
     pub week_starts_on: Weekday,
 }
 
 impl Calendar {
-    /// The one window that contains `at`.
+    /// The window that contains `at`.
     ///
     /// An `at` outside the years 0 to 9999 gets the window of the nearest instant inside.
     pub fn window(&self, per: Length, at: DateTime<Utc>) -> Window {
@@ -137,22 +132,23 @@ impl Calendar {
         }
     }
 
-    /// The local date that a window of this calendar belongs to: for a day its own date, even
-    /// where clocks jump over its beginning into the next; for a week, month or year the date
-    /// of its first day; for a minute or hour the date that clocks show at its start.
+    /// The local date of a window of this calendar. For a day: its own date, even if clocks jump
+    /// over its start into the next date. For a week, month or year: the date of its first day. For
+    /// a minute or hour: the date that clocks show at its start.
     pub fn local_date(&self, per: Length, window: Window) -> NaiveDate {
-        // At a window's start clocks show more than ever before: `local` is `latest_local`.
+        // At the start of a window clocks show more than ever before: `local` equals
+        // `latest_local`.
         let (start, _) = self.span(per, self.zone.local(in_range(window.start)));
         start.date()
     }
 
-    /// The instant at which the day of a local date begins; for a date that the zone skipped,
-    /// the day after it.
+    /// The start of the day of a local date. For a date that the zone skipped, the start of the
+    /// next day.
     pub fn day_start(&self, date: NaiveDate) -> DateTime<Utc> {
         self.zone.first_instant(date.and_time(self.day_starts_at))
     }
 
-    /// All windows that have an instant in `[from, to)`, in order.
+    /// All windows with an instant in `[from, to)`, in order.
     pub fn windows(
         &self,
         per: Length,
@@ -167,7 +163,7 @@ impl Calendar {
         .take_while(move |window| window.start < to)
     }
 
-    /// The local date-times from which and up to which the window lasts that has `local`.
+    /// The local start and end of the window that contains `local`.
     fn span(&self, per: Length, local: NaiveDateTime) -> (NaiveDateTime, NaiveDateTime) {
         let midnight = local.date().and_time(NaiveTime::MIN);
         let hour = midnight + TimeDelta::hours(local.hour().into());
@@ -199,7 +195,7 @@ impl Calendar {
     }
 }
 
-/// The nearest instant of the years 0 to 9999: all dates near it are in chrono's range.
+/// The nearest instant in the years 0 to 9999: all dates near it are in the range of chrono.
 fn in_range(instant: DateTime<Utc>) -> DateTime<Utc> {
     instant.clamp(FIRST, LAST)
 }
@@ -225,7 +221,7 @@ mod tests {
         let error = "Daily".parse::<Length>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no window lasts a \"Daily\"; write minute, hour, day, week, month or year"
+            "the window length \"Daily\" is unknown; write minute, hour, day, week, month or year"
         );
     }
 

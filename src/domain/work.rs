@@ -1,4 +1,4 @@
-//! What is to be done to an account: a claim, or a correction.
+//! Work for an account: a claim or a correction.
 
 use std::sync::Arc;
 
@@ -10,41 +10,38 @@ use super::identity::{AccountId, EntryId, KeyId};
 use super::key::KeyNumber;
 use super::policy::Policy;
 
-/// What is to be done to an account.
 #[derive(Debug, Clone)]
 pub enum Task {
-    /// To take units; for a hold, until it lapses.
+    /// Take units; for a hold, with its time.
     Claim(Option<HoldTime>),
-    /// To give a grant's units back.
+    /// Give the units of a grant back.
     Reverse(Arc<Entry>),
-    /// To confirm a hold.
+    /// Confirm a hold.
     Confirm(Arc<Entry>),
-    /// To enter units by hand, which count at an instant; at the entry's own when none is given.
+    /// Enter units by hand. They count at the instant, or at the instant of the entry if there is
+    /// none.
     Adjust(Direction, Option<DateTime<Utc>>),
 }
 
-/// What tells a claim or correction from others.
+/// A claim or correction.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// What is to be done.
     pub task: Task,
-    /// The policy, in a version that was in force lately.
+    /// A recent version of the policy.
     pub policy: Arc<Policy>,
-    /// The account.
     pub account: AccountId,
-    /// The subject behind the account; not known for the corrections of a grant.
+    /// The subject of the account; not known for the correction of a grant.
     pub subject: Option<Subject>,
-    /// How many units.
     pub units: Units,
-    /// The id of its `Idempotency-Key`.
+    /// The keyed hash of the `Idempotency-Key`.
     pub key: Option<KeyId>,
-    /// What to keep beside the grant.
+    /// The metadata to store with the grant.
     pub metadata: Option<Metadata>,
     /// The key that claims or corrects.
     pub claimed_by: KeyNumber,
-    /// Who corrects something, and why.
+    /// The author of a correction, and the reason.
     pub note: Option<Note>,
-    /// What tells its entry's id from other accounts' of the same instant.
+    /// The random part of the id of the entry. It differs between accounts.
     pub nonce: u64,
 }
 
@@ -65,12 +62,12 @@ impl Task {
 }
 
 impl Work {
-    /// Whether it is a claim that lapses unless it is confirmed.
+    /// Whether this is a claim for a hold.
     pub fn is_hold(&self) -> bool {
         matches!(self.task, Task::Claim(Some(_)))
     }
 
-    /// The entry that does it.
+    /// The entry of this work, on a line.
     pub fn entry(&self, line: Line) -> Entry {
         let (counted_at, kind) = match &self.task {
             Task::Claim(hold) => {
@@ -100,7 +97,7 @@ impl Work {
         }
     }
 
-    /// Whether an entry with its key does it, and not something else.
+    /// Whether an entry with the same key does the same, and nothing else.
     pub fn is_done_by(&self, entry: &Entry) -> bool {
         entry.account == self.account
             && entry.units == self.units

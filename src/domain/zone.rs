@@ -1,6 +1,7 @@
-//! A time zone: what windows ask of its rules.
+//! A time zone: the questions that windows ask about its rules.
 //!
-//! The rules come from the tz database, which jiff reads; everything public speaks chrono.
+//! The rules come from the tz database. jiff reads them; everything public uses the types of
+//! chrono.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use chrono::{DateTime, FixedOffset, NaiveDateTime, Offset as _, TimeDelta, Utc};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-/// A time zone's rules under one name.
+/// The rules of a time zone under one name.
 ///
-/// Zones are equal if their names are: the rules of one name differ only between versions of
+/// Zones are equal if their names are equal: the rules of one name differ only between versions of
 /// the tz database. A clone is cheap and shares the rules.
 ///
 /// Nothing here panics. Instants outside the years −9999 to 9999 have the offset of the nearest
-/// instant inside, and results outside chrono's range are the nearest inside.
+/// instant inside, and results outside the range of chrono are the nearest inside.
 #[derive(Clone)]
 pub struct Zone {
     name: Arc<str>,
@@ -23,7 +24,6 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// A zone of these rules.
     pub(super) fn new(name: &str, rules: TimeZone) -> Zone {
         Zone {
             name: name.into(),
@@ -31,7 +31,7 @@ impl Zone {
         }
     }
 
-    /// The canonical name: IANA's own spelling, or an offset as `+08:00`.
+    /// The canonical name: the spelling of IANA, or an offset such as `+08:00`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -48,8 +48,8 @@ impl Zone {
 
     /// The first instant whose local date-time is `local` or later.
     ///
-    /// Where clocks show `local` twice it is the first time; where they skip it, it is the
-    /// instant of the change.
+    /// If clocks show `local` twice, this is the first time. If clocks skip it, this is the instant
+    /// of the change.
     pub fn first_instant(&self, local: NaiveDateTime) -> DateTime<Utc> {
         // An offset is less than a day: before this instant clocks show less than `local`.
         let from = saturating_sub(local.and_utc(), DAY);
@@ -61,12 +61,11 @@ impl Zone {
 
     /// The latest date and time that clocks in the zone have shown up to `instant`.
     ///
-    /// It is [`Zone::local`], but that it never runs backwards: when clocks are set back it
-    /// stays at the last nanosecond before the change until they have caught up. For a `local`
-    /// of whole seconds `local <= latest_local(t)` just when `first_instant(local) <= t`.
+    /// This is [`Zone::local`], but it never runs backwards: when clocks are set back, it stays at
+    /// the last nanosecond before the change until clocks have caught up. Invariant: for a `local`
+    /// of whole seconds, `local <= latest_local(t)` exactly if `first_instant(local) <= t`.
     pub fn latest_local(&self, instant: DateTime<Utc>) -> NaiveDateTime {
-        // An offset is less than a day: what clocks showed earlier than this is less than what
-        // they show now.
+        // An offset is less than a day: clocks showed less before this instant than they show now.
         let from = saturating_sub(instant, DAY * 2);
         self.spans(from)
             .take_while(|span| span.start <= instant)
@@ -78,15 +77,15 @@ impl Zone {
             .unwrap_or_else(|| self.local(instant))
     }
 
-    /// The spans of one offset each, in order, of which the first contains `from` and is cut
-    /// to begin there.
+    /// The spans of one offset each, in order. The first span contains `from` and is cut to start
+    /// there.
     fn spans(&self, from: DateTime<Utc>) -> impl Iterator<Item = Span> {
         let mut changes = self.rules.following(to_timestamp(from));
         let mut next = Some((from, self.offset(from)));
         std::iter::from_fn(move || {
             let (start, offset) = next?;
-            // jiff repeats the last change for ever where a zone's file has no rule for the
-            // time after it.
+            // jiff repeats the last change for ever if the file of a zone has no rule for the time
+            // after it.
             next = changes
                 .next()
                 .map(|change| {
@@ -140,7 +139,7 @@ fn to_instant(local: NaiveDateTime, offset: FixedOffset) -> DateTime<Utc> {
     local.checked_sub_offset(offset).unwrap_or(local).and_utc()
 }
 
-/// The instant's second, in which an offset does not change.
+/// The second of the instant. An offset does not change within a second.
 fn to_timestamp(instant: DateTime<Utc>) -> Timestamp {
     let nearest = if instant.timestamp() < 0 {
         Timestamp::MIN
@@ -154,7 +153,7 @@ fn from_timestamp(timestamp: Timestamp) -> DateTime<Utc> {
     DateTime::from_timestamp(timestamp.as_second(), 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// No zone is a day or more away from UTC, and chrono could not say so.
+/// No zone is a day or more away from UTC; chrono could not represent it.
 fn to_fixed_offset(offset: Offset) -> FixedOffset {
     FixedOffset::east_opt(offset.seconds()).unwrap_or_else(|| Utc.fix())
 }
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_rule_for_the_future_keeps_its_last_offset() {
-        // Version 1 of RFC 9636: UTC until 1970-01-12 13:46:40, an hour ahead from then on.
+        // Version 1 of RFC 9636: UTC until 1970-01-12 13:46:40, one hour ahead afterwards.
         let mut file = b"TZif".to_vec();
         file.extend([0; 16]);
         for count in [0, 0, 0, 1, 2, 4_u32] {

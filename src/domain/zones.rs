@@ -1,4 +1,4 @@
-//! The tz database: where zones' rules come from, and how zones are named.
+//! The tz database: the source of the rules, and the names of zones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,34 +12,23 @@ use jiff::tz::{Offset, TimeZoneDatabase};
 
 use super::zone::Zone;
 
-/// Why a text names no zone.
+/// Why a text is not the name of a zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
-    /// The tz database has no such name; `near` has up to three that look like it, best first.
+    /// The tz database does not have this name. `near` has up to three similar names, the best
+    /// first.
     #[error(
-        "no time zone is called {given:?}{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
+        "the time zone {given:?} is unknown{}; write an IANA name such as Europe/Paris, or an offset such as +08:00",
         did_you_mean(near)
     )]
-    Unknown {
-        /// The text.
-        given: String,
-        /// Names that look like it.
-        near: Vec<String>,
-    },
-    /// It begins like an offset and goes on like none.
+    Unknown { given: String, near: Vec<String> },
+    /// The text starts like an offset but is not one.
     #[error(
-        "{given:?} is not an offset from UTC; write a sign, hours and minutes, such as +08:00 or -03:30"
+        "the offset {given:?} is invalid; write a sign, hours and minutes, such as +08:00 or -03:30"
     )]
-    MalformedOffset {
-        /// The text.
-        given: String,
-    },
-    /// It is an offset of more than 18 hours.
+    MalformedOffset { given: String },
     #[error("the offset {given:?} is out of range; write one from -18:00 to +18:00")]
-    OffsetOutOfRange {
-        /// The text.
-        given: String,
-    },
+    OffsetOutOfRange { given: String },
 }
 
 fn did_you_mean(near: &[String]) -> String {
@@ -50,30 +39,29 @@ fn did_you_mean(near: &[String]) -> String {
     }
 }
 
-/// Where the rules of zones come from.
+/// A copy of the tz database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Whose copy.
     pub source: RulesSource,
     /// The release of the tz database, such as `2026b`, or `unknown`.
     pub version: String,
-    /// When that release came out, as far as can be told.
+    /// The day of the release, if it is known.
     pub released_on: Option<NaiveDate>,
 }
 
 impl Rules {
-    /// How old the release is.
+    /// The age of the release.
     pub fn age(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         Some(now.date_naive() - self.released_on?)
     }
 }
 
-/// A copy of the tz database.
+/// The source of a copy of the tz database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RulesSource {
-    /// The operating system's.
+    /// The operating system.
     System,
-    /// The one that was compiled into the program.
+    /// The program itself: the copy was compiled in.
     Bundled,
 }
 
@@ -87,14 +75,14 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Where the rules of [`Zone::parse`] come from; the same for the life of the process.
+/// The rules that [`Zone::parse`] uses. They stay the same for the life of the process.
 pub fn rules() -> &'static Rules {
     ZONES.rules()
 }
 
 impl Zone {
-    /// The zone that `text` names in the process's own tz database, the one of [`rules`]; see
-    /// [`Zones::get`] for what `text` may be.
+    /// The zone with the name `text` in the tz database of this process, [`rules`]. [`Zones::get`]
+    /// describes the names.
     ///
     /// # Errors
     ///
@@ -106,35 +94,35 @@ impl Zone {
 
 static ZONES: LazyLock<Zones> = LazyLock::new(Zones::newest);
 
-/// A tz database: the zones that have names.
+/// A tz database: all zones with names.
 ///
-/// All are read when it is made, so that its zones are of one release even if the operating
-/// system's files are replaced meanwhile.
+/// All zones are read at once, so that they are of one release even if the files of the operating
+/// system are replaced later.
 #[derive(Debug)]
 pub struct Zones {
     rules: Rules,
-    /// By their names in lower case.
+    /// The zones by their names in lower case.
     zones: BTreeMap<String, Zone>,
 }
 
 impl Zones {
-    /// The operating system's tz database, or the bundled one where that is of a later
-    /// release: rules change several times a year, and an old copy is an hour off.
+    /// The tz database of the operating system, or the bundled one if its release is newer: rules
+    /// change several times a year, and old rules can be an hour wrong.
     pub fn newest() -> Zones {
         let (system, bundled) = (Zones::system(), Zones::bundled());
         let unknown = [&system, &bundled]
             .iter()
             .any(|zones| zones.rules.version == UNKNOWN_VERSION);
-        // Releases are named by year and letter, so that later names sort later.
+        // The name of a release is a year and a letter, so later names sort later.
         match !unknown && bundled.rules.version > system.rules.version {
             true => bundled,
             false => system,
         }
     }
 
-    /// The operating system's tz database, and for names that it lacks the bundled one. It is
-    /// sought in the folder `TZDIR` and in the usual ones; where there is none, this is
-    /// [`Zones::bundled`].
+    /// The tz database of the operating system, and the bundled one for names that it lacks. The
+    /// database is searched in the folder `TZDIR` and in the usual folders. If there is none, the
+    /// result is [`Zones::bundled`].
     pub fn system() -> Zones {
         std::env::var_os("TZDIR")
             .map(PathBuf::from)
@@ -169,7 +157,7 @@ impl Zones {
         Some(Zones::read(rules, &[TimeZoneDatabase::bundled(), database]))
     }
 
-    /// Reads the zones of some databases, of which the last to have a name counts.
+    /// Reads the zones of some databases. If two databases have a name, the later one wins.
     fn read(rules: Rules, databases: &[TimeZoneDatabase]) -> Zones {
         let mut zones = BTreeMap::new();
         for database in databases {
@@ -186,27 +174,27 @@ impl Zones {
         Zones { rules, zones }
     }
 
-    /// Which copy of the tz database this is.
+    /// The copy of the tz database.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The names of all zones, in IANA's spelling.
+    /// The names of all zones, in the spelling of IANA.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.zones.values().map(Zone::name)
     }
 
-    /// The zone that `text` names. It is one of:
+    /// The zone with the name `text`. The name is one of:
     ///
-    /// - a fixed offset, maybe with `UTC` or `GMT` before it: a sign, hours of one or two
-    ///   digits, and maybe minutes, of two digits after a colon, or after two digits of hours:
-    ///   `+08:00`, `-03:30`, `+0800`, `+8`, `UTC+8`, `GMT+8`, `UTC+05:30`;
+    /// - a fixed offset: a sign and hours of one or two digits, optionally with `UTC` or `GMT`
+    ///   before it, and optionally with two digits of minutes after a colon or after two digits of
+    ///   hours: `+08:00`, `-03:30`, `+0800`, `+8`, `UTC+8`, `GMT+8`, `UTC+05:30`;
     /// - an IANA name: `Asia/Shanghai`, `UTC`, `Etc/GMT-8`.
     ///
-    /// Case does not matter. Offsets go from -18:00 to +18:00 and are positive east of
-    /// Greenwich: `GMT+8` is ahead of UTC, and the same as `Etc/GMT-8`, since IANA's names of
-    /// this kind have the other sign. What reads as an offset is one, though the database may
-    /// have the same text as a name (`GMT+0`).
+    /// Case does not matter. Offsets go from -18:00 to +18:00 and are positive east of Greenwich.
+    /// `GMT+8` is ahead of UTC and the same as `Etc/GMT-8`: the IANA names of this kind have the
+    /// other sign. A text that reads as an offset is an offset, even if the database has the same
+    /// text as a name (`GMT+0`).
     ///
     /// # Errors
     ///
@@ -224,10 +212,10 @@ impl Zones {
             })
     }
 
-    /// Up to three names that look like `text`, best first: the whole of them, or what comes
-    /// after the last slash.
+    /// Up to three names that are similar to `text`, the best first. The whole name or its part
+    /// after the last slash is compared.
     fn near(&self, text: &str) -> Vec<String> {
-        // No name is as long, and to compare takes time in proportion.
+        // No name is this long, and the time of a comparison grows with the length.
         if text.len() > 40 {
             return Vec::new();
         }
@@ -252,7 +240,7 @@ impl Zones {
     }
 }
 
-/// Where operating systems keep the tz database.
+/// The folders in which operating systems keep the tz database.
 const FOLDERS: [&str; 3] = [
     "/usr/share/zoneinfo",
     "/usr/share/lib/zoneinfo",
@@ -261,15 +249,15 @@ const FOLDERS: [&str; 3] = [
 
 const UNKNOWN_VERSION: &str = "unknown";
 
-/// The release of the bundled copy, and the day on which it came out, as IANA's announcement has
-/// it. A newer crate needs both.
+/// The release of the bundled copy, and its day from the announcement of IANA. Update both when the
+/// crate is updated.
 const BUNDLED_VERSION: &str = "2026f";
 const BUNDLED_RELEASED_ON: NaiveDate = match NaiveDate::from_ymd_opt(2026, 10, 28) {
     Some(date) => date,
     None => NaiveDate::MAX,
 };
 
-/// The release, as told by the first line of `tzdata.zi` (`# version 2026b`) or by the file
+/// The release in a folder, from the first line of `tzdata.zi` (`# version 2026b`) or from the file
 /// `+VERSION`, and the day on which that file was written.
 fn release_in_folder(folder: &Path) -> Option<(String, NaiveDate)> {
     let read = |name: &str| {
@@ -288,10 +276,10 @@ fn release_in_folder(folder: &Path) -> Option<(String, NaiveDate)> {
     (!version.is_empty()).then(|| (version.to_owned(), written_on))
 }
 
-/// When a release came out: known of the bundled one, and of another one estimated from the day on
-/// which its file was written, which packages keep. A copy may have been written later, or have
-/// lost its day: so the day is taken into the year that the release's name tells, and a release
-/// that is newer than the bundled one came out after it.
+/// The day of a release. For the bundled release the day is known. For another release it is
+/// estimated from the day on which its file was written, since packages keep that day. A copy may
+/// have a later day or none, so the day is moved into the year of the release. A release that is
+/// newer than the bundled one came out after it.
 fn released_on(version: &str, written_on: NaiveDate) -> Option<NaiveDate> {
     if version == BUNDLED_VERSION {
         return Some(BUNDLED_RELEASED_ON);
@@ -306,7 +294,7 @@ fn released_on(version: &str, written_on: NaiveDate) -> Option<NaiveDate> {
     Some(written_on.clamp(first, last))
 }
 
-/// Whether a file of the tz database is a zone of its own, and can be had by its name.
+/// Whether a file of the tz database is a zone that can be used by its name.
 fn is_zone_name(name: &str) -> bool {
     !matches!(name, "Factory" | "localtime" | "posixrules")
         && !name.starts_with("posix/")
@@ -314,7 +302,7 @@ fn is_zone_name(name: &str) -> bool {
         && after_offset_prefix(name).is_none()
 }
 
-/// The part of an offset from its sign on, or None for a text that does not begin like one.
+/// The part of an offset from its sign on; `None` for a text that does not start like an offset.
 fn after_offset_prefix(text: &str) -> Option<&str> {
     let rest = match text.get(..3) {
         Some(prefix) if prefix.eq_ignore_ascii_case("UTC") => &text[3..],
@@ -324,17 +312,19 @@ fn after_offset_prefix(text: &str) -> Option<&str> {
     rest.starts_with(['+', '-']).then_some(rest)
 }
 
-/// The zone of a fixed offset: `text` is what was given, and `offset` the part from the sign on.
+/// The zone of a fixed offset. `text` is the whole text, `offset` the part from the sign on.
 fn fixed(text: &str, offset: &str) -> Result<Zone, ZoneError> {
     let malformed = || ZoneError::MalformedOffset {
         given: text.to_owned(),
     };
+    // 1. The text is split into sign, hours and minutes: `+8`, `+0800` or `+08:00`.
     let (sign, digits) = offset.split_at(1);
     let (hours, minutes) = match digits.split_once(':') {
         Some(parts) => parts,
         None if digits.len() == 4 && digits.is_ascii() => digits.split_at(2),
         None => (digits, "00"),
     };
+    // 2. Hours have one or two digits, minutes two. Minutes go up to 59, offsets up to 18 hours.
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if !matches!(hours.len(), 1 | 2)
         || minutes.len() != 2
@@ -354,6 +344,7 @@ fn fixed(text: &str, offset: &str) -> Result<Zone, ZoneError> {
             given: text.to_owned(),
         });
     }
+    // 3. The canonical name has two digits each; zero is positive.
     let sign = if east == 0 { "+" } else { sign };
     let seconds = if sign == "-" { -east } else { east };
     let rules = Offset::from_seconds(seconds).map_err(|_| malformed())?;
@@ -492,7 +483,7 @@ mod tests {
         }
         assert_eq!(
             Zone::parse("Shanghai").unwrap_err().to_string(),
-            "no time zone is called \"Shanghai\" (did you mean Asia/Shanghai?); write an IANA name \
+            "the time zone \"Shanghai\" is unknown (did you mean Asia/Shanghai?); write an IANA name \
              such as Europe/Paris, or an offset such as +08:00"
         );
     }
@@ -509,7 +500,7 @@ mod tests {
         }
     }
 
-    /// When this fails, the crate is newer: take the day from IANA's announcement (the `NEWS` of
+    /// If this fails, the crate is newer: take the day from the announcement of IANA (the `NEWS` of
     /// the release).
     #[test]
     fn the_day_of_the_bundled_release_is_known() {
@@ -523,15 +514,15 @@ mod tests {
     #[test]
     fn the_day_of_another_release_is_estimated() {
         for (version, written_on, expected) in [
-            // As its package has it.
+            // The day of the package.
             ("2025b", "2025-03-26", Some("2025-03-26")),
             // A copy that was written later, and files that lost their day.
             ("2025b", "2026-11-22", Some("2025-12-31")),
             ("2025b", "1970-01-01", Some("2025-01-01")),
             ("2027a", "1970-01-01", Some("2027-01-01")),
-            // Newer than the bundled one.
+            // Newer than the bundled release.
             ("2026g", "1970-01-01", Some("2026-10-28")),
-            // However its own file is dated.
+            // For any day of its own file.
             ("2026f", "1970-01-01", Some("2026-10-28")),
             ("unknown", "2026-11-22", None),
         ] {

@@ -100,7 +100,7 @@ async fn is_served(settings: &[(&str, &str)], is_served: bool) {
     // A busy machine may take its time to answer.
     eventually("Redis serves, or does not", async || {
         let ready = Answer::of(process.request(Method::GET, "/readyz")).await;
-        let is_missed = ready.text.contains("Redis does not serve");
+        let is_missed = ready.text.contains("Redis is unavailable");
         assert!(is_served || is_missed, "{ready:?}");
         is_served != is_missed
     })

@@ -1,4 +1,4 @@
-//! A backtest of a draft of every kind against what the rule decides step by step.
+//! Compares a backtest of a draft of any kind with the decisions of the rule, step by step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::domain::correction::{carry_on, give_back};
 use crate::domain::identity::{AccountId, EntryId};
 use crate::domain::past::Past;
 
-/// What the rule says of one entry after the other.
+/// The rule, applied to one entry after the other.
 #[derive(Default)]
 struct Stepwise {
     lines: HashMap<AccountId, Line>,
@@ -58,7 +58,7 @@ impl Stepwise {
     }
 }
 
-/// What a ledger holds of some accounts, in the order of its entries: nothing was denied there.
+/// The entries that a ledger has of some accounts, in order. Nothing was denied there.
 fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
     let policy = policy_of(1, "UTC", &["1000 per ever"]);
     let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
@@ -70,7 +70,7 @@ fn entries_of(steps: &[(bool, ModelStep)]) -> Vec<Replayed> {
         let history = &mut histories[usize::from(*is_second)];
         let known = history.entries.len();
         let what = match &step.what {
-            // A backtest takes an adjustment as of its own instant.
+            // A backtest takes an adjustment at its own instant.
             What::Adjust(direction, _) => What::Adjust(*direction, TimeDelta::zero()),
             What::Record(_) => What::Grant,
             what => what.clone(),
@@ -104,7 +104,7 @@ fn steps_of_two() -> impl Strategy<Value = Vec<(bool, ModelStep)>> {
 }
 
 proptest! {
-    /// Accounts that use nothing any more are left out meanwhile: that changes nothing.
+    /// Accounts without usage are removed meanwhile: this changes nothing.
     #[test]
     fn a_backtest_is_what_the_rule_decides(rule in any_rule(), steps in steps_of_two()) {
         let draft = policy_of(1, "Asia/Kolkata", &rule);

@@ -1,12 +1,12 @@
-//! What is read of the past for a limit that the last line does not tell, against the limit that was
-//! there all the time.
+//! Compares a limit that is computed from the past, because the last line does not have it, with
+//! the same limit that existed all the time.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::domain::past::{Past, WantedPast, total_after};
 
-/// A total as it would be if the last line told no limit.
+/// The total as if the last line had no limit.
 fn folded(history: &History, policy: &Policy, at: DateTime<Utc>) -> Total {
     let mut last = history.last().unwrap().clone();
     last.totals = Arc::new([]);
@@ -39,7 +39,7 @@ proptest! {
         let policy = policy_of(1, "Asia/Kolkata", &[limit]);
         let mut history = History::default();
         let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
-        // Where each window from the first claim was opened.
+        // The start of each window from the first claim.
         let mut opened = Vec::new();
         for step in &steps {
             now += TimeDelta::microseconds(step.passes);
@@ -61,7 +61,7 @@ proptest! {
             }
             (LimitState::FromFirstClaim(one), LimitState::FromFirstClaim(two)) => {
                 prop_assert!(two.used >= one.used);
-                // No older window reaches into what was read: then all of it is known.
+                // If no older window reaches into the entries that were read, everything is known.
                 let since = stepwise.forgets_at(at);
                 let reaches = |start: &DateTime<Utc>| *start <= since && since < *start + one.per.delta();
                 if !opened.iter().any(reaches) {

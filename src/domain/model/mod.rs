@@ -1,5 +1,5 @@
-//! The rule against the plain model of limits: what is used of each kind, recomputed from all entries
-//! for each question.
+//! Tests the rule against a plain model of limits. For each question the model computes the usage
+//! of each kind again from all entries.
 
 mod backtest;
 mod folds;
@@ -24,8 +24,8 @@ use super::refusal::Refusal;
 use super::samples::policy_of;
 use super::window::Window;
 
-/// A step of a history: time that passes, which rule holds then, perhaps with another max, and what
-/// is done with how many units.
+/// A step of a history: time that passes, the active rule, perhaps another max, the units and the
+/// action.
 #[derive(Debug, Clone)]
 struct ModelStep {
     passes: i64,
@@ -69,7 +69,7 @@ fn what(by_hand: bool) -> BoxedStrategy<What> {
 
 fn model_steps(by_hand: bool) -> impl Strategy<Value = Vec<ModelStep>> {
     let other_max = proptest::option::weighted(0.15, 0u64..9);
-    // The same rule holds for a while.
+    // The same rule is active for a while.
     let rule = prop_oneof![3 => Just(None), 1 => (0usize..4).prop_map(Some)];
     let step = (passes(), rule, other_max, 1u64..4, what(by_hand));
     proptest::collection::vec(step, 1..50).prop_map(|steps| {
@@ -110,7 +110,7 @@ fn any_limit() -> impl Strategy<Value = String> {
     ]
 }
 
-/// One to three limits, no two of one name.
+/// One to three limits with different names.
 fn any_rule() -> impl Strategy<Value = Vec<String>> {
     let one = any_limit().prop_map(|limit| vec![limit]);
     let more = proptest::collection::vec(any_limit(), 2..4).prop_map(|limits| {
@@ -132,16 +132,16 @@ fn policy_then(rules: &[Vec<String>], step: &ModelStep, version: u32) -> Policy 
     policy.with_max(|_| step.other_max)
 }
 
-/// The totals after the account's entries at an instant that is not before the last one.
+/// The totals after the entries of the account, at an instant that is not before the last entry.
 fn totals(history: &History, policy: &Policy, at: DateTime<Utc>) -> Vec<Total> {
     history.ask(|past| totals_at(policy, history.last(), past, at))
 }
 
 const MICROSECOND: TimeDelta = TimeDelta::microseconds(1);
 
-/// Whether it is known when units return. Where the last line was decided under other limits, a window
-/// from the first claim and a bucket are recomputed from the past until the next line keeps them; and
-/// so is a log of which units were taken off by hand.
+/// Whether it is known when units return. If other limits decided the last line, some limits are
+/// computed from the past until the next line has them: a window from the first claim, a bucket,
+/// and a log with units that were taken off by hand.
 fn is_foretold(history: &History, total: &Total) -> bool {
     let kept = |line: &Line| {
         line.totals
@@ -157,7 +157,7 @@ fn is_foretold(history: &History, total: &Total) -> bool {
     !is_recomputed || history.last().is_none_or(kept)
 }
 
-/// What the totals tell of later instants is so.
+/// Checks what the totals say about later instants.
 fn tells_the_future(
     history: &History,
     policy: &Policy,
@@ -192,7 +192,7 @@ fn tells_the_future(
     Ok(())
 }
 
-/// A claim that was denied is granted as soon as it is told, and not before.
+/// Checks that a denied claim is granted at the instant that the denial names, and not before.
 fn is_granted_when_told(
     history: &History,
     policy: &Policy,
@@ -218,7 +218,7 @@ fn is_granted_when_told(
     Ok(())
 }
 
-/// Runs a history, and compares all that the rule says with the plain model.
+/// Plays a history, and compares everything that the rule says with the plain model.
 fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), TestCaseError> {
     let mut book = Book::default();
     let mut now: DateTime<Utc> = "2026-10-20T00:00:00Z".parse().unwrap();
@@ -228,7 +228,7 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
         let policy = policy_then(rules, step, version);
         let units = Units::new(step.units.into()).unwrap();
         let limits = &policy.rule.limits;
-        // The lapses come first; they are made here so that the model knows them too.
+        // The lapses come first. They are made here so that the model knows them too.
         book.history.lapse(&policy, now);
         book.limits
             .resize(book.history.entries.len(), limits.clone());
@@ -276,7 +276,7 @@ fn follows_the_model(rules: &[Vec<String>], steps: &[ModelStep]) -> Result<(), T
         if book.limits.last() != Some(limits) {
             continue;
         }
-        // The line, entry by entry.
+        // The line of each entry.
         for (limit, total) in limits.iter().zip(line.totals.iter()) {
             let (used, left) = book.used_and_left(&policy, limit, line.at);
             prop_assert_eq!(

@@ -1,4 +1,4 @@
-//! The plain model: a list of entries, and what is used by the definitions alone.
+//! The plain model: a list of entries, and the usage by the definitions alone.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use crate::domain::limit::shape::{Limit, Shape};
 use crate::domain::policy::Policy;
 use crate::domain::window::Window;
 
-/// The entries of an account, and the limits under which each of them was decided.
+/// The entries of an account, and the limits that decided each of them.
 #[derive(Default)]
 pub struct Book {
     pub history: History,
     pub limits: Vec<Vec<Limit>>,
 }
 
-/// What an entry does to what is used.
+/// The effect of an entry on the usage.
 #[derive(Debug, Clone, Copy)]
 enum Effect {
     Take,
-    /// Of the entry with this place.
+    /// Gives back the units of the entry with this index.
     GiveBack(usize),
     TakeOff,
     Nothing,
@@ -34,25 +34,27 @@ struct Event {
     place: usize,
     effect: Effect,
     units: u64,
-    /// The entry's instant, in microseconds.
+    /// The instant of the entry, in microseconds.
     at: i64,
-    /// The instant at which its units count.
+    /// The instant at which the units count.
     counted_at: i64,
 }
 
-/// A rate's bucket, in parts: a unit has as many as `per` has microseconds.
+/// The bucket of a rate, in parts: a unit has as many parts as `per` has microseconds.
 pub struct PlainBucket {
     parts: i128,
     pub owed: i128,
     given_back: i128,
-    /// Of each grant under the same max: when its last unit returns, on the scale of what returned.
+    /// For each grant under the same max: when its last unit returns, on the scale of returned
+    /// parts.
     returns: BTreeMap<usize, i128>,
-    /// What returned so far, and where in the queue each grant's parts are that did not.
+    /// The parts that have returned so far, and the parts of each grant that still wait in the
+    /// queue.
     returned: i128,
     queue: Vec<(Option<usize>, i128)>,
 }
 
-/// What returns in a microsecond; a max of 0 blocks, and returns as 1 does.
+/// The parts that return in a microsecond. A max of 0 blocks; units return as with a max of 1.
 fn back_in_micro(max: u64) -> i128 {
     max.max(1).into()
 }
@@ -61,7 +63,7 @@ fn burst_of(limit: &Limit) -> u64 {
     limit.shape.burst().unwrap_or(limit.max)
 }
 
-/// Whether a limit goes on from a line that was decided under another.
+/// Whether a limit continues from a line that another limit decided.
 fn goes_on(one: &Limit, two: &Limit) -> bool {
     let step = one.shape.step() == two.shape.step();
     one.per() == two.per() && one.shape.kind() == two.shape.kind() && step
@@ -92,8 +94,8 @@ impl Book {
         (0..self.history.entries.len()).map(|place| self.event(place))
     }
 
-    /// The place from which on all lines tell the limit; the number of lines where the last one
-    /// does not.
+    /// The index from which on all lines have the limit; the number of lines if the last line does
+    /// not have it.
     fn kept_from(&self, limit: &Limit) -> usize {
         let tells = |limits: &&Vec<Limit>| limits.iter().any(|other| goes_on(other, limit));
         self.limits.len() - self.limits.iter().rev().take_while(tells).count()
@@ -107,14 +109,14 @@ impl Book {
             .unwrap()
     }
 
-    /// The entries that count for a limit, which is kept from a line on: of those before it only what
-    /// counts after an instant.
+    /// The entries that count for a limit that lines have from an index on. Earlier entries count
+    /// only after an instant.
     fn counting(&self, kept_from: usize, since: i64) -> impl Iterator<Item = Event> {
         let counts = move |event: &Event| event.place >= kept_from || event.counted_at > since;
         self.events().filter(counts)
     }
 
-    /// The instant before which nothing is known of a limit that begins with a line, or now.
+    /// The instant before which nothing is known of a limit that starts with a line, or now.
     fn begins_at(&self, kept_from: usize, at: i64, ago: i64) -> i64 {
         let line = self.history.entries.get(kept_from);
         line.map_or(at, |entry| entry.line.at.timestamp_micros()) - ago
@@ -133,7 +135,7 @@ impl Book {
         })
     }
 
-    /// The window's first instant, and what is used in it.
+    /// The start and the usage of the window.
     pub fn opened_by_claims(&self, limit: &Limit, per: Elapsed, at: i64) -> (Option<i64>, u64) {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
         let since = self.begins_at(kept_from, at, per);
@@ -159,7 +161,7 @@ impl Book {
         current.map_or((None, 0), |(start, used)| (Some(*start), *used))
     }
 
-    /// The units by the instants at which they count, of those that count as of an instant.
+    /// The units that count at an instant, by the instants at which they were taken.
     pub fn sliding(&self, limit: &Limit, per: Elapsed, at: i64) -> BTreeMap<i64, u64> {
         let (kept_from, per) = (self.kept_from(limit), per.micros());
         let step = limit.shape.step().map_or(1, Elapsed::micros);
@@ -213,7 +215,7 @@ impl Book {
             returned: 0,
             queue: vec![(None, full)],
         };
-        // Under another max all returns by that one from the line before on.
+        // Under another max, all units return by that max from the line before on.
         let (mut clock, mut max) = (since, first.max);
         for event in self.counting(kept_from, since) {
             let is_kept = event.place >= kept_from;
@@ -230,7 +232,8 @@ impl Book {
         bucket
     }
 
-    /// What is used of a limit and what is left, at an instant that is not before the last entry's.
+    /// The used and the remaining units of a limit, at an instant that is not before the last
+    /// entry.
     pub fn used_and_left(&self, policy: &Policy, limit: &Limit, now: DateTime<Utc>) -> (u64, u64) {
         let at = now.timestamp_micros();
         let used = match limit.shape {
@@ -251,7 +254,7 @@ impl Book {
         (used, left)
     }
 
-    /// Grants that were decided and not given back, with their places.
+    /// The indexes of grants that were decided and not given back.
     fn standing(&self) -> impl Iterator<Item = Event> {
         let is_given_back = |place: usize| {
             let mut events = self.events();
@@ -265,8 +268,8 @@ impl Book {
             .filter(move |event| is_decided(event) && !is_given_back(event.place))
     }
 
-    /// After a grant: no span of time has more than a limit allows. What was granted and given back
-    /// since does not count, and neither does what was entered by hand.
+    /// Checks after a grant that no span of time has more units than a limit allows. Grants that
+    /// were given back since, and adjustments, do not count.
     pub fn is_never_over(&self, limit: &Limit) -> Result<(), TestCaseError> {
         let now = self.event(self.limits.len() - 1).at;
         let grants: Vec<Event> = self.standing().collect();
@@ -345,8 +348,8 @@ impl PlainBucket {
         }
     }
 
-    /// What is still owed if each grant that is given back takes along what time has not refilled of
-    /// its own units.
+    /// The units that are still owed if each grant that is given back takes along those of its own
+    /// units that time has not refilled.
     pub fn queued(&self) -> i128 {
         self.queue.iter().map(|(_, parts)| parts).sum()
     }

@@ -1,5 +1,5 @@
-//! Leaves: what the log keeps of each entry and each change. A leaf is a line of JSON. What belongs to a
-//! person is in it only as digests: an erasure leaves them, and nobody can test a guess.
+//! Leaves: what the log has of each entry and change. A leaf is a line of JSON. Personal data is in
+//! a leaf only as digests: the log stays valid after an erasure, and nobody can test a guess.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use sha2::{Digest, Sha256};
@@ -8,11 +8,11 @@ use uuid::Uuid;
 use crate::domain::identity::EntryId;
 use crate::domain::record::RecordPlace;
 
-/// A SHA-256.
+/// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
-/// What the salt of a leaf's private part is made of, beside `blind`: an entry's id, or 8 zeros and a
-/// change's revision, the highest byte first.
+/// The id that the salt of a private part is computed from, together with `blind`: the id of an
+/// entry, or 8 zeros and the revision of a change, the highest byte first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeafId(pub Uuid);
 
@@ -28,29 +28,30 @@ impl From<EntryId> for LeafId {
     }
 }
 
-/// What stands for an account: SHA-256 over the 15 bytes `perdiem account` and the 16 of `blind`.
+/// The name of an account in leaves: SHA-256 of the 15 bytes `perdiem account` and the 16 bytes of
+/// `blind`.
 pub fn pseudonym(blind: Uuid) -> Hash {
     let hasher = Sha256::new_with_prefix(b"perdiem account");
     hasher.chain_update(blind.as_bytes()).finalize().into()
 }
 
-/// The salt of a private part: SHA-256 over the 12 bytes `perdiem salt`, the 16 of `blind` and the 16
-/// of the leaf's id.
+/// The salt of a private part: SHA-256 of the 12 bytes `perdiem salt`, the 16 bytes of `blind` and
+/// the 16 bytes of the id of the leaf.
 pub fn salt(blind: Uuid, id: LeafId) -> Hash {
     let hasher = Sha256::new_with_prefix(b"perdiem salt");
     let hasher = hasher.chain_update(blind.as_bytes());
     hasher.chain_update(id.0.as_bytes()).finalize().into()
 }
 
-/// The digest of a private part: SHA-256 over the 32 bytes of the salt and the JSON of the fields, as
+/// The digest of a private part: SHA-256 of the 32 bytes of the salt and the JSON of the fields, as
 /// [`private_json`] writes it.
 pub fn private_digest(salt: &Hash, fields: &str) -> Hash {
     let hasher = Sha256::new_with_prefix(salt);
     hasher.chain_update(fields.as_bytes()).finalize().into()
 }
 
-/// Private fields as one JSON object, without spaces, in the order given: that of their names. A field
-/// without a value is null. Values are texts, as the ledger stores them.
+/// Private fields as one JSON object without spaces, in the given order, which is the order of
+/// their names. A field without a value is null. Values are texts, as the ledger stores them.
 pub fn private_json(fields: &[(&str, Option<&str>)]) -> String {
     let mut json = String::with_capacity(128);
     for (name, value) in fields {
@@ -66,8 +67,8 @@ pub fn private_json(fields: &[(&str, Option<&str>)]) -> String {
     json
 }
 
-/// The private fields of an entry: whom it counts, its idempotency key (its keyed hash), its metadata
-/// (JSON, as a text), and why it was made.
+/// The private fields of an entry: its account, the keyed hash of its idempotency key, its metadata
+/// (JSON as a text), its reason and its subject.
 pub fn entry_private_json(
     account: Uuid,
     key: Option<Uuid>,
@@ -87,7 +88,7 @@ pub fn entry_private_json(
     ])
 }
 
-/// The private fields of an override's version.
+/// The private fields of a version of an override.
 pub fn override_private_json(account: Uuid, reason: Option<&str>, subject: Option<&str>) -> String {
     let account = account.to_string();
     private_json(&[
@@ -97,12 +98,10 @@ pub fn override_private_json(account: Uuid, reason: Option<&str>, subject: Optio
     ])
 }
 
-/// The private fields of an act.
 pub fn act_private_json(about: &str, reason: Option<&str>) -> String {
     private_json(&[("about", Some(about)), ("reason", reason)])
 }
 
-/// The private part of a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrivatePart {
     Kept {
@@ -127,7 +126,6 @@ impl PrivatePart {
     }
 }
 
-/// What a leaf is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafKind {
     Entry,
@@ -138,7 +136,7 @@ pub enum LeafKind {
 }
 
 impl LeafKind {
-    /// Its `type` in a leaf.
+    /// The value of `type` in a leaf.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Entry => "entry",
@@ -150,7 +148,7 @@ impl LeafKind {
     }
 }
 
-/// The public fields of a leaf, in their order. A field without a value is left out.
+/// The public fields of a leaf, in order. A field without a value is omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeafFields(String);
 
@@ -191,7 +189,7 @@ impl LeafFields {
         self
     }
 
-    /// Adds a field that has a value.
+    /// Adds a field if it has a value.
     pub fn perhaps<T>(
         &mut self,
         name: &'static str,
@@ -211,22 +209,22 @@ impl LeafFields {
     }
 }
 
-/// An entry or a change as its rows tell it: a leaf without its position.
+/// An entry or change with the data of its rows: a leaf without its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafSource {
     pub place: RecordPlace,
     pub id: LeafId,
     pub kind: LeafKind,
-    /// Of what belongs to an account.
+    /// For data of an account.
     pub pseudonym: Option<Hash>,
     pub private: Option<PrivatePart>,
     pub fields: LeafFields,
-    /// How its rows contradict each other in what no leaf tells.
+    /// A contradiction between its rows that is in no leaf.
     pub contradiction: Option<&'static str>,
 }
 
 impl LeafSource {
-    /// The leaf: what the log has the hash of.
+    /// The text of the leaf. The log has its hash.
     pub fn line(&self, position: u64, recorded_at: DateTime<Utc>) -> String {
         let mut head = LeafFields(String::with_capacity(640));
         head.0.push_str("{\"v\":1");
@@ -243,7 +241,7 @@ impl LeafSource {
         line
     }
 
-    /// Its entry or change, for people.
+    /// The name of the entry or change, for people.
     pub fn name(&self) -> String {
         match self.kind {
             LeafKind::Entry => format!("the entry {}", self.id.0),
@@ -255,11 +253,11 @@ impl LeafSource {
     }
 }
 
-/// What the ledger has of a leaf.
+/// The leaf as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredLeaf {
     Whole(LeafSource),
-    /// It is of an entry that was archived and dropped: its hash is in the log.
+    /// The leaf of an entry that was archived and dropped: only the log has its hash.
     Dropped(RecordPlace),
 }
 
@@ -272,7 +270,7 @@ impl StoredLeaf {
     }
 }
 
-/// Writes a text as JSON does: `"`, `\` and control characters are escaped, nothing else.
+/// Writes a text as JSON: `"`, `\` and control characters are escaped, nothing else.
 fn push_text(json: &mut String, text: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if text.bytes().all(is_plain) {

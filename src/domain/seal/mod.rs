@@ -1,5 +1,5 @@
-//! Seals: what stands in the record, in a Merkle log that others can check. The formats are those of
-//! C2SP: signed notes, checkpoints, tiles and proofs.
+//! Seals: the record in a Merkle log that others can check. The formats are the formats of C2SP:
+//! signed notes, checkpoints, tiles and proofs.
 
 pub mod leaf;
 pub mod note;

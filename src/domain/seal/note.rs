@@ -1,4 +1,4 @@
-//! Signed notes and checkpoints (C2SP's signed-note and tlog-checkpoint), with Ed25519.
+//! Signed notes and checkpoints (signed-note and tlog-checkpoint of C2SP), with Ed25519.
 
 use std::fmt;
 
@@ -12,34 +12,35 @@ use super::leaf::{Hash, hex};
 
 /// The type of Ed25519 signatures in notes.
 const ED25519_TYPE: u8 = 1;
-/// What the file of a secret key begins with.
+/// The start of the file of a secret key.
 const SECRET: &str = "PRIVATE+KEY+";
-/// The most bytes of a note: a checkpoint has 200, and each other signature a few hundred.
+/// The largest note in bytes. A checkpoint has 200 bytes, and each more signature a few hundred.
 pub const NOTE_MAX_BYTES: usize = 64 * 1024;
 
 /// Why a note, a checkpoint or a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    #[error("it is no signed note: it has no signature after an empty line")]
+    #[error("this is not a signed note: it has no signature after an empty line")]
     NoNote,
-    #[error("it is no checkpoint: it has no line with {0}")]
+    #[error("this is not a checkpoint: it has no line with {0}")]
     NoCheckpoint(&'static str),
     #[error(
-        "it is no key: a public one is NAME+HASH+BASE64, a secret one PRIVATE+KEY+NAME+HASH+BASE64"
+        "this is not a key; write NAME+HASH+BASE64 for a public key, or \
+         PRIVATE+KEY+NAME+HASH+BASE64 for a secret key"
     )]
     NoKey,
-    #[error("the key is damaged: its hash is not that of its name and its bytes")]
+    #[error("the key is damaged: its hash does not match its name and its bytes")]
     DamagedKey,
-    #[error("a key's name has 1 to 100 characters, without spaces and pluses")]
+    #[error("the name of the key is invalid; write 1 to 100 characters without spaces and pluses")]
     KeyName,
-    #[error("it is a seal of {origin}, and the key is for {key}")]
+    #[error("the seal is from {origin}, but the key is for {key}")]
     OtherOrigin { origin: String, key: String },
-    #[error("it is not signed by the key {0}: it was signed by another key, or was changed")]
+    #[error("it is not signed by the key {0}: another key signed it, or it was changed")]
     NotSigned(String),
 }
 
-/// A public key, and whose it is: `NAME+HASH+BASE64`. It is for the origin with its name, and for those
-/// below that name.
+/// A public key with its name: `NAME+HASH+BASE64`. The key is for the origin with this name, and
+/// for origins below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifierKey {
     name: String,
@@ -59,7 +60,7 @@ impl VerifierKey {
         }
     }
 
-    /// The same key under another name.
+    /// The same key with another name.
     fn named(&self, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -71,7 +72,7 @@ impl VerifierKey {
         key_id(&self.name, &self.public)
     }
 
-    /// Whether it is for an origin.
+    /// Whether the key is for an origin.
     fn is_for(&self, origin: &str) -> bool {
         let below = origin.strip_prefix(&self.name);
         below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
@@ -118,7 +119,7 @@ fn check_name(name: &str) -> Result<(), NoteError> {
     }
 }
 
-/// The secret key that signs checkpoints, and its name: the first part of the origins.
+/// The secret key that signs checkpoints. Its name is the first part of the origins.
 pub struct SealKey {
     name: String,
     seed: [u8; 32],
@@ -126,7 +127,7 @@ pub struct SealKey {
 }
 
 impl SealKey {
-    /// A key of 32 random bytes.
+    /// A key from 32 random bytes.
     ///
     /// # Errors
     /// [`NoteError::KeyName`].
@@ -137,7 +138,7 @@ impl SealKey {
         Ok(Self { name, seed, pair })
     }
 
-    /// The key of a file.
+    /// The key in the text of a file.
     ///
     /// # Errors
     /// [`NoteError`].
@@ -152,14 +153,14 @@ impl SealKey {
         }
     }
 
-    /// The text of its file.
+    /// The text of the file of the key.
     pub fn secret(&self) -> String {
         let bytes = [&[ED25519_TYPE][..], &self.seed].concat();
         let (name, id) = (&self.name, hex(&self.verifier().id()));
         format!("{SECRET}{name}+{id}+{}", STANDARD.encode(bytes))
     }
 
-    /// What checks its signatures.
+    /// The public key, which checks the signatures of this key.
     pub fn verifier(&self) -> VerifierKey {
         let mut public = [0; 32];
         public.copy_from_slice(self.pair.public_key().as_ref());
@@ -169,12 +170,12 @@ impl SealKey {
         }
     }
 
-    /// What checks its signatures of checkpoints with an origin.
+    /// The public key for checkpoints with an origin.
     pub fn verifier_of(&self, origin: &str) -> VerifierKey {
         self.verifier().named(origin)
     }
 
-    /// The origin of a ledger's log; `begun` tells those of restarts.
+    /// The origin of the log of a ledger. `begun` tells the logs after restarts apart.
     pub fn origin(&self, ledger: Uuid, begun: Option<i64>) -> String {
         match begun {
             None => format!("{}/{ledger}", self.name),
@@ -182,7 +183,7 @@ impl SealKey {
         }
     }
 
-    /// Whether its name is that of an origin.
+    /// Whether the name of the key is the name of an origin.
     pub fn is_for(&self, origin: &str) -> bool {
         self.verifier().is_for(origin)
     }
@@ -203,16 +204,16 @@ impl fmt::Debug for SealKey {
     }
 }
 
-/// Which ledger's log an origin names, and which of its logs.
+/// The ledger and the log that an origin names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogName {
     pub ledger: Uuid,
-    /// When a restart began it, in seconds since 1970; 0 for the first log.
+    /// The start of a log after a restart, in seconds since 1970; 0 for the first log.
     pub begun: i64,
 }
 
 impl LogName {
-    /// Reads an origin, as [`SealKey::origin`] writes it; `None` for one of another program.
+    /// Reads an origin in the form of [`SealKey::origin`]; `None` for an origin of another program.
     pub fn parse(origin: &str) -> Option<Self> {
         let (before, last) = origin.rsplit_once('/')?;
         if let Ok(ledger) = Uuid::try_parse(last) {
@@ -224,7 +225,7 @@ impl LogName {
     }
 }
 
-/// A checkpoint: which log, how large its tree, and the tree's root.
+/// A checkpoint: the origin, size and root of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     pub origin: String,
@@ -257,7 +258,7 @@ impl Checkpoint {
         })
     }
 
-    /// Checks that a key signed it.
+    /// Checks that the key signed the checkpoint.
     ///
     /// # Errors
     /// [`NoteError`].
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// The note of the specification, whose key is of Go's documentation.
+    /// The note of the specification. Its key is from the documentation of Go.
     #[test]
     fn a_note_of_another_program_is_signed() {
         let public = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";

@@ -1,5 +1,5 @@
-//! Proofs that the log has an entry (C2SP's tlog-proof). The extra data of a proof has the leaf, and
-//! opens its private part.
+//! Proofs that the log has an entry (tlog-proof of C2SP). The extra data of a proof has the leaf,
+//! and opens its private part.
 
 use std::fmt;
 
@@ -14,25 +14,25 @@ use super::tree::{leaf_hash, root_of_inclusion};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
 
-/// Why a proof proves nothing.
+/// Why a proof is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    #[error("it is no proof: {0} is missing or damaged")]
+    #[error("this is not a proof: {0} is missing or damaged")]
     Damaged(&'static str),
-    #[error("its checkpoint cannot be used: {0}")]
+    #[error("the checkpoint of the proof cannot be used: {0}")]
     Note(#[from] NoteError),
-    #[error("its leaf is not in the tree of its checkpoint: the proof was changed")]
+    #[error("the leaf is not in the tree of the checkpoint: the proof was changed")]
     NotIncluded,
-    #[error("its private fields are not those that the leaf has the digest of: they were changed")]
+    #[error("the private fields do not match their digest in the leaf: they were changed")]
     Private,
 }
 
-/// The leaf of a proof, and what opens its private part.
+/// The leaf of a proof, and the salt and fields that open its private part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenedLeaf {
     pub leaf: String,
-    /// In hexadecimal digits. Absent where the texts were erased.
+    /// In hexadecimal digits. Absent if the texts were erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub salt: Option<String>,
     /// The private fields, as one JSON object.
@@ -44,17 +44,17 @@ pub struct OpenedLeaf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogProof {
     pub opened: OpenedLeaf,
-    /// The leaf's index: its position less one.
+    /// The index of the leaf: its position minus one.
     pub index: u64,
     pub path: Vec<Hash>,
     pub checkpoint: Checkpoint,
 }
 
-/// What a proof proves.
+/// The content of a valid proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proven {
     pub leaf: Value,
-    /// `None` where they were erased.
+    /// `None` if the fields were erased.
     pub private: Option<Value>,
 }
 
@@ -99,14 +99,16 @@ impl LogProof {
         })
     }
 
-    /// Checks all of it: the signature of the checkpoint, that its tree has the leaf, and that the
-    /// private fields are those of the leaf.
+    /// Checks the signature of the checkpoint, that its tree has the leaf, and that the private
+    /// fields match the leaf.
     ///
     /// # Errors
     /// [`ProofError`].
     pub fn check(&self, key: &VerifierKey) -> Result<Proven, ProofError> {
+        // 1. The key signed the checkpoint.
         self.checkpoint.check(key)?;
         let Checkpoint { size, root, .. } = self.checkpoint;
+        // 2. The path leads from the leaf to the root of the checkpoint.
         let hash = leaf_hash(self.opened.leaf.as_bytes());
         let found = root_of_inclusion(self.index, size, hash, &self.path);
         if found != Some(root) {
@@ -114,6 +116,7 @@ impl LogProof {
         }
         let leaf: Value =
             serde_json::from_str(&self.opened.leaf).map_err(|_| ProofError::Damaged("the leaf"))?;
+        // 3. The digest in the leaf is the digest of the private fields.
         let private = match (&self.opened.salt, &self.opened.private) {
             (Some(salt), Some(fields)) => {
                 let salt = decode_hex(salt).ok_or(ProofError::Private)?;

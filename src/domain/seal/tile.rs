@@ -1,22 +1,22 @@
-//! Tiles: the hashes of the tree, and the leaves, in pieces of 256 (C2SP's tlog-tiles).
+//! Tiles: the hashes and the leaves of the tree, in pieces of 256 (tlog-tiles of C2SP).
 
 use super::leaf::Hash;
 
-/// How many hashes, or leaves, a full tile has.
+/// The number of hashes or leaves in a full tile.
 pub const TILE_WIDTH: u64 = 256;
-/// The most digits of a tile's index: three for each part of its path.
+/// The largest number of parts in the index of a tile. Each part has three digits.
 const PARTS_MOST: usize = 6;
 
 /// Hashes of one tile that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TileRow {
     pub level: u8,
-    /// The index of the first of them in the level.
+    /// The index of the first hash in the level.
     pub first: u64,
     pub hashes: Vec<Hash>,
 }
 
-/// What a tile has.
+/// The content of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TileLevel {
     Hashes(u8),
@@ -24,7 +24,7 @@ pub enum TileLevel {
     Entries,
 }
 
-/// Which tile, and how many of its hashes: the path `<L>/<N>[.p/<W>]`.
+/// The name of a tile and its number of hashes: the path `<L>/<N>[.p/<W>]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileName {
     pub level: TileLevel,
@@ -34,7 +34,7 @@ pub struct TileName {
 }
 
 impl TileName {
-    /// The tile that a path names; `None` for what is no path of a tile.
+    /// The tile with a path; `None` if the text is not a path of a tile.
     pub fn parse(path: &str) -> Option<Self> {
         let (level, rest) = path.split_once('/')?;
         let level = match level {
@@ -74,7 +74,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_number && is_short)
 }
 
-/// Three digits.
+/// A part of an index: three digits.
 fn group(text: &str) -> Option<u64> {
     let is_group = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_group)

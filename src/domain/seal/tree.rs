@@ -1,5 +1,5 @@
-//! The Merkle tree of the log (RFC 6962, section 2.1): its hashes, its roots, and what proves that it
-//! has a leaf or that it grew out of a smaller one.
+//! The Merkle tree of the log (RFC 6962, section 2.1): its hashes and roots, and the proofs that it
+//! has a leaf or continues a smaller tree.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::leaf::Hash;
 use super::tile::{TILE_WIDTH, TileRow};
 
-/// A tile has hashes of every eighth height of the tree.
+/// Tiles store the hashes of every eighth height of the tree.
 const TILE_HEIGHT: u32 = 8;
 
 /// The hash of a leaf.
@@ -26,7 +26,7 @@ fn node_hash(left: &Hash, right: &Hash) -> Hash {
         .into()
 }
 
-/// A perfect subtree: that of the 2^height leaves from index · 2^height on.
+/// A perfect subtree: the tree of the 2^height leaves from index · 2^height on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subtree {
     height: u32,
@@ -34,8 +34,8 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// Where the hashes are that it is made of: the level of tiles, and the indexes in the level. All
-    /// are of one tile.
+    /// The stored hashes of the subtree: the level of tiles, and the indexes in the level. All of
+    /// them are in one tile.
     pub fn hashes(self) -> (u8, Range<u64>) {
         let level = self.height / TILE_HEIGHT;
         let shift = self.height % TILE_HEIGHT;
@@ -43,7 +43,7 @@ impl Subtree {
         (level as u8, first..first + (1 << shift))
     }
 
-    /// Its root, of the hashes of [`Subtree::hashes`].
+    /// The root of a subtree with the hashes of [`Subtree::hashes`].
     pub fn root(hashes: &[Hash]) -> Hash {
         match hashes {
             [one] => *one,
@@ -55,8 +55,8 @@ impl Subtree {
     }
 }
 
-/// The perfect subtrees, the largest first, whose leaves are those of a range. It begins at a multiple
-/// of the largest one.
+/// The perfect subtrees of a range of leaves, the largest first. The range must start at a multiple
+/// of the largest subtree.
 fn subtrees(leaves: Range<u64>) -> Vec<Subtree> {
     let mut found = Vec::new();
     let mut first = leaves.start;
@@ -71,12 +71,12 @@ fn subtrees(leaves: Range<u64>) -> Vec<Subtree> {
     found
 }
 
-/// The subtrees that a tree of a size is made of.
+/// The subtrees of a tree with a size.
 pub fn subtrees_of(size: u64) -> Vec<Subtree> {
     subtrees(0..size)
 }
 
-/// The root above subtrees that follow each other, the largest first.
+/// The root of subtrees that follow each other, the largest first.
 pub fn joined(roots: &[Hash]) -> Hash {
     match roots.split_last() {
         None => Sha256::digest([]).into(),
@@ -92,8 +92,8 @@ fn split(size: u64) -> u64 {
     1 << (size - 1).ilog2()
 }
 
-/// What proves that a tree of a size has the leaf with an index: each hash of the path as the subtrees
-/// that it is joined of.
+/// The path that proves that a tree of a size has the leaf with an index. Each hash of the path is
+/// given as the subtrees that it joins.
 pub fn inclusion(index: u64, size: u64) -> Vec<Vec<Subtree>> {
     let mut path = Vec::new();
     let mut leaves = 0..size;
@@ -111,8 +111,8 @@ pub fn inclusion(index: u64, size: u64) -> Vec<Vec<Subtree>> {
     path
 }
 
-/// What proves that a tree of size `to` grew out of that of size `from`, which is not 0, in the same
-/// form.
+/// The path that proves that a tree of size `to` continues the tree of size `from`, which is not 0.
+/// The form is the same.
 pub fn consistency(from: u64, to: u64) -> Vec<Vec<Subtree>> {
     let mut path = Vec::new();
     let mut leaves = 0..to;
@@ -135,8 +135,8 @@ pub fn consistency(from: u64, to: u64) -> Vec<Vec<Subtree>> {
     path
 }
 
-/// The root that a leaf and a path of inclusion lead to (RFC 9162, section 2.1.3.2); `None` for a path
-/// of another length.
+/// The root that follows from a leaf and its path (RFC 9162, section 2.1.3.2); `None` if the path
+/// has the wrong length.
 pub fn root_of_inclusion(index: u64, size: u64, leaf: Hash, path: &[Hash]) -> Option<Hash> {
     if index >= size {
         return None;
@@ -159,8 +159,8 @@ pub fn root_of_inclusion(index: u64, size: u64, leaf: Hash, path: &[Hash]) -> Op
     (last == 0).then_some(root)
 }
 
-/// Whether a path shows that the tree of size `to`, with the root `second`, grew out of that of size
-/// `from`, which is not 0, with the root `first` (RFC 9162, section 2.1.4.2).
+/// Whether a path proves that the tree of size `to`, with the root `second`, continues the tree of
+/// size `from`, which is not 0, with the root `first` (RFC 9162, section 2.1.4.2).
 pub fn is_consistent(from: u64, to: u64, first: Hash, second: Hash, path: &[Hash]) -> bool {
     if from == to {
         return path.is_empty() && first == second;
@@ -196,17 +196,17 @@ pub fn is_consistent(from: u64, to: u64, first: Hash, second: Hash, path: &[Hash
     fr == first && sr == second && snode == 0
 }
 
-/// A tree that grows: the roots of its perfect subtrees, the largest first.
+/// A tree that grows. It stores the roots of its perfect subtrees, the largest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrowingTree {
     size: u64,
     roots: Vec<Hash>,
-    /// The hashes that came since they were last taken.
+    /// The new hashes since the last [`Self::take_rows`].
     rows: Vec<TileRow>,
 }
 
 impl GrowingTree {
-    /// A tree of the roots of [`subtrees_of`] a size.
+    /// A tree with the roots of [`subtrees_of`] a size.
     pub fn new(size: u64, roots: Vec<Hash>) -> Self {
         Self {
             size,
@@ -223,7 +223,6 @@ impl GrowingTree {
         joined(&self.roots)
     }
 
-    /// Adds the hash of a leaf.
     pub fn push(&mut self, leaf: Hash) {
         let mut node = Subtree {
             height: 0,
@@ -263,7 +262,7 @@ impl GrowingTree {
         }
     }
 
-    /// The hashes of tiles that came since they were last taken.
+    /// Takes the new hashes of tiles.
     pub fn take_rows(&mut self) -> Vec<TileRow> {
         std::mem::take(&mut self.rows)
     }
@@ -278,7 +277,7 @@ mod tests {
     use super::*;
     use crate::domain::seal::leaf::hex;
 
-    /// RFC 6962, section 2.1, word by word.
+    /// The definitions of RFC 6962, section 2.1, literally.
     fn root(leaves: &[Hash]) -> Hash {
         match leaves {
             [] => Sha256::digest([]).into(),
@@ -308,7 +307,7 @@ mod tests {
         (tree, leaves, stored)
     }
 
-    /// What a reader of the stored hashes makes of a path.
+    /// The path that a reader computes from stored hashes.
     fn read(path: Vec<Vec<Subtree>>, stored: &HashMap<(u8, u64), Hash>) -> Vec<Hash> {
         let subtree = |subtree: &Subtree| {
             let (level, indexes) = subtree.hashes();
@@ -320,7 +319,7 @@ mod tests {
         path.into_iter().map(joined).collect()
     }
 
-    /// The test vectors of Certificate Transparency's reference implementation.
+    /// The test vectors of the reference implementation of Certificate Transparency.
     #[test]
     fn roots_are_those_of_the_reference() {
         let leaves: [&[u8]; 8] = [
@@ -381,7 +380,7 @@ mod tests {
             let another = leaf_hash(b"another");
             prop_assert!(!is_consistent(from, size, another, tree.root(), &path));
             prop_assert!(!is_consistent(from, size, before, another, &path));
-            // A tree goes on from what is stored of it.
+            // A tree continues from its stored hashes.
             let roots = read(subtrees_of(from).into_iter().map(|it| vec![it]).collect(), &stored);
             let mut again = GrowingTree::new(from, roots);
             for leaf in &leaves[from as usize..] {

@@ -1,5 +1,5 @@
-//! The groups of all accounts: where each waits, and which a lane has. An account is in one lane at
-//! a time, so that this instance never races itself.
+//! The groups of all accounts. Invariant: an account is in one lane at a time, so this instance
+//! never races with itself.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::present::Present;
 use super::way::Lane;
 use crate::domain::identity::AccountId;
 
-/// The accounts with claims under way.
+/// The accounts with claims in progress.
 #[derive(Default)]
 pub struct Accounts {
     accounts: HashMap<AccountId, AccountGroup>,
@@ -21,14 +21,14 @@ pub struct Accounts {
 }
 
 enum AccountGroup {
-    /// Its group waits for a lane.
+    /// The group waits for a lane.
     Waits(Box<Group>),
-    /// A lane has its group. These claims came later.
+    /// A lane works on the group. These claims came later.
     UnderWay(Vec<InFlight>),
 }
 
 impl Accounts {
-    /// A claim joins its account's group. Returns the lane that the group waits for, if it is new.
+    /// Adds a claim to the group of its account. Returns the lane that a new group waits for.
     pub fn join(&mut self, claim: InFlight, present: &Present) -> Option<Lane> {
         let account = claim.work.account;
         match self.accounts.get_mut(&account) {
@@ -43,7 +43,6 @@ impl Accounts {
         None
     }
 
-    /// Whether a group waits for a lane.
     pub fn wait_for(&self, lane: Lane) -> bool {
         match lane {
             Lane::Look => !self.look.is_empty(),
@@ -52,7 +51,7 @@ impl Accounts {
         }
     }
 
-    /// How many claims wait for a lane, or behind a group that a lane has.
+    /// How many claims wait for a lane, or for a group that a lane works on.
     pub fn waiting(&self) -> usize {
         let waiting = self.accounts.values().map(|account| match account {
             AccountGroup::Waits(group) => group.every_claim().count(),
@@ -61,7 +60,7 @@ impl Accounts {
         waiting.sum()
     }
 
-    /// Takes the groups that wait for a lane, with about so many claims at most.
+    /// Takes groups that wait for a lane, until they have about `most` claims.
     pub fn take(&mut self, lane: Lane, most: usize) -> Vec<Group> {
         let mut taken = Vec::new();
         let mut claims = 0;
@@ -83,8 +82,8 @@ impl Accounts {
         taken
     }
 
-    /// A lane brings a group back. Returns the lane that the group waits for next, if it has claims
-    /// left.
+    /// Takes a group back from a lane. Returns the lane that the group waits for next, if the group
+    /// has claims left.
     pub fn bring_back(&mut self, mut group: Group, present: &Present) -> Option<Lane> {
         if let Some(AccountGroup::UnderWay(later)) = self.accounts.remove(&group.account) {
             group.claims.extend(later);
@@ -92,7 +91,7 @@ impl Accounts {
         self.wait(Box::new(group), present)
     }
 
-    /// A lane lost a group. The claims that came later go on without it.
+    /// Frees the account of a group that a lane lost. Its later claims make a new group.
     pub fn give_up(&mut self, account: AccountId, present: &Present) -> Option<Lane> {
         let Some(AccountGroup::UnderWay(later)) = self.accounts.get_mut(&account) else {
             return None;

@@ -1,5 +1,5 @@
-//! Group commit: what many groups were granted shares one transaction, and is answered after it is
-//! on disk.
+//! Group commit: the drafts of many groups share one transaction. Claims are answered after the
+//! commit is on disk.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -15,25 +15,29 @@ use crate::engine::instance::Stage;
 use crate::faults::reach;
 use crate::ledger::{Appended, Burst, Draft, Fence, LedgerError};
 
-/// A transaction that ended.
+/// A transaction that has ended.
 pub struct EndedTransaction {
-    /// The groups whose drafts it was to append.
+    /// The groups whose drafts were in the transaction.
     groups: Vec<Group>,
     /// The accounts whose drafts are committed.
     result: Result<HashSet<AccountId>, Arc<LedgerError>>,
 }
 
 impl Lanes {
-    /// Appends the drafts of groups. Where the ledger refuses the data of one of them, each half is
-    /// tried alone. A group whose draft may not be sent any more is left as it is.
+    /// Appends the drafts of groups. If the ledger refuses the data of one draft, each half of the
+    /// batch is tried alone. A group whose draft must not be sent any more is not changed.
     pub async fn append(&self, mut groups: Vec<Group>) -> Vec<EndedTransaction> {
         reach("append.begun");
-        // Together: a line of another epoch does not go with this fence.
+        // 1. The epoch and the fence are read together. Invariant: a line of another epoch never
+        //    goes with this fence.
         let (epoch, fence) = self.dispatch.memory.fence();
+        // 2. Drafts that are too old, or of another epoch, are dropped.
         let now = Instant::now();
         groups
             .iter_mut()
             .for_each(|group| group.check_draft(epoch, now));
+        // 3. The drafts are appended in one transaction. On bad data the batch is halved until the
+        //    bad draft is alone.
         let mut ended = Vec::new();
         let mut batches = vec![groups];
         while let Some(groups) = batches.pop() {
@@ -56,11 +60,14 @@ impl Lanes {
         groups: &[Group],
         fence: Option<&Fence>,
     ) -> Result<HashSet<AccountId>, LedgerError> {
+        // 1. A batch without drafts needs no transaction.
         let drafts: Vec<&Draft> = groups.iter().filter_map(Group::draft).collect();
         if drafts.is_empty() {
             return Ok(HashSet::new());
         }
         reach("append.decided");
+        // 2. The ledger commits the drafts. The fence proves that the ledger has not gone back in
+        //    time.
         let memory = &self.dispatch.memory;
         let entries = drafts.iter().map(|draft| draft.entries.len()).sum();
         let appending = pin!(self.ledger.append_in_burst(&drafts, fence));
@@ -68,6 +75,7 @@ impl Lanes {
         self.watch.note_write(&appended);
         let Appended { accounts, burst } = appended?;
         reach("append.committed");
+        // 3. The burst tells whether the ledger is still the one that this instance knows.
         match burst {
             Some(Burst::Behind) => {
                 tracing::warn!(
@@ -78,6 +86,7 @@ impl Lanes {
             Some(Burst::Conflict) => self.metrics.burst_fell_back(),
             Some(Burst::Committed(_) | Burst::Exist(_)) | None => {}
         }
+        // 4. The memory learns how the burst ended.
         let is_behind = lost_known_line(groups, &accounts);
         burst
             .into_iter()
@@ -85,8 +94,8 @@ impl Lanes {
         Ok(accounts)
     }
 
-    /// Says what follows from transactions that ended. Returns their groups, and the error of one
-    /// that the ledger did not take.
+    /// Tells the groups what their transactions did. Returns the groups, and the error of a
+    /// transaction that did not reach the ledger.
     pub fn appended(
         &self,
         ended: Vec<EndedTransaction>,

@@ -1,4 +1,4 @@
-//! Counters are asked about many claims at once.
+//! Asks counters about many claims at once.
 
 use std::pin::pin;
 use std::sync::Arc;

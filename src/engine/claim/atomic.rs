@@ -1,4 +1,4 @@
-//! Atomic batches: all of their claims are granted in one transaction of the ledger, or none is.
+//! Atomic batches: one transaction of the ledger grants all claims of a batch, or none.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,65 +21,64 @@ use crate::engine::instance::is_fresh;
 use crate::faults::reach;
 use crate::ledger::{Draft, LedgerError, LedgerView, Look, Turn};
 
-/// How long it waits before it tries again.
+/// The pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What became of a claim of an atomic batch; `None` for one that would have been granted.
+/// The outcome of a claim of an atomic batch; `None` for a claim that would have been granted.
 pub type Member = Option<Result<Outcome, ClaimFailure>>;
 
-/// A batch under way.
+/// A batch in progress.
 struct Batch {
     engine: Arc<Engine>,
-    /// Each claim, or why it cannot be decided.
+    /// Each claim, or the reason why the claim cannot be decided.
     claims: Vec<Result<Work, ClaimFailure>>,
-    /// Whether something stands in the way already.
+    /// Whether something already prevents every grant.
     is_doomed: bool,
-    /// What was sent and may or may not stand in the ledger: one of them at most.
+    /// Decisions that were sent and may or may not be committed. Invariant: the ledger commits at
+    /// most one of them, since all follow the same lines.
     sent: Vec<Decision>,
     losses: u32,
 }
 
-/// What is to become of a batch.
 struct Decision {
     members: Vec<MemberOutcome>,
     drafts: Vec<Draft>,
-    /// Every change of a policy that was made before this instant was known to it.
+    /// Every change of a policy that was made before this instant was known.
     as_of: Instant,
 }
 
-/// What is to become of a claim.
 enum MemberOutcome {
-    /// This entry of this draft.
+    /// The entry with this index, in the draft with this index.
     Entry(usize, usize),
-    /// What does not depend on the batch.
+    /// An outcome that does not depend on the batch.
     Ended(Result<Outcome, ClaimFailure>),
 }
 
-/// How an attempt ended.
 enum Attempt {
     Ended(Vec<Member>),
-    /// It is refused, unless what was sent before still arrives at the ledger.
+    /// The batch would be refused, but a decision that was sent before may still be committed.
     Unsure,
-    /// Another writer was there first.
+    /// Another writer was first.
     Lost,
-    /// Something else goes first: grants of its accounts that wait for the ledger, or lapses.
+    /// Other entries of the accounts must be appended first: counted grants or lapses.
     Waits,
 }
 
 impl Engine {
     /// Decides claims together: all are granted, or none is. `is_doomed` tells that something
-    /// that is not among the claims stands in the way: then it is only said what would be. It
-    /// ends the same way whether or not anybody waits for the answer.
+    /// outside of the claims prevents every grant: then nothing is granted, and the outcomes say
+    /// what would be. The batch ends in the same way whether or not the client still waits.
     ///
     /// # Errors
-    /// [`Undecided`]: none is granted, unless a transaction whose outcome is unknown stands; the
-    /// same keys tell.
+    /// [`Undecided`]: no claim is granted, unless a transaction with an unknown outcome is
+    /// committed. A retry with the same keys tells.
     pub async fn claim_together(
         self: &Arc<Self>,
         caller: &Arc<str>,
         claims: Vec<(PolicyName, Claim)>,
         is_doomed: bool,
     ) -> Result<Vec<Member>, Undecided> {
+        // 1. The batch needs a right clock, and one place for each claim.
         if self.watch.clock_is_off() {
             return Err(Undecided::Clock);
         }
@@ -91,6 +90,8 @@ impl Engine {
             claims.for_each(|_| self.metrics.claim_ended(outcome_of(&refused), came));
             Undecided::Overloaded
         })?;
+        // 2. Each claim needs its policy, and the turn of its key. A claim without one of them
+        //    dooms the batch.
         let mut turns = Vec::new();
         let mut taken_on = Vec::with_capacity(claims.len());
         for (policy, claim) in claims {
@@ -104,6 +105,7 @@ impl Engine {
                 Ok(work)
             }));
         }
+        // 3. The batch runs in its own task, so that it ends even if the client goes away.
         let mut batch = Batch {
             engine: self.clone(),
             is_doomed: is_doomed || taken_on.iter().any(Result::is_err),
@@ -126,6 +128,7 @@ impl Engine {
             }
             result
         };
+        // 4. The client waits until the deadline.
         match timeout_at(deadline, self.detached(work)).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Undecided::Ending),
@@ -152,54 +155,66 @@ impl Batch {
 
     async fn attempt(&mut self, deadline: Instant) -> Result<Attempt, LedgerError> {
         let engine = self.engine.clone();
+        // 1. Grants that Redis counted go into the ledger first.
         if self.grants_wait().await {
             return Ok(Attempt::Waits);
         }
+        // 2. After two losses the batch waits for the turn of its accounts. Then it reads the
+        //    ledger.
         let _turn = self.turn().await;
         let seen = engine.ledger.look(&self.look()).await?;
         reach("atomic.looked");
-        // After the look, which may have taken its time. The guard tells whether what was seen
-        // still holds; nothing tells that of the terms.
+        // The terms are read after the look, which may have taken long. The guard of the append
+        // detects new entries; nothing detects new terms.
         engine.policies.freshen_for(&seen, &engine.ledger).await?;
+        // 3. A decision that was sent before may be committed: then the batch is granted.
         if let Some(index) = self.sent.iter().position(|sent| sent.stands(&seen)) {
             let stands = self.sent.swap_remove(index);
             return Ok(self.end(stands));
         }
         self.sent.retain(|sent| sent.may_stand(&seen));
+        // 4. Otherwise the same drafts are sent again while their terms are fresh, or the claims
+        //    are decided again.
         let (decision, was_sent) = match self
             .sent
             .pop_if(|sent| is_fresh(sent.as_of, Instant::now()))
         {
-            // It may still be on its way in: the same drafts are sent again.
+            // The decision may still reach the ledger: the same drafts are sent again.
             Some(sent) => (sent, true),
-            // Of drafts that go on from the same lines the ledger takes one at most.
+            // The ledger takes at most one of two drafts that follow the same line.
             None => match self.decide(&seen).await? {
                 Some(decision) => (decision, false),
                 None => return Ok(Attempt::Waits),
             },
         };
+        // 5. A decision that became too old must not be sent.
         if !is_fresh(decision.as_of, Instant::now()) || Instant::now() >= deadline {
             if was_sent {
                 self.sent.push(decision);
             }
             return Ok(Attempt::Waits);
         }
+        // 6. A refused batch appends nothing. The refusal is certain only if no earlier decision
+        //    can still be committed.
         if self.is_doomed || decision.is_refused() {
             return Ok(match self.sent.is_empty() {
                 true => Attempt::Ended(decision.refuse()),
                 false => Attempt::Unsure,
             });
         }
+        // 7. A batch without new entries repeats earlier grants.
         if decision.drafts.is_empty() {
             return Ok(self.end(decision));
         }
+        // 8. The ledger appends all drafts, or none.
         let appended = engine.ledger.append_all(&decision.drafts).await;
         engine.watch.note_write(&appended);
         if let Ok(true) = appended {
             reach("atomic.committed");
             return Ok(self.end(decision));
         }
-        // What was sent before may have lost to itself: only its entries' ids tell.
+        // 9. A decision that was sent twice may have lost to itself: only the ids of its entries
+        //    tell.
         if was_sent || matches!(appended, Err(LedgerError::Unavailable(_))) {
             self.sent.push(decision);
         }
@@ -215,7 +230,7 @@ impl Batch {
         accounts.into_iter().collect()
     }
 
-    /// Whether grants that Redis alone decided wait for the ledger: the batch comes after them.
+    /// Whether counted grants wait for the ledger: the batch comes after them.
     async fn grants_wait(&self) -> bool {
         let Some(counting) = &self.engine.counting else {
             return false;
@@ -258,9 +273,11 @@ impl Batch {
         }
     }
 
-    /// Decides every claim on what the ledger says, those of an account one after the other.
-    /// `None` where an account's lapses had to go first.
+    /// Decides every claim on what the ledger showed; the claims of one account are decided one
+    /// after the other. Returns `None` if lapses of an account had to be appended first.
     async fn decide(&self, seen: &LedgerView) -> Result<Option<Decision>, LedgerError> {
+        // 1. Each claim that already has a failure or an entry keeps it. The others are sorted by
+        //    account.
         let as_of = self.engine.policies.terms.as_of();
         let mut members: BTreeMap<usize, MemberOutcome> = BTreeMap::new();
         let mut accounts: BTreeMap<AccountId, Vec<(usize, &Work)>> = BTreeMap::new();
@@ -286,6 +303,7 @@ impl Batch {
                     .push((index, work)),
             }
         }
+        // 2. Each account decides its claims, and drafts its entries.
         let mut drafts = Vec::new();
         for (account, claims) in accounts {
             let works: Vec<&Work> = claims.iter().map(|(_, work)| *work).collect();
@@ -316,6 +334,7 @@ impl Batch {
                 });
             }
         }
+        // 3. The outcomes are in the order of the claims.
         Ok(Some(Decision {
             members: members.into_values().collect(),
             drafts,
@@ -330,9 +349,11 @@ impl Batch {
         last: Option<&Line>,
     ) -> Result<Option<(Arc<Policy>, Vec<Decided>, Vec<Entry>)>, LedgerError> {
         let (policies, ledger) = (&self.engine.policies, &self.engine.ledger);
+        // 1. The policy, with the override of the subject.
         let now = self.engine.clock.now();
         let policy = policies.terms_after(&works[0].policy, account, last, now, ledger);
         let policy = policy.await?;
+        // 2. The rule decides the claims, as soon as it knows everything that it asks for.
         let mut known = Known::to_append(Engine::nonce());
         let Drafted { decided, entries } = loop {
             let works = works.iter().copied();
@@ -344,7 +365,7 @@ impl Batch {
         if let Some(decided) = decided {
             return Ok(Some((policy, decided, entries)));
         }
-        // So many lapses are due that they go first.
+        // 3. Many lapses are due: they are appended before the claims are decided.
         let lapses = Draft {
             account,
             policy: policy.id,
@@ -356,7 +377,7 @@ impl Batch {
         Ok(None)
     }
 
-    /// Settles the counters, and tells every claim what became of it: the drafts stand.
+    /// Settles the counters and returns the outcome of every claim. The drafts must be committed.
     fn end(&self, decision: Decision) -> Attempt {
         let now = self.engine.clock.now();
         for draft in &decision.drafts {
@@ -386,7 +407,7 @@ impl Decision {
         self.drafts.iter().flat_map(|draft| &draft.entries)
     }
 
-    /// Whether something stands in the way.
+    /// Whether something prevents the grants of the batch.
     fn is_refused(&self) -> bool {
         let is_refused = |made: &MemberOutcome| match made {
             MemberOutcome::Entry(..)
@@ -404,14 +425,14 @@ impl Decision {
         self.members.into_iter().map(member).collect()
     }
 
-    /// Whether its transaction was committed.
+    /// Whether the transaction of this decision is committed.
     fn stands(&self, seen: &LedgerView) -> bool {
         let stands = |entry: &Entry| seen.entries.iter().any(|seen| seen.id == entry.id);
         self.entries().any(stands)
     }
 
-    /// Whether its transaction may yet be committed: every account still has the last line that
-    /// was assumed, and no key is taken.
+    /// Whether the transaction may still be committed: every account still has the last line that
+    /// was assumed, and no key has an entry.
     fn may_stand(&self, seen: &LedgerView) -> bool {
         let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
         let is_free = |entry: &Entry| {

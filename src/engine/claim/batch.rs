@@ -1,4 +1,4 @@
-//! Batches of whatever waits.
+//! Batches of the items that wait in a queue.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 
-/// Takes items off a queue and works on them, as many at a time as wait (at most `most`), in
-/// `lanes` batches at once. Nothing waits for a batch to fill: what is there goes when a lane is
-/// free. Ends when the queue's senders are gone and it is empty, after the last batch. A lane
-/// that panics, which is a bug, loses its batch, and another takes its place.
+/// Takes items off a queue and works on them in batches: all items that wait, at most `most`, in
+/// `lanes` batches at once. No batch waits to become full. The function returns when the senders of
+/// the queue are gone, the queue is empty, and the last batch has ended. If a lane panics (a bug),
+/// its batch is lost and a new lane starts.
 pub async fn in_batches<T, F>(
     queue: Receiver<T>,
     lanes: u32,

@@ -1,4 +1,4 @@
-//! Where a claim begins: its policy, and what it is to do.
+//! The start of a claim: its policy and its work.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::domain::work::{Task, Work};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Decides a claim. It ends the same way whether or not anybody waits for the answer.
+    /// Decides a claim. The claim ends in the same way whether or not the client still waits.
     ///
     /// # Errors
     /// [`ClaimFailure`].
@@ -55,7 +55,7 @@ impl Engine {
         result
     }
 
-    /// Counts a denial.
+    /// Adds a denial to the statistics.
     pub(super) fn note_denial(
         &self,
         account: AccountId,
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// What a claim is to do, under the terms that hold now.
+    /// The work of a claim, under the present terms.
     pub(in crate::engine) fn work(&self, policy: Arc<Policy>, claim: Claim) -> Work {
         let identity = self.ledger.identity();
         let account = identity.account(&policy.name, &claim.subject);
@@ -90,8 +90,8 @@ impl Engine {
         }
     }
 
-    /// The policy of a claim or an adjustment that came at an instant. It may be archived: the
-    /// retry of a grant is told its grant.
+    /// The policy of a claim or an adjustment that came at an instant. The policy may be archived:
+    /// the retry of an old grant gets its grant.
     pub(in crate::engine) async fn policy_of_claim(
         &self,
         name: &PolicyName,

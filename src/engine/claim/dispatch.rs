@@ -1,5 +1,5 @@
-//! The dispatch owns every queue of a claim's way. Each step of `way` names a queue or an answer;
-//! this is the one place that does what a step says.
+//! The dispatch owns every queue of the way of a claim. Each step of `way` names a queue or an
+//! answer; only this file does what a step says.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,37 +20,34 @@ use crate::clock::Clock;
 use crate::domain::identity::AccountId;
 use crate::engine::instance::{DrainSignal, Memory, Terms};
 
-/// How many claims share a transaction at most.
+/// The largest number of claims in one transaction.
 const BATCH_MOST: usize = 512;
-/// How long a claim waits before it looks again whether older grants still wait.
+/// The pause of a claim before it checks again whether older grants still wait.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 
-/// Every queue of a claim's way.
 pub struct Dispatch {
-    /// The source of time.
     pub clock: Clock,
-    /// What claims are decided by.
+    /// The policies and overrides that decide claims.
     pub terms: Arc<Terms>,
-    /// The last lines that are known.
+    /// The last lines that this instance knows.
     pub memory: Memory,
-    /// What goes into the counters afterwards.
+    /// The queue of settlements.
     pub settle: SettleQueue,
-    /// Who brings into the ledger what waits in Redis.
+    /// Starts the drain of grants that wait in Redis.
     pub drain: DrainSignal,
-    /// For the counters' word.
+    /// Claims whose counters are asked.
     pub ask: Sender<InFlight>,
-    /// For the ledger's word on a key.
+    /// Denied claims whose keys are searched in the ledger.
     pub probe: Sender<Denied>,
-    /// For Redis to decide.
+    /// Claims that Redis decides.
     pub count: Sender<InFlight>,
-    /// For the ledger.
+    /// Claims that the ledger decides.
     pub groups: Groups,
 }
 
-/// A claim that its counter denies.
 pub struct Denied {
     pub claim: InFlight,
-    /// What the counter says.
+    /// The denial by the counter.
     pub denial: CounterDenial,
 }
 
@@ -60,7 +57,7 @@ impl From<Denied> for InFlight {
     }
 }
 
-/// The groups that wait for the ledger, and its lanes.
+/// The groups that wait for the ledger, and the lanes.
 #[derive(Default)]
 pub struct Groups {
     waiting: Mutex<Waiting>,
@@ -72,17 +69,17 @@ pub struct Groups {
 #[derive(Default)]
 struct Waiting {
     accounts: Accounts,
-    /// The lanes that have a batch since a moment ago.
+    /// The lanes that recently took a batch.
     busy: Vec<Lane>,
-    /// The lanes that wait for groups, once for each that is free.
+    /// The lanes that wait for groups; a lane with two free workers is listed twice.
     free: Vec<Lane>,
-    /// Of looks and appends, what went last.
+    /// The lane that went last: look or append.
     last: Option<Lane>,
 }
 
-/// Groups that a lane has. Whatever becomes of the lane, their accounts come back.
+/// Groups that a lane works on. Invariant: even if the lane panics, the accounts of these groups
+/// are free again (`Drop`).
 pub struct Taken {
-    /// The groups that the lane works on.
     pub groups: Vec<Group>,
     accounts: HashSet<AccountId>,
     lane: Lane,
@@ -91,7 +88,7 @@ pub struct Taken {
 }
 
 impl Dispatch {
-    /// What is known at present.
+    /// What this instance knows now.
     pub fn present(&self) -> Present<'_> {
         Present {
             terms: &self.terms,
@@ -102,7 +99,7 @@ impl Dispatch {
         }
     }
 
-    /// Does what is next for a claim.
+    /// Does the next step of a claim.
     pub fn go(&self, claim: InFlight, step: Step) {
         match step {
             Step::Ask => send(&self.ask, claim),
@@ -125,7 +122,7 @@ impl Dispatch {
         }
     }
 
-    /// Does what follows from a group's step.
+    /// Does what follows from a step of a group.
     pub fn go_all(&self, steps: Steps) {
         for (claim, step) in steps.claims {
             self.go(claim, step);
@@ -135,8 +132,7 @@ impl Dispatch {
         }
     }
 
-    /// Has the grants of a claim's account drained at once, and sends the claim to a queue when
-    /// that may have been done.
+    /// Asks for a drain of the account, and sends the claim to a queue after a short pause.
     fn go_later(&self, claim: InFlight, queue: Sender<InFlight>) {
         if Instant::now() >= claim.deadline {
             return claim.end(Err(Undecided::Deadline));
@@ -148,12 +144,12 @@ impl Dispatch {
         });
     }
 
-    /// How many claims wait for the ledger, or behind a group that a lane has.
+    /// How many claims wait for the ledger, or for a group that a lane works on.
     pub fn claims_waiting(&self) -> usize {
         self.groups.lock().accounts.waiting()
     }
 
-    /// The next groups of a lane, as soon as some wait and it is the lane's turn.
+    /// Waits until groups wait for the lane and the lane may start, and returns them.
     pub async fn next(self: &Arc<Self>, lane: Lane) -> Taken {
         loop {
             if let Some(taken) = self.try_next(lane) {
@@ -165,7 +161,7 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::next`], if the lane may begin now.
+    /// As [`Dispatch::next`], but returns `None` if the lane may not start now.
     pub fn try_next(self: &Arc<Self>, lane: Lane) -> Option<Taken> {
         let mut waiting = self.groups.lock();
         if !waiting.may_begin(lane) {
@@ -199,7 +195,7 @@ impl Groups {
         }
     }
 
-    /// Tells a lane that it may begin, if it may. A busy lane looks by itself.
+    /// Wakes a lane if the lane may start. A busy lane checks by itself when it ends.
     fn tell(&self, waiting: &Waiting, lane: Option<Lane>) {
         if let Some(lane) = lane
             && waiting.may_begin(lane)
@@ -210,16 +206,19 @@ impl Groups {
 }
 
 impl Waiting {
-    /// Whether a lane's next batch may go. Looks and appends take turns. What comes meanwhile goes
-    /// together in the next batch: few wide statements cost the ledger far less than many narrow
-    /// ones.
+    /// Whether the next batch of a lane may start. Looks and appends take turns. Claims that arrive
+    /// meanwhile go together into the next batch: a few wide statements cost the ledger far less
+    /// than many narrow ones.
     fn may_begin(&self, lane: Lane) -> bool {
+        // 1. The lane must be idle and have groups.
         if self.busy.contains(&lane) || !self.accounts.wait_for(lane) {
             return false;
         }
+        // 2. The lane for contended accounts takes no turns.
         let Some(beside) = lane.beside() else {
             return true;
         };
+        // 3. The other lane goes first if this lane went last and the other lane is ready.
         let beside_waits = self.accounts.wait_for(beside) && self.free.contains(&beside);
         let had_its_turn = self.last == Some(lane) && beside_waits;
         !had_its_turn && !self.busy.contains(&beside)
@@ -233,7 +232,8 @@ impl Waiting {
 }
 
 impl Taken {
-    /// The batch has ended, or holds others up: the lane's next one may go.
+    /// Marks the batch as ended, or as one that delays others: the next batch of the lane may
+    /// start.
     pub fn is_over(&mut self) {
         if !std::mem::take(&mut self.is_busy) {
             return;
@@ -244,21 +244,21 @@ impl Taken {
         groups.tell(&waiting, self.lane.beside());
     }
 
-    /// The batch holds others up: another one goes beside it.
+    /// Marks the batch as one that delays others: another batch may run at the same time.
     pub fn is_slow(&mut self) {
         self.is_over();
         let groups = &self.dispatch.groups;
         groups.tell(&groups.lock(), Some(self.lane));
     }
 
-    /// Brings the groups back, and does what follows from their steps.
+    /// Gives the groups back, and does what follows from their steps.
     pub fn bring_back(mut self, steps: Steps) {
         self.is_over();
         let dispatch = self.dispatch.clone();
         let present = dispatch.present();
         for group in self.groups.drain(..) {
             let account = group.account;
-            // A lock each: claims that begin do not wait for the whole batch.
+            // One lock for each group: new claims do not wait for the whole batch.
             let mut waiting = dispatch.groups.lock();
             waiting.accounts.bring_back(group, &present);
             self.accounts.remove(&account);
@@ -285,8 +285,8 @@ impl Drop for Taken {
     }
 }
 
-/// Sends a claim on. A queue has room for every claim under way; it is closed only when the instance
-/// is ending.
+/// Sends a claim to a queue. A queue has room for every claim in progress. A queue is closed only
+/// when the instance stops.
 fn send<T: Into<InFlight>>(queue: &Sender<T>, claim: T) {
     if let Err(error) = queue.try_send(claim) {
         error.into_inner().into().end(Err(Undecided::Ending));

@@ -16,50 +16,49 @@ use crate::domain::work::Task;
 use crate::engine::instance::{Epoch, is_fresh};
 use crate::ledger::{Draft, LedgerView, Look};
 
-/// Claims of one account. Those that are decided together are decided under one version of its
-/// policy.
+/// Claims of one account. Claims that are decided together are decided under one version of the
+/// policy. Invariant: a group has at most one plan, and the claims of the plan come before the
+/// others.
 pub struct Group {
-    /// The account.
     pub account: AccountId,
-    /// Those not decided yet.
+    /// The claims that are not decided yet, oldest first.
     pub claims: Vec<InFlight>,
-    /// Those decided, on their way into the ledger.
+    /// The claims that are decided, and the draft that must be committed before their answers.
     pub plan: Option<GroupOutcome>,
-    /// Whether only a look at the ledger tells how it goes on.
+    /// Whether the ledger must be read before the next step.
     pub must_look: bool,
-    /// How often in a row another writer was first.
+    /// How many times in a row another writer was first.
     pub losses: u32,
-    /// How many claims are decided together at most.
+    /// The largest number of claims that are decided together.
     pub together_most: usize,
 }
 
-/// What is to become of a group's claims once its draft is committed.
+/// The outcome of a group's claims, valid once the draft is committed.
 pub struct GroupOutcome {
-    /// The policy that they are of.
     pub policy: PolicyId,
-    /// What it rests on.
+    /// The basis of the decision.
     pub basis: Basis,
-    /// The entries to append; `None` when there are none.
+    /// The entries to append; `None` if there are none.
     pub draft: Option<Draft>,
-    /// Those that an entry of the draft answers.
+    /// The claims that an entry of the draft answers.
     pub entered: Vec<Entered>,
-    /// The others, with their answers, which hold because of the line before or of those
-    /// entries.
+    /// The other claims and their answers. These answers follow from the last line or from the
+    /// entries of the draft.
     pub others: Vec<(InFlight, Outcome)>,
-    /// Whether the draft was sent and its outcome is not known. It is sent again as it is while
-    /// its terms are fresh. After that its claims are decided again, and keep the ids by which
-    /// it is found.
+    /// Whether the draft was sent and its outcome is not known. The draft is sent again without a
+    /// change while its terms are fresh. Later its claims are decided again, and each claim
+    /// remembers the ids of its possible entries.
     pub outcome_unknown: bool,
 }
 
-/// What a group is decided on.
+/// The facts that a group is decided on.
 #[derive(Debug, Clone)]
 pub struct Basis {
-    /// The account's last line.
+    /// The last line of the account.
     pub after: Option<Line>,
-    /// The epoch in which that line became known.
+    /// The epoch in which the line became known.
     pub epoch: Epoch,
-    /// The ledger was looked at after this instant. What was appended since may be missing.
+    /// The ledger was read after this instant. Entries that were appended since may be missing.
     pub seen_at: DateTime<Utc>,
     /// Every change of a policy that was made before this instant was known.
     pub as_of: Instant,
@@ -67,27 +66,25 @@ pub struct Basis {
 
 /// A claim or correction that an entry of a draft answers.
 pub struct Entered {
-    /// The claim that the entry answers.
     pub claim: InFlight,
-    /// The entry's place in the draft.
+    /// The index of the entry in the draft.
     pub entry: usize,
-    /// Whether the entry is another's, who did the same before.
+    /// Whether the entry belongs to an earlier claim that did the same.
     pub is_repeat: bool,
 }
 
-/// What an account needs of its counter.
+/// What an account needs from its counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterNeed {
-    /// Nothing: no counter exists, and none could deny the next claim.
+    /// No counter. None exists, and none could deny the next claim.
     Absent,
-    /// A counter that exists must not lag. None could deny the next claim.
+    /// If a counter exists, the counter must not lag. No counter could deny the next claim.
     Kept,
-    /// A counter.
+    /// A counter must exist.
     Wanted,
 }
 
 impl Group {
-    /// A group of one claim.
     pub fn new(claim: InFlight) -> Self {
         Self {
             account: claim.work.account,
@@ -99,7 +96,7 @@ impl Group {
         }
     }
 
-    /// Whether it may be decided on a known line: none of the claims needs the ledger's own word.
+    /// Whether the group may be decided on a known line: no claim needs a look at the ledger.
     pub fn may_be_known(&self) -> bool {
         let came_on_known_line = |claim: &InFlight| claim.sent.is_empty() && claim.asked.is_known;
         self.plan.is_none()
@@ -108,18 +105,18 @@ impl Group {
             && self.claims.iter().all(came_on_known_line)
     }
 
-    /// What its plan is to append.
+    /// The entries to append.
     pub fn draft(&self) -> Option<&Draft> {
         self.plan.as_ref()?.draft.as_ref()
     }
 
-    /// Those not decided yet, and those of its plan.
+    /// All claims: those not decided yet, and those of the plan.
     pub fn every_claim(&self) -> impl Iterator<Item = &InFlight> {
         let planned = self.plan.iter().flat_map(GroupOutcome::claims);
         self.claims.iter().chain(planned)
     }
 
-    /// Adds what it wants to see of the ledger.
+    /// Adds what the group needs to a look at the ledger.
     pub fn look_for(&self, look: &mut Look) {
         look.accounts.push(self.account);
         for claim in self.every_claim() {
@@ -132,10 +129,11 @@ impl Group {
         look.entries.extend(sent);
     }
 
-    /// Decides the claims on a basis, one after the other, each on what those before it leave.
+    /// Decides the claims on a basis, one after the other. Each claim is decided on the totals that
+    /// the claims before it leave.
     ///
     /// # Errors
-    /// [`Unknown`] when something must be learned first; then nothing is decided.
+    /// [`Unknown`] if information is missing: nothing is decided.
     pub fn decide(
         &mut self,
         policy: &Arc<Policy>,
@@ -143,11 +141,13 @@ impl Group {
         known: &Known,
         now: DateTime<Utc>,
     ) -> Result<(), Unknown> {
+        // 1. The rule decides the claims and drafts the entries.
         let together = self.claims.iter().take(self.together_most);
         let works = together.map(|claim| &claim.work);
         let drafted =
             drafting::draft(self.account, policy, basis.after.clone(), works, known, now)?;
-        // Where lapses go first, the claims wait for the next draft.
+        // 2. If many holds lapse, the draft has only lapses, and the claims wait for the next
+        //    draft.
         let decided = drafted.decided.unwrap_or_default();
         let mut plan = GroupOutcome {
             policy: policy.id,
@@ -157,6 +157,7 @@ impl Group {
             others: Vec::new(),
             outcome_unknown: false,
         };
+        // 3. New entries make a draft that follows the last line.
         if !drafted.entries.is_empty() {
             let mut claims = self.claims.iter();
             plan.draft = Some(Draft {
@@ -167,6 +168,7 @@ impl Group {
                 entries: drafted.entries,
             });
         }
+        // 4. Every decided claim moves from the group into the plan.
         let claims = self.claims.drain(..decided.len());
         for (claim, decided) in claims.zip(decided) {
             plan.take_in(claim, decided, policy);
@@ -175,11 +177,13 @@ impl Group {
         Ok(())
     }
 
-    /// Takes in a claim that comes after its draft was decided, if the claim is granted after the
-    /// draft. Returns the claim otherwise.
+    /// Adds a claim that comes after the draft was decided, if the claim is granted after the
+    /// draft. Otherwise returns the claim.
     pub fn extend(&mut self, mut claim: InFlight, present: &Present) -> Option<InFlight> {
+        // 1. Some drafts must not grow: one whose outcome is unknown, or one that is being halved.
         let has_known_line = |plan: &GroupOutcome| plan.basis.after.is_some();
-        // A key behind an entry that the ledger leaves out would undo a whole transaction.
+        // The ledger leaves out entry 1 if the account is not new. An entry with a key after a
+        // missing entry would undo the whole transaction.
         let may_follow = claim.work.key.is_none() || self.plan.as_ref().is_some_and(has_known_line);
         let may_extend = self.claims.is_empty()
             && may_follow
@@ -193,10 +197,12 @@ impl Group {
         let Some(draft) = &mut plan.draft else {
             return Some(claim);
         };
+        // 2. The claim is decided on the last entry of the draft.
         let last = draft.entries.last().map(|entry| &entry.line);
         let (own, terms) = (&claim.work.policy, present.terms);
         let policy = terms.of(own, self.account, last, present.now);
         let (works, known) = (std::iter::once(&claim.work), Known::default());
+        // 3. A grant joins the draft. Any other outcome needs a look at the ledger.
         match drafting::draft(
             self.account,
             &policy,
@@ -221,8 +227,8 @@ impl Group {
         }
     }
 
-    /// Takes the plan back: its claims are to be decided again, before those that came later. Those
-    /// whose draft may be committed keep their entries' ids.
+    /// Drops the plan. Its claims are decided again, before claims that came later. If the draft
+    /// may be committed, its claims remember the ids of their entries.
     pub fn dissolve(&mut self) {
         if let Some(mut plan) = self.plan.take() {
             if plan.outcome_unknown {
@@ -231,7 +237,7 @@ impl Group {
             let entered = plan.entered.into_iter().map(|entered| entered.claim);
             let others = plan.others.into_iter().map(|(claim, _)| claim);
             let planned = entered.chain(others).map(|mut claim| {
-                // The ledger is looked at next. What was known of the account may be wrong.
+                // The ledger is read next. What was known of the account may be wrong.
                 claim.asked.is_known = false;
                 claim.asked.has_no_counter = false;
                 claim
@@ -240,14 +246,14 @@ impl Group {
         }
     }
 
-    /// Whether the group's draft may or may not be committed.
+    /// Whether the draft was sent and its outcome is not known.
     pub fn has_unknown_outcome(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.outcome_unknown)
     }
 }
 
 impl GroupOutcome {
-    /// What is decided of a claim.
+    /// Adds a decided claim.
     fn take_in(&mut self, mut claim: InFlight, decided: Decided, policy: &Arc<Policy>) {
         claim.work.policy = policy.clone();
         let outcome = match decided {
@@ -264,13 +270,13 @@ impl GroupOutcome {
         self.others.push((claim, outcome));
     }
 
-    /// Whether it may be sent, or answered: its terms are fresh, and somebody waits for each of
-    /// its claims.
+    /// Whether the draft may be sent, or the claims answered: the terms are fresh, and every claim
+    /// still has time.
     pub fn holds(&self, now: Instant) -> bool {
         is_fresh(self.basis.as_of, now) && self.claims().all(|claim| now < claim.deadline)
     }
 
-    /// Whether its draft is committed: one of its entries is among these.
+    /// Whether the draft is committed: one of its entries is among these entries.
     pub fn is_among(&self, entries: &[Entry]) -> bool {
         self.outcome_unknown
             && self
@@ -278,8 +284,8 @@ impl GroupOutcome {
                 .any(|id| entries.iter().any(|entry| entry.id == id))
     }
 
-    /// Whether its draft, which was not found, may yet be committed: the account's last line is the
-    /// one before it, and no key is taken.
+    /// Whether a draft that was not found may still be committed: the last line of the account is
+    /// still the line before the draft, and none of its keys has another entry.
     pub fn may_be_committed(&self, seen: &LedgerView, last: Option<&Line>) -> bool {
         let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
         let is_taken = |entry: &Entry| {
@@ -291,7 +297,6 @@ impl GroupOutcome {
             && number(self.basis.after.as_ref()) == number(last)
     }
 
-    /// Every claim that it decides.
     pub fn claims(&self) -> impl Iterator<Item = &InFlight> {
         let others = self.others.iter().map(|(claim, _)| claim);
         self.entered
@@ -302,7 +307,7 @@ impl GroupOutcome {
 
     fn remember_ids(&mut self) {
         let ids: Vec<EntryId> = self.entry_ids().collect();
-        // A repeat is no entry of its own.
+        // A repeated claim has no entry of its own.
         let own = self.entered.iter_mut().filter(|entered| !entered.is_repeat);
         own.for_each(|entered| entered.claim.sent.push(ids[entered.entry]));
     }
@@ -313,7 +318,7 @@ impl GroupOutcome {
         draft.flat_map(|draft| draft.entries.iter().map(|entry| entry.id))
     }
 
-    /// The account's last line once the draft is committed.
+    /// The last line of the account once the draft is committed.
     pub fn last_line(&self) -> Option<&Line> {
         let appended = self.draft.as_ref().and_then(|draft| draft.entries.last());
         appended
@@ -321,14 +326,14 @@ impl GroupOutcome {
             .or(self.basis.after.as_ref())
     }
 
-    /// What its account's counter is needed for: where one claim is denied, the next one may be too,
-    /// and a correction's can allow again what it denied.
+    /// What the account needs from its counter. After a denial the next claim may be denied too.
+    /// After a correction a claim may be granted that the counter would deny.
     pub fn counter_need(&self) -> CounterNeed {
         let is_plain = |claim: &InFlight| matches!(claim.work.task, Task::Claim(_));
         let allows = !self.others.iter().any(|(_, outcome)| outcome.is_denied())
             && self.claims().all(is_plain);
         let mut claims = self.claims().peekable();
-        // A draft of lapses alone has no claim that tells of a counter.
+        // A draft of lapses alone has no claims: nothing tells whether a counter exists.
         let is_told = claims.peek().is_some();
         match allows {
             false => CounterNeed::Wanted,
@@ -339,8 +344,8 @@ impl GroupOutcome {
         }
     }
 
-    /// Everybody's answer: the draft, if there is one, is committed, and no other one after the same
-    /// line can be.
+    /// The answers of all claims. The draft, if there is one, must be committed; then no other
+    /// draft that follows the same line can be.
     pub fn answers(self) -> impl Iterator<Item = AnsweredClaim> {
         let is_certain = self.draft.is_some();
         let entries = self.draft.map(|draft| draft.entries).unwrap_or_default();
@@ -366,7 +371,7 @@ impl GroupOutcome {
     }
 }
 
-/// The grant that a claim's answer depends on, if it is a correction.
+/// The grant that a correction names; `None` for a claim.
 pub fn corrected(claim: &InFlight) -> Option<EntryId> {
     match &claim.work.task {
         Task::Reverse(grant) | Task::Confirm(grant) => Some(grant.id),
@@ -397,7 +402,7 @@ mod tests {
         Arc::new(policy(1, "UTC", &[(3, "day")]))
     }
 
-    /// A claim without a key: only the ids of its entries tell whether it stands.
+    /// A claim without a key: only the ids of its entries tell whether its grant is committed.
     fn claim() -> (InFlight, Answered) {
         let (answer, answered) = oneshot::channel();
         let account = AccountId(Uuid::from_u128(1));
@@ -411,7 +416,7 @@ mod tests {
         (claim, answered)
     }
 
-    /// Decides the group's claim at an instant. Returns the entry that is to be appended.
+    /// Decides the claim of the group at an instant. Returns the entry to append.
     fn decide(group: &mut Group, micros: i64) -> Entry {
         let now = DateTime::UNIX_EPOCH + TimeDelta::microseconds(micros);
         let basis = Basis {
@@ -426,7 +431,7 @@ mod tests {
         group.draft().unwrap().entries[0].clone()
     }
 
-    /// Looks at a ledger that holds some entries. Returns the steps that follow.
+    /// Looks at a ledger that holds some entries. Returns the next steps.
     fn look(group: &mut Group, entries: Vec<Entry>) -> Steps {
         let at = Instant::now();
         let (terms, memory) = (Terms::new(at), Memory::default());
@@ -488,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Its entry may still arrive, unless another one stands in its place.
+    /// The entry of the claim may still arrive, unless another entry has its number.
     #[test]
     fn a_refusal_is_certain_only_behind_a_new_entry() {
         for is_certain in [false, true] {

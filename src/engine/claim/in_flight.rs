@@ -1,4 +1,4 @@
-//! A claim under way, and what may become of it.
+//! A claim in progress, and its possible outcomes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::engine::Failure;
 use crate::engine::instance::Place;
 use crate::ledger::LedgerError;
 
-/// What became of a claim or a correction.
+/// The outcome of a claim or correction.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// Granted, or corrected: the entry is in the ledger.
+    /// The claim is granted or the correction is made: the entry is committed.
     Entered(Entry),
-    /// The same was done before: its entry.
+    /// The same was done before: the entry of then.
     Repeated(Entry),
-    /// The key stands for another claim.
+    /// The key belongs to another claim.
     KeyReused,
-    /// Not granted, or not corrected, under this version of the policy.
+    /// The claim is not granted, or the correction is not made, under this version of the policy.
     Refused(Arc<Policy>, Refusal),
 }
 
 impl Outcome {
-    /// What an entry with the key of some work means for it.
+    /// The outcome of work whose key already has an entry.
     pub fn of_key(work: &Work, entry: Entry) -> Self {
         match work.is_done_by(&entry) {
             true => Self::Repeated(entry),
@@ -38,7 +38,7 @@ impl Outcome {
         }
     }
 
-    /// Whether some window lacked room.
+    /// Whether a window had no room.
     pub fn is_denied(&self) -> bool {
         matches!(
             self,
@@ -47,34 +47,33 @@ impl Outcome {
     }
 }
 
-/// Why a claim could not be decided exactly. It is safe to retry.
+/// Why a claim has no exact decision. The client can safely retry.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Undecided {
-    /// Not within the deadline.
-    #[error("not decided within the deadline")]
+    #[error("the claim was not decided before its deadline")]
     Deadline,
-    /// More claims are under way than the service takes on.
-    #[error("too many claims are under way")]
+    /// Too many claims are in progress.
+    #[error("too many claims are in progress")]
     Overloaded,
-    /// This instance's clock is off the ledger's.
-    #[error("the clock is off the ledger's by more than the tolerance")]
+    /// The clock of this instance differs too much from the clock of the ledger.
+    #[error("the clock of this instance is off by more than the tolerance")]
     Clock,
-    /// This instance is ending.
-    #[error("the instance is ending")]
+    /// This instance stops.
+    #[error("the instance is stopping")]
     Ending,
-    /// It is denied, unless a grant with its key waits in a queue that cannot be seen.
-    #[error("grants that wait for the ledger cannot be seen")]
+    /// The claim would be denied, but a grant with its key may wait in a queue that cannot be read.
+    #[error("grants that wait for the ledger cannot be read")]
     Unseen,
-    /// The ledger does not answer, and only it can tell whether there is such a policy.
+    /// The ledger does not answer, and only the ledger can tell whether the policy exists.
     #[error("the ledger does not answer")]
     Silent,
-    /// It corrects a grant that the ledger had, and lacks since a copy took its place.
-    #[error("the ledger does not have the grant any more")]
+    /// The ledger no longer has the grant to correct: a copy of the ledger took its place.
+    #[error("the ledger no longer has the grant")]
     Lost,
-    /// It is refused, unless an entry that was sent for it still arrives at the ledger.
-    #[error("an entry that was sent to the ledger got no answer")]
+    /// The claim would be refused, but an entry that was sent for it may still be committed.
+    #[error("the ledger did not say whether it has the entry of the claim")]
     Sent,
-    /// The ledger cannot be used.
+    /// The ledger gave an error.
     #[error("the ledger cannot decide")]
     Ledger(#[source] Arc<LedgerError>),
 }
@@ -90,58 +89,56 @@ impl From<Failure> for Undecided {
     }
 }
 
-/// A claim or correction under way, and who waits for its answer.
+/// A claim or correction in progress, and the client that waits for its answer.
 pub struct InFlight {
-    /// What is to be done.
     pub work: Work,
-    /// After this nobody waits any more.
+    /// After this instant no client waits.
     pub deadline: Instant,
-    /// From this instant on Redis may decide it, where the policy's owner chose so, if the
-    /// ledger has not.
+    /// From this instant on Redis may decide the claim, if the ledger has not decided and the owner
+    /// of the policy chose so.
     pub count_from: Instant,
-    /// Whether Redis may decide it at all: not once it could not.
+    /// Whether Redis may decide the claim. False after Redis could not.
     pub may_be_counted: bool,
-    /// Whether a grant with its key may wait in Redis' queue unseen.
+    /// Whether a grant with the same key may wait unseen in the queue of Redis.
     pub may_wait: bool,
-    /// The ids of entries for it that may or may not be committed.
+    /// The ids of entries for this claim that may or may not be committed.
     pub sent: Vec<EntryId>,
-    /// The id under which Redis was last asked to count it. That may still be done, late.
+    /// The id of the last request to count the claim. Redis may still execute that request.
     pub counted: Option<EntryId>,
-    /// What the account's counter said.
+    /// The answer of the counter.
     pub asked: CounterView,
-    /// Who waits for the answer.
+    /// The client that waits for the answer.
     pub waiter: Waiter,
 }
 
-/// What is held for a claim until it has ended.
+/// The resources of a claim until it ends.
 pub struct Waiter {
-    /// Where the answer goes.
+    /// The channel for the answer.
     pub answer: oneshot::Sender<Result<Outcome, Undecided>>,
-    /// Keeps others with the same key out.
+    /// Keeps out other claims with the same key.
     pub turn: Option<KeyTurn>,
-    /// Its place among the claims under way.
+    /// The place of the claim among the claims in progress.
     pub _place: Place,
 }
 
-/// A claim or correction, and its answer.
 pub type AnsweredClaim = (InFlight, Result<Outcome, Undecided>);
 
-/// What is known of a claim's account before the ledger is looked at.
+/// The facts about the account of a claim before the ledger is read.
 #[derive(Debug, Clone, Default)]
 pub struct CounterView {
-    /// The number that the counter had; `None` without a counter.
+    /// The number of the counter; `None` without a counter.
     pub seen: Option<u64>,
     /// Whether the account is known to have no counter.
     pub has_no_counter: bool,
-    /// Whether this instance knew the last line or took the account to be new, and the claim is no
-    /// retry that it knows of.
+    /// Whether this instance knew the last line, or took the account to be new, and knows no
+    /// earlier claim with the same key.
     pub is_known: bool,
-    /// Whether a denial should be followed by a counter that holds all keys.
+    /// Whether a denial should be followed by a settlement with all keys.
     pub wants_keys: bool,
 }
 
 impl InFlight {
-    /// A claim or correction that nothing was done for yet, and that Redis may not decide.
+    /// A new claim or correction that Redis must not decide.
     pub fn new(work: Work, deadline: Instant, waiter: Waiter) -> Self {
         Self {
             work,
@@ -156,41 +153,43 @@ impl InFlight {
         }
     }
 
-    /// There is a Redis that may count the claim, which has so much time in all. Redis knows no
-    /// holds, and no corrections.
+    /// Lets Redis decide the claim after half of `claim_time`, the whole time of the claim. Redis
+    /// decides no holds and no corrections.
     pub fn let_count(&mut self, claim_time: Duration) {
         self.count_from = self.deadline - claim_time / 2;
         self.may_be_counted = matches!(self.work.task, Task::Claim(None));
         self.may_wait = self.work.policy.rule.may_be_counted();
     }
 
-    /// Answers the claim.
+    /// Sends the answer of the claim.
     pub fn end(self, outcome: Result<Outcome, Undecided>) {
-        // The turn ends first: the client may use the key again as soon as it has the answer.
+        // The turn of the key ends first: the client may use the key again as soon as it has the
+        // answer.
         drop(self.waiter.turn);
-        // The client may have gone away; the claim ends the same way.
+        // The client may be gone; the claim ends in the same way.
         let _ = self.waiter.answer.send(outcome);
     }
 
-    /// Whether its policy's owner chose that Redis decides it now, should the ledger not.
+    /// Whether Redis decides the claim now, if the ledger does not: the owner of the policy chose
+    /// so.
     pub fn is_for_redis(&self, ledger_is_silent: bool, now: Instant) -> bool {
         self.may_be_counted
             && self.work.policy.rule.on_ledger_outage == OnLedgerOutage::Count
             && (ledger_is_silent || now >= self.count_from)
     }
 
-    /// Whether it comes after the grants of its account that wait in Redis' queue: those that
-    /// Redis could decide, and holds, which it cannot.
+    /// Whether the claim comes after the grants of its account in the queue of Redis: a claim that
+    /// Redis could decide, and a hold, which Redis cannot decide.
     pub fn waits_for_queue(&self) -> bool {
         self.may_be_counted || self.work.is_hold()
     }
 }
 
-/// The keys of the claims that are being decided on this instance.
+/// The keys of the claims that this instance is deciding.
 #[derive(Debug, Default, Clone)]
 pub struct KeysInProgress(Arc<Mutex<HashSet<KeyId>>>);
 
-/// A key's turn, until this is dropped.
+/// The turn of a key. The turn ends when this value is dropped.
 #[derive(Debug)]
 pub struct KeyTurn {
     key: KeyId,
@@ -198,7 +197,7 @@ pub struct KeyTurn {
 }
 
 impl KeysInProgress {
-    /// The key's turn; `None` while another claim has it.
+    /// Starts the turn of a key; `None` while another claim has the turn.
     pub fn begin(&self, key: KeyId) -> Option<KeyTurn> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.insert(key).then(|| KeyTurn {
@@ -215,21 +214,19 @@ impl Drop for KeyTurn {
     }
 }
 
-/// Why there is no decision.
+/// Why a claim has no decision.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClaimFailure {
-    /// There is no such policy.
     #[error("there is no policy {0}")]
     UnknownPolicy(PolicyName),
-    /// A claim with the same key is being decided.
     #[error("a claim with the same key is being decided")]
     InProgress,
-    /// It could not be decided exactly.
+    /// The claim could not be decided exactly.
     #[error(transparent)]
     Undecided(#[from] Undecided),
 }
 
-/// What became of a claim, as a label.
+/// The outcome of a claim as the label of a metric.
 pub fn outcome_of(result: &Result<Outcome, ClaimFailure>) -> &'static str {
     match result {
         Ok(Outcome::Entered(entry)) => match entry.provisional {

@@ -1,4 +1,5 @@
-//! The lanes take groups off the dispatch, do their IO for many at once, and bring them back.
+//! The lanes take groups from the dispatch, do the IO of many groups at once, and give the groups
+//! back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +17,18 @@ use crate::domain::identity::AccountId;
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, Turn};
 
-/// A batch that takes longer holds others up: the next one goes beside it.
+/// A batch that takes longer delays others: the next batch may run at the same time.
 const PATIENCE: Duration = Duration::from_millis(20);
 const TURN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait before an unreachable ledger is tried again: first and last, doubling.
+/// The first and the longest pause before an unreachable ledger is tried again. Each pause is twice
+/// as long as the one before.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_LAST: Duration = Duration::from_millis(200);
 
-/// How long a lane waits before it tries an unreachable ledger again.
 struct Pause(Duration);
 
 impl Lanes {
-    /// Looks at the ledger for groups, and decides them.
+    /// Reads the ledger for groups, and decides the groups.
     pub async fn look_all(self) {
         let mut pause = Pause(RETRY_FIRST);
         loop {
@@ -42,49 +43,58 @@ impl Lanes {
         }
     }
 
-    /// Appends what groups were granted. While a transaction is on its way, the one before it is
-    /// answered.
+    /// Appends the drafts of groups. While a transaction runs, the claims of the transaction before
+    /// it are answered.
     pub async fn append_all(self) {
         let mut pause = Pause(RETRY_FIRST);
         let mut before: Option<(Taken, Vec<EndedTransaction>)> = None;
         loop {
+            // 1. The next batch. If a transaction has just ended, the lane does not wait for new
+            //    groups.
             let next = match before.is_some() {
                 true => self.dispatch.try_next(Lane::Append),
                 false => Some(self.dispatch.next(Lane::Append).await),
             };
+            // 2. Without a next batch, the ended transaction is answered at once.
             let ended = before.take();
             let Some(mut taken) = next else {
                 pause.after(self.answer(ended)).await;
                 continue;
             };
+            // 3. The next transaction runs while the ended one is answered.
             let groups = std::mem::take(&mut taken.groups);
             let appending = with_patience(&mut taken, self.append(groups));
             let (ended, failure) = join(appending, async { self.answer(ended) }).await;
+            // 4. The groups of the new transaction wait for the next round. After a failure they
+            //    are answered before the pause.
             taken.is_over();
             before = Some((taken, ended));
             if failure.is_some() {
-                // Nobody waits for their answer while the lane pauses.
                 let failure = self.answer(before.take()).or(failure);
                 pause.after(failure).await;
             }
         }
     }
 
-    /// Looks and appends for groups that lost too often, in their turn.
+    /// Reads and appends for groups that lost too often. The groups wait for the turn of their
+    /// accounts.
     pub async fn contend_all(self) {
         let mut pause = Pause(RETRY_FIRST);
         loop {
             let mut taken = self.dispatch.next(Lane::Contend).await;
+            // 1. The turn: other instances that lost at the same accounts wait.
             let groups = self.shed(&mut taken, &pause);
             let accounts = groups.iter().map(|group| group.account).collect();
             let turn = turn_at(&self.ledger, accounts).await;
             if turn.is_some() {
                 reach("append.turn");
             }
+            // 2. The look decides the groups.
             let mut steps = Steps::default();
             let (groups, looked) = self.look_in_halves(groups, &mut steps).await;
-            // What was refused does not wait for the append.
+            // 3. Refusals do not wait for the append.
             self.dispatch.go_all(steps);
+            // 4. The append.
             let mut steps = Steps::default();
             let ended = self.append(groups).await;
             let (groups, appended) = self.appended(ended, &mut steps);
@@ -95,8 +105,8 @@ impl Lanes {
         }
     }
 
-    /// Lets go, before the ledger is asked again, the claims that nobody waits for and those that
-    /// Redis decides while the ledger cannot. Returns the groups that still have claims.
+    /// Drops claims that no client waits for, and gives to Redis the claims that Redis decides
+    /// during an outage. Returns the groups that still have claims.
     fn shed(&self, taken: &mut Taken, pause: &Pause) -> Vec<Group> {
         let (now, is_silent) = (Instant::now(), self.watch.ledger_is_silent());
         let mut steps = Steps::default();
@@ -111,18 +121,20 @@ impl Lanes {
         taken.groups.extract_if(.., has_claims).collect()
     }
 
-    /// Looks at the ledger for groups. Where the ledger cannot tell of one of them, each half is
-    /// looked up alone. Returns the groups, and the error of a look that failed.
+    /// Reads the ledger for groups. If the ledger cannot read the data of one group, each half of
+    /// the batch is read alone. Returns the groups, and the error of a look that failed.
     async fn look_in_halves(
         &self,
         groups: Vec<Group>,
         steps: &mut Steps,
     ) -> (Vec<Group>, Option<Arc<LedgerError>>) {
         let (mut all, mut failure) = (Vec::new(), None);
+        // 1. Each batch is read with one look.
         let mut batches = vec![groups];
         while let Some(mut groups) = batches.pop().filter(|groups| !groups.is_empty()) {
             match self.look(&mut groups, steps).await {
                 Ok(()) => {}
+                // 2. Bad data: each half is read alone. A single group is refused.
                 Err(error) if error.is_about_data() && groups.len() > 1 => {
                     batches.extend(halves(groups));
                     continue;
@@ -133,6 +145,7 @@ impl Lanes {
                         .iter_mut()
                         .for_each(|group| group.refuse(&error, steps));
                 }
+                // 3. The ledger does not answer: every group looks again.
                 Err(error) => {
                     groups.iter_mut().for_each(Group::look_again);
                     failure = Some(Arc::new(error));
@@ -143,8 +156,8 @@ impl Lanes {
         (all, failure)
     }
 
-    /// Answers the groups of a batch that ended. Returns the error of a transaction that the ledger
-    /// did not take.
+    /// Answers the groups of an ended batch. Returns the error of a transaction that did not reach
+    /// the ledger.
     fn answer(&self, ended: Option<(Taken, Vec<EndedTransaction>)>) -> Option<Arc<LedgerError>> {
         let (mut taken, ended) = ended?;
         let mut steps = Steps::default();
@@ -161,7 +174,7 @@ impl Pause {
         self.0 > RETRY_FIRST
     }
 
-    /// Waits after a failure, each time longer.
+    /// Waits after a failure; each pause is longer.
     async fn after(&mut self, failure: Option<Arc<LedgerError>>) {
         let Some(error) = failure else {
             self.0 = RETRY_FIRST;
@@ -176,7 +189,7 @@ impl Pause {
     }
 }
 
-/// Lets the next batch go beside this one when this one takes too long.
+/// Lets the next batch run beside this batch if this batch takes too long.
 async fn with_patience<T>(taken: &mut Taken, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     match timeout(PATIENCE, &mut work).await {
@@ -188,9 +201,10 @@ async fn with_patience<T>(taken: &mut Taken, work: impl Future<Output = T>) -> T
     }
 }
 
-/// The turn at accounts, if it comes soon. A batch without a turn goes on: the guard makes it right.
+/// Waits a short time for the turn of some accounts. A batch without a turn goes on: the guard of
+/// the append keeps it right.
 pub async fn turn_at(ledger: &Ledger, accounts: Vec<AccountId>) -> Option<Turn> {
-    // Boxed: it is rare, and twice as large as all else that a batch's future holds.
+    // Boxed: this future is rare, and twice as large as the rest of the future of a batch.
     let turn = timeout(TURN_TIMEOUT, Box::pin(ledger.turn(&accounts))).await;
     turn.ok()?.ok()
 }

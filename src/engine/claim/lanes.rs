@@ -1,4 +1,4 @@
-//! What the lanes of the ledger work with.
+//! The tools of the lanes of the ledger.
 
 use std::sync::Arc;
 
@@ -9,19 +9,14 @@ use crate::ledger::Ledger;
 
 #[derive(Clone)]
 pub struct Lanes {
-    /// Where groups wait.
     pub dispatch: Arc<Dispatch>,
-    /// Where groups are looked up and appended.
     pub ledger: Ledger,
-    /// What claims are decided by is kept fresh.
     pub policies: Arc<Policies>,
-    /// Whether the ledger answers.
     pub watch: Arc<Watch>,
-    /// What is measured.
     pub metrics: Metrics,
 }
 
-/// Two halves of a batch.
+/// Splits a batch into two halves.
 pub fn halves(mut groups: Vec<Group>) -> [Vec<Group>; 2] {
     let other = groups.split_off(groups.len() / 2);
     [groups, other]

@@ -1,4 +1,4 @@
-//! The ledger is read for what the rule asked for.
+//! Reads from the ledger what a rule asked for.
 
 use chrono::{DateTime, Utc};
 
@@ -9,7 +9,7 @@ use crate::domain::grant::Line;
 use crate::domain::identity::AccountId;
 use crate::ledger::{Ledger, LedgerError};
 
-/// What a rule says once it knows all that it asks for.
+/// Returns what a rule says after it got everything that it asked for.
 ///
 /// # Errors
 /// As [`Known::learn`].
@@ -20,6 +20,8 @@ pub async fn once_known<T>(
     now: DateTime<Utc>,
     rule: impl Fn(&Known) -> Result<T, Unknown> + Send + Sync,
 ) -> Result<T, LedgerError> {
+    // Invariant: `now` does not change in the loop. At another instant the rule could ask for other
+    // windows, again and again.
     let mut known = Known::default();
     loop {
         match rule(&known) {
@@ -30,7 +32,7 @@ pub async fn once_known<T>(
 }
 
 impl Known {
-    /// Learns what the rule asked for; the policy's version is known before.
+    /// Learns what the rule asked for. The caller already knows the version of the policy.
     ///
     /// # Errors
     /// As [`Ledger::past`].
@@ -43,14 +45,18 @@ impl Known {
         now: DateTime<Utc>,
     ) -> Result<(), LedgerError> {
         match (unknown, last) {
+            // 1. Totals of windows that the last line does not have, or grants of the past.
             (Unknown::Past(wanted), _) => {
                 self.past.extend(ledger.past(account, last, &wanted).await?);
             }
+            // 2. Open holds of an account that has entries.
             (Unknown::Holds, Some(line)) => {
                 let at = instant_after(last, now);
                 self.holds = Some(ledger.holds(account, line, at, self.lapses_most).await?);
             }
+            // 3. An account without entries has no holds.
             (Unknown::Holds, None) => self.holds = Some(Holds::default()),
+            // 4. The policy does not have the version that its own account names.
             (Unknown::Policy, _) => {
                 let corrupt = "a line under a version that its policy does not have";
                 return Err(LedgerError::Corrupt(corrupt.to_owned()));

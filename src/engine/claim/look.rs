@@ -1,4 +1,5 @@
-//! Groups whose last lines are not known are looked up in the ledger, many at once, and decided.
+//! Reads the ledger for groups whose last lines are not known, many at once, and decides the
+//! groups.
 
 use std::pin::pin;
 
@@ -15,11 +16,12 @@ use crate::faults::reach;
 use crate::ledger::{LedgerError, LedgerView, Look};
 
 impl Lanes {
-    /// Looks at the ledger for groups and decides them.
+    /// Reads the ledger for groups and decides them.
     ///
     /// # Errors
-    /// Why the ledger could not be read; some groups may have been decided.
+    /// The ledger could not be read. Some groups may be decided.
     pub async fn look(&self, groups: &mut [Group], steps: &mut Steps) -> Result<(), LedgerError> {
+        // 1. One look for all groups.
         let mut look = Look::default();
         groups.iter().for_each(|group| group.look_for(&mut look));
         let accounts = look.accounts.len();
@@ -27,16 +29,19 @@ impl Lanes {
         let looking = pin!(self.ledger.look(&look));
         let seen = self.metrics.timed(Stage::Look, accounts, looking).await?;
         reach("append.looked");
+        // 2. The memory learns the fence of the ledger and the keys that exist.
         let memory = &self.dispatch.memory;
         let epoch = memory.show(seen.fence);
         for key in seen.entries.iter().filter_map(|entry| entry.key) {
             memory.learn_key(key);
         }
-        // The guard tells whether what was seen still holds; nothing tells that of the terms.
+        // 3. The guard of the append detects new entries. Nothing detects new terms, so they are
+        //    read now.
         self.policies.freshen_for(&seen, &self.ledger).await?;
         for group in groups {
-            // One instant for all of it: at another one other windows' sums might be missing, and
-            // so on for ever where the clock steps back over a window's edge.
+            // 4. Each group is answered or decided. Invariant: a group sees one instant. At another
+            //    instant the totals of other windows could be missing, again and again if the clock
+            //    steps back over the edge of a window.
             let present = self.dispatch.present();
             group.looked(&seen, &present, steps);
             if group.plan.is_none() {
@@ -47,7 +52,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Decides a group on what was seen, and on what else must be learned.
+    /// Decides a group on what the look showed. Reads more from the ledger if the rule asks for it.
     async fn decide(
         &self,
         group: &mut Group,

@@ -1,10 +1,11 @@
-//! A claim's way. `way` is its story: what happens next, step by step, with nothing that waits. A
-//! claim begins with its policy in memory (`begin`) and is taken on with a place and a deadline
-//! (`submit`, `wake`). The `dispatch` owns the queues and does what each step says. Claims of one account
-//! form a `group`; `accounts` knows where each group waits. The lanes do the IO for many claims at
-//! once: they ask counters (`ask`), probe the ledger for the keys of denied claims (`probe`), look
-//! at the ledger (`look`, `learn`), append (`append`) and settle counters (`settle`). An atomic batch
-//! has a transaction of its own (`atomic`). A dry run appends nothing (`rehearse`).
+//! The way of a claim, from its arrival to its answer. `way` tells the story: what happens next,
+//! step by step, with nothing that waits. A claim starts with its policy in memory (`begin`). It
+//! gets a place and a deadline (`submit`, `wake`). `dispatch` owns the queues and does what each
+//! step says. The claims of one account form a `group`; `accounts` knows where each group waits.
+//! The lanes do the IO for many claims at once: they ask counters (`ask`), search the ledger for
+//! the keys of denied claims (`probe`), read the ledger (`look`, `learn`), append entries
+//! (`append`) and settle counters (`settle`). An atomic batch has its own transaction (`atomic`). A
+//! dry run appends nothing (`rehearse`).
 
 pub mod accounts;
 mod append;

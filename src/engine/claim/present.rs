@@ -1,4 +1,4 @@
-//! What an instance knows when a step of a claim's way is taken.
+//! What an instance knows at a step of the way of a claim.
 
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
@@ -7,14 +7,11 @@ use crate::engine::instance::{Memory, Terms};
 
 #[derive(Clone, Copy)]
 pub struct Present<'a> {
-    /// The policies and overrides.
     pub terms: &'a Terms,
-    /// The last lines.
     pub memory: &'a Memory,
-    /// The instant by this instance's clock.
+    /// The present instant by the clock of this instance.
     pub now: DateTime<Utc>,
     /// The same instant, for deadlines.
     pub at: Instant,
-    /// Whether there are counters.
     pub has_counters: bool,
 }

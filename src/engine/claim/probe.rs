@@ -1,4 +1,4 @@
-//! Denials by counters, of claims with a key: the ledger is asked for the key.
+//! Searches the ledger for the keys of claims that counters deny.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::ledger::{Ledger, Look};
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
 
-/// Takes denied claims off their queue and probes the ledger for their keys. A queue of their own
-/// makes wide batches of them, and holds no other claim up.
+/// Takes denied claims off their queue and searches the ledger for their keys. The separate queue
+/// makes wide batches and delays no other claim.
 pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<Denied>) {
     in_batches(queue, LANES, BATCH_MOST, move |denied| {
         let (dispatch, ledger) = (dispatch.clone(), ledger.clone());
@@ -28,7 +28,7 @@ pub async fn probe_all(dispatch: Arc<Dispatch>, ledger: Ledger, queue: Receiver<
     .await;
 }
 
-/// What is next for claims that their counters deny. Those without a key are not asked about.
+/// The next step of claims that their counters deny. Claims without a key are not searched for.
 pub async fn probe(ledger: &Ledger, denied: Vec<Denied>) -> Vec<(InFlight, Step)> {
     let keys = denied.iter().filter_map(|denied| denied.claim.work.key);
     let look = Look {

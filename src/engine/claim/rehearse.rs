@@ -1,4 +1,4 @@
-//! What would become of a claim, and an account's usage. Nothing is appended.
+//! Dry runs and the usage of an account. Nothing is appended.
 
 use std::sync::Arc;
 
@@ -22,33 +22,32 @@ use crate::engine::instance::READ_AGAIN_AFTER;
 use crate::engine::{Engine, Failure};
 use crate::ledger::{LedgerError, Look};
 
-/// An account's limits, as they are now.
+/// The present limits of an account.
 #[derive(Debug)]
 pub struct Usage {
-    /// The policy that counts.
     pub policy: Arc<Policy>,
-    /// One total a limit.
+    /// One total for each limit.
     pub totals: Vec<Total>,
-    /// The subject's override, if one holds.
+    /// The active override of the subject.
     pub override_terms: Option<Arc<OverrideTerms>>,
 }
 
-/// What would become of a claim.
+/// The outcome that a claim would have.
 #[derive(Debug)]
 pub enum Rehearsal {
-    /// It would be granted.
+    /// The claim would be granted.
     WouldGrant {
-        /// The totals after it.
+        /// The totals after the claim.
         totals: Arc<[Total]>,
-        /// Whether only because the policy observes.
+        /// Whether the claim would be granted only because the policy observes.
         would_deny: bool,
     },
-    /// What is so already, or would be refused.
+    /// The claim has an outcome already, or would be refused.
     Ended(Outcome),
 }
 
 impl Engine {
-    /// Says what would become of a claim, and changes nothing.
+    /// Says what the outcome of a claim would be, and changes nothing.
     ///
     /// # Errors
     /// [`ClaimFailure`].
@@ -69,7 +68,7 @@ impl Engine {
             let _admission = admission;
             loop {
                 match engine.rehearse(policy.clone(), claim.clone()).await {
-                    // A connection may have broken while the ledger stalled.
+                    // A connection may break while the ledger does not answer.
                     Err(LedgerError::Unavailable(_)) if Instant::now() < deadline => {
                         sleep(READ_AGAIN_AFTER).await;
                     }
@@ -86,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// An account's totals where Redis decides its policy's claims just now.
+    /// The totals of an account if Redis decides the claims of its policy at present.
     async fn counted(
         &self,
         policy: &Policy,
@@ -128,7 +127,7 @@ impl Engine {
         units: Units,
     ) -> Result<Rehearsal, LedgerError> {
         let last = last_line(&self.ledger, account).await?;
-        // After it: it may have taken its time.
+        // The terms are read after the look, which may have taken long.
         self.policies.freshen(&self.ledger, || false).await?;
         let now = self.clock.now();
         let (policies, after) = (&self.policies, last.as_ref());
@@ -150,8 +149,7 @@ impl Engine {
         })
     }
 
-    /// A subject's limits as they are now; `None` where there is no such policy, or it is
-    /// archived.
+    /// The present limits of a subject; `None` if the policy does not exist or is archived.
     ///
     /// # Errors
     /// [`Failure`].
@@ -164,7 +162,7 @@ impl Engine {
         let Some(policy) = policy.filter(|policy| !policy.archived) else {
             return Ok(None);
         };
-        // Redis tells what it counts, also while the ledger does not answer.
+        // Redis has the totals of counted policies, even while the ledger does not answer.
         let is_counted = self.policies.terms.may_be_counted(policy.id);
         let account = match is_counted && self.watch.ledger_is_silent() {
             true => self.ledger.identity().account(&policy.name, subject),
@@ -199,8 +197,8 @@ impl Engine {
     }
 }
 
-/// What Redis would make of a claim where so much is used: the totals after it, and whether it
-/// would be granted only because the policy observes.
+/// The outcome of a claim that Redis decides on these totals: the totals after the claim, and
+/// whether the claim would be granted only because the policy observes.
 fn rehearse_counted(
     policy: &Policy,
     units: Units,

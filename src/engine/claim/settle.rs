@@ -1,4 +1,4 @@
-//! Settlements: what the ledger decided goes into the counters, in bulk, after the answer.
+//! Settlements: after the answer, the new last lines go into the counters, many at once.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,28 +21,29 @@ use crate::ledger::{Draft, Ledger};
 
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 256;
-/// How many settlements wait at most; those beyond are lost, which costs speed.
+/// The largest number of settlements that wait. More are dropped; a dropped settlement costs speed
+/// only.
 const WAITING_MOST: usize = 16_384;
-/// A counter is of use at least so long, also when its window ends at once.
+/// A counter lives at least this long, even if its window ends at once.
 const TTL_LEAST: Duration = Duration::from_secs(1);
 
-/// A settlement under way, and who waits for it.
+/// A settlement in progress, and the claims that wait for it.
 pub struct Settling {
-    /// What goes into the counter.
+    /// The line for the counter.
     pub settlement: Settlement,
-    /// Whether all keys that the account must remember are still to be read.
+    /// Whether the keys that the account must remember are still to be read from the ledger.
     pub wants_keys: bool,
-    /// When the ledger decided.
+    /// The instant of the decision.
     pub now: DateTime<Utc>,
-    /// The corrections that it settles.
+    /// The corrections that are answered after the settlement.
     pub answers: Vec<AnsweredClaim>,
 }
 
 impl Settling {
-    /// Everybody's answers once a plan's draft is committed, and what becomes of its account's
-    /// counter. `counts` tells whether Redis may decide the account's claims alone: then the counter
-    /// holds keys. A correction is answered after its settlement was tried, so that what it gives
-    /// back can be claimed at once.
+    /// Returns the answers of a committed plan, and the settlement of its account. `counts` tells
+    /// whether Redis may decide the claims of the account alone: then the counter holds keys. A
+    /// correction is answered after its settlement, so that the units that it gives back can be
+    /// claimed at once.
     pub fn of_plan(
         plan: GroupOutcome,
         account: AccountId,
@@ -64,8 +65,8 @@ impl Settling {
         (claims, Some(settling))
     }
 
-    /// An account's last line as the ledger tells it, with all its keys. `seen` is the number that the
-    /// counter had before the ledger was asked.
+    /// A settlement of the last line as the ledger has it, with all keys of the account. `seen` is
+    /// the number that the counter had before the ledger was read.
     pub fn confirmation(
         account: AccountId,
         line: &Line,
@@ -89,7 +90,8 @@ impl Settling {
         }
     }
 
-    /// The new last line, or a confirmation of the old one when a claim was denied on it.
+    /// A settlement of the new last line. After a denial without new entries, a confirmation of the
+    /// old line.
     fn after(
         plan: &GroupOutcome,
         account: AccountId,
@@ -123,23 +125,22 @@ impl Settling {
     }
 }
 
-/// Where settlements wait; without counters, nowhere.
+/// The queue of settlements. An instance without counters has none.
 #[derive(Clone)]
 pub struct SettleQueue(Option<Sender<Settling>>);
 
 impl SettleQueue {
-    /// A queue, and its end for [`settle_all`].
+    /// A queue and its receiver for [`settle_all`].
     pub fn new() -> (Self, Receiver<Settling>) {
         let (sender, receiver) = mpsc::channel(WAITING_MOST);
         (Self(Some(sender)), receiver)
     }
 
-    /// The queue of an instance without counters.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Queues what a committed draft makes of its account's counter.
+    /// Queues the settlement of a committed draft.
     pub fn appended(&self, draft: &Draft, counts: bool, now: DateTime<Utc>) {
         let Some(last) = draft.entries.last() else {
             return;
@@ -160,18 +161,16 @@ impl SettleQueue {
         });
     }
 
-    /// Whether there are counters.
     pub fn exists(&self) -> bool {
         self.0.is_some()
     }
 
-    /// How many settlements wait.
     pub fn waiting(&self) -> usize {
         let queue = self.0.as_ref();
         queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
     }
 
-    /// Queues a settlement. One that finds no room is lost, which costs speed.
+    /// Queues a settlement. A settlement is dropped if the queue is full; this costs speed only.
     pub fn send(&self, job: Settling) {
         let Some(queue) = &self.0 else {
             return end_all(job.answers);
@@ -198,9 +197,10 @@ fn keys_after(after: Option<&Line>, entries: &[Entry], counts: bool) -> SettledK
     }
 }
 
-/// Until the last of a line's windows has ended, and as long as its keys are remembered.
+/// How long a counter is useful: until the last of its windows has ended, and as long as its keys
+/// must be remembered.
 pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Duration {
-    // One without an end is remembered as long as the keys are.
+    // A total without an end of its window needs the counter only as long as the keys.
     let windows_end = line.totals.iter().filter_map(Total::resets_at).max();
     let forgets_at = remembers_keys.then(|| now + KEY_MEMORY);
     let ends_at = windows_end.max(forgets_at);
@@ -208,8 +208,7 @@ pub fn useful_for(line: &Line, remembers_keys: bool, now: DateTime<Utc>) -> Dura
     ttl.to_std().unwrap_or(TTL_LEAST).max(TTL_LEAST)
 }
 
-/// Settles what is queued. A settlement that fails is lost, which costs speed and nothing
-/// else.
+/// Settles what is queued. A settlement that fails is dropped; this costs speed only.
 pub async fn settle_all(
     queue: Receiver<Settling>,
     counters: Counters,
@@ -241,7 +240,7 @@ pub async fn settle_all(
     .await;
 }
 
-/// Completes a settlement with all keys that its account must remember, if they are few.
+/// Adds to a settlement all keys that its account must remember, if they are few.
 async fn read_keys(job: &mut Settling, ledger: &Ledger) {
     let settlement = &mut job.settlement;
     let starts = settlement

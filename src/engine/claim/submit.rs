@@ -1,4 +1,4 @@
-//! How a claim or correction is taken on: its place, its turn, its deadline, its answer.
+//! Admission of claims and corrections: the place, the turn of the key, the deadline, the answer.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ use crate::engine::Engine;
 use crate::engine::instance::Place;
 use crate::faults::reach;
 
-/// What a claim or correction needs to be taken on: a place among those under way, and the
-/// instant after which nobody waits for it.
+/// The permission to submit a claim or correction: a place among those in progress, and a deadline.
 pub struct Admission {
     place: Place,
-    /// After this nobody waits any more.
+    /// After this instant no client waits.
     pub deadline: Instant,
 }
 
 impl Engine {
-    /// Admits a claim or correction, if its caller has not too many under way.
+    /// Admits a claim or correction, unless its caller has too many in progress.
     ///
     /// # Errors
     /// [`Undecided::Overloaded`].
@@ -32,8 +31,8 @@ impl Engine {
         self.admission(place, self.claim_deadline())
     }
 
-    /// Admits a claim as soon as its caller has not too many under way, until a deadline, which
-    /// is the claim's too.
+    /// Waits until the caller has a free place, and admits a claim. The deadline is also the
+    /// deadline of the claim.
     ///
     /// # Errors
     /// [`Undecided::Overloaded`].
@@ -46,7 +45,7 @@ impl Engine {
         self.admission(place, deadline)
     }
 
-    /// Until when a claim or correction is decided that comes now.
+    /// The deadline of a claim or correction that comes now.
     pub fn claim_deadline(&self) -> Instant {
         Instant::now() + self.claim_deadline
     }
@@ -61,8 +60,8 @@ impl Engine {
         })
     }
 
-    /// Takes on a claim or correction. `begin` tells its first step. It ends the same way whether or
-    /// not anybody waits.
+    /// Submits a claim or correction. `begin` returns its first step. The claim ends in the same
+    /// way whether or not the client still waits.
     pub(in crate::engine) async fn submit(
         &self,
         admission: Admission,
@@ -91,7 +90,7 @@ impl Engine {
         }
         reach("claim.received");
         let first = begin(&mut claim, &present);
-        // What no ledger could change needs no clock.
+        // An answer that does not depend on the ledger needs no clock.
         if !matches!(first, Step::End(_)) && self.watch.clock_is_off() {
             return Err(Undecided::Clock.into());
         }

@@ -1,4 +1,4 @@
-//! An account's totals as its ledger tells them.
+//! The totals of an account, as the ledger has them.
 
 use chrono::{DateTime, Utc};
 
@@ -10,7 +10,7 @@ use crate::domain::limit::total::Total;
 use crate::domain::policy::Policy;
 use crate::ledger::{Ledger, LedgerError, Look};
 
-/// An account's last line; `None` for one without entries.
+/// The last line of an account; `None` for an account without entries.
 ///
 /// # Errors
 /// As [`Ledger::look`].
@@ -23,7 +23,7 @@ pub async fn last_line(ledger: &Ledger, account: AccountId) -> Result<Option<Lin
     Ok(seen.lines.remove(&account))
 }
 
-/// The totals now, after an account's `last` line and the lapses since.
+/// The present totals, after the `last` line of the account and the lapses since.
 ///
 /// # Errors
 /// As [`Ledger::past`].

@@ -1,8 +1,8 @@
-//! The tasks that wait for claims' answers are woken many at once.
+//! Wakes many tasks that wait for answers at once.
 //!
-//! A runtime of one thread, as each HTTP worker has, writes to the system for every task that
-//! another thread wakes. A lane that answers a batch would write once for each claim. So it wakes one
-//! task of the worker instead, which wakes the others on their own thread.
+//! Each HTTP worker has a runtime of one thread. A wake of one of its tasks by another thread
+//! writes to the system. A lane that answers a batch would write once for each claim. The lane
+//! wakes one task of the worker instead, and this task wakes the others on their own thread.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,11 +13,11 @@ use std::task::{Context, Wake, Waker};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 thread_local! {
-    /// To the task that wakes this thread's.
+    /// The channel to the task that wakes the other tasks of this thread.
     static WAKING: RefCell<Option<UnboundedSender<Waker>>> = const { RefCell::new(None) };
 }
 
-/// Wakes a task through the task that wakes its thread's.
+/// Wakes a task through the waking task of its thread.
 struct Relayed {
     waker: Waker,
     waking: UnboundedSender<Waker>,
@@ -32,8 +32,8 @@ impl Wake for Relayed {
     }
 }
 
-/// Waits for a future that another thread completes. The present thread's tasks that wait so are
-/// woken together.
+/// Waits for a future that another thread completes. All tasks of the present thread that wait in
+/// this way are woken together.
 pub async fn woken_together<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut relayed: Option<(Waker, Waker)> = None;
@@ -55,7 +55,7 @@ pub async fn woken_together<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// To the task that wakes this thread's; it is started when first needed.
+/// The channel to the waking task of this thread. The task is started at its first use.
 fn waking() -> UnboundedSender<Waker> {
     WAKING.with_borrow_mut(|waking| {
         if let Some(waking) = waking
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A thread outlives its runtimes: the second one has a waking task of its own.
+    /// A thread can outlive a runtime: the second runtime has its own waking task.
     #[test]
     fn tasks_are_woken_by_another_thread_in_each_runtime() {
         for _ in 0..2 {

@@ -1,17 +1,18 @@
-//! A claim's way, step by step. Nothing here waits, sends, or reads a clock: each function says what
-//! happens next, and the dispatch and its lanes do it and report back. The simulator drives the
-//! same functions.
+//! The way of a claim, step by step. Nothing here waits, sends, or reads a clock: each function
+//! says what happens next, and the dispatch and its lanes do it and report back. The simulator
+//! drives the same functions.
 //!
-//! 1. A claim *begins*: it joins its account's group. Where the account's counter may deny it, the
-//!    counter is *asked* first.
-//! 2. A counter may deny it. Where it has a key, the ledger is *probed* for the key first.
-//! 3. The claims of an account form a *group*. A group whose last line this instance knows, or whose
-//!    account it takes to be new, is decided at once. For the others a lane *looks* at the ledger; then
-//!    they are decided.
-//! 4. A lane *appends* what the groups were granted, in one transaction. What was committed is
-//!    answered. A group that lost to another writer, or whose account is not new, looks at the ledger;
-//!    after two losses it *contends*: it waits for its turn.
-//! 5. Where Redis decides alone, the claim is *counted* (`engine/counted`).
+//! 1. A claim *begins*: it joins the group of its account. If the counter of the account may deny
+//!    the claim, the counter is *asked* first.
+//! 2. The counter may deny the claim. If the claim has a key, the ledger is *probed* for the key
+//!    first.
+//! 3. The claims of an account form a *group*. If this instance knows the last line of the account,
+//!    or takes the account to be new, the group is decided at once. For every other group a lane
+//!    *looks* at the ledger; then the group is decided.
+//! 4. A lane *appends* the drafts of many groups in one transaction. Claims are answered after the
+//!    commit. A group that lost to another writer, or whose account is not new, looks at the
+//!    ledger. After two losses the group *contends*: it waits for its turn.
+//! 5. If Redis decides alone, the claim is *counted* (`engine/counted`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,44 +33,43 @@ use crate::domain::refusal::Refusal;
 use crate::engine::instance::{Epoch, Recalled, is_fresh};
 use crate::ledger::{LedgerError, LedgerView};
 
-/// A counter may deny for so long after the ledger confirmed it.
+/// A counter may deny claims for this long after the ledger confirmed the counter.
 pub const CONFIRMED: TimeDelta = TimeDelta::seconds(3);
-/// A group that lost so often to other writers waits for its turn.
+/// A group that lost this often to other writers waits for its turn.
 pub const LOSSES_BEFORE_TURN: u32 = 2;
 
-/// What happens next to a claim.
 #[derive(Debug)]
 pub enum Step {
-    /// Its counter is asked.
+    /// The counter of the account is asked.
     Ask,
-    /// Its counter denies it: the ledger is asked for its key.
+    /// The counter denies the claim: the ledger is searched for the key of the claim.
     Probe(CounterDenial),
-    /// It joins its account's group.
+    /// The claim joins the group of its account.
     Join,
-    /// Redis decides it.
+    /// Redis decides the claim.
     Count,
-    /// Grants of its account wait for the ledger and go first. Its counter is asked again after a
-    /// moment.
+    /// Grants of the account wait for the ledger and go first. The counter is asked again after a
+    /// short pause.
     AskLater,
-    /// As [`Step::AskLater`]; then Redis decides it.
+    /// As [`Step::AskLater`], but Redis decides the claim after the pause.
     CountLater,
-    /// It is answered.
+    /// The claim is answered.
     End(Result<Outcome, Undecided>),
 }
 
-/// Where a group waits.
+/// The queue that a group waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// For a look at the ledger.
     Look,
-    /// For a look and an append in its turn.
+    /// For a look and an append, when the turn of the group comes.
     Contend,
-    /// For its entries to be appended.
+    /// For the append of its draft.
     Append,
 }
 
 impl Lane {
-    /// The lane that this one takes turns with.
+    /// The lane that takes turns with this lane.
     pub fn beside(self) -> Option<Self> {
         match self {
             Self::Look => Some(Self::Append),
@@ -79,71 +79,77 @@ impl Lane {
     }
 }
 
-/// A counter's denial.
 #[derive(Debug)]
 pub struct CounterDenial {
-    /// What lacks room.
+    /// The limits without room.
     pub refusal: Refusal,
-    /// Every change of a policy that was made before this instant was known to it.
+    /// The counter was judged with every change of a policy that was made before this instant.
     pub as_of: Instant,
 }
 
-/// What follows from a group's step.
+/// The results of a step of a group.
 #[derive(Default)]
 pub struct Steps {
-    /// Claims that go on alone.
+    /// Claims that leave the group, each with its next step.
     pub claims: Vec<(InFlight, Step)>,
-    /// What becomes of counters.
+    /// New lines for counters.
     pub settlements: Vec<Settling>,
 }
 
-/// What must be learned before a group can be decided.
+/// The information that is missing to decide a group.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The version of the policy that its last line was decided under.
+    /// The version of the policy that decided the last line.
     Policy,
-    /// What the ledger can tell.
+    /// Information that the ledger has.
     Ledger(Unknown),
 }
 
-/// A claim begins. `redis_decides` tells whether Redis decides its policy's claims at present.
+/// Starts a claim. `redis_decides` tells whether Redis decides the claims of the policy at present.
 pub fn begin(
     claim: &mut InFlight,
     redis_decides: bool,
     counters_answer: bool,
     present: &Present,
 ) -> Step {
+    // 1. Some claims are refused whatever the account holds. A claim without a key ends here: it
+    //    has no earlier grant to repeat.
     let work = &claim.work;
     if work.key.is_none()
         && let Some(refusal) = refuse(&work.policy, work.units, present.now)
     {
-        // Whatever the account holds. There is no grant to repeat.
         return Step::End(Ok(Outcome::Refused(work.policy.clone(), refusal)));
     }
+    // 2. Redis decides the claims of some policies alone.
     if redis_decides {
         return Step::Count;
     }
+    // 3. The memory may know the last line of the account.
     let recalled = present.memory.recall(work.account, work.key, present.at);
-    // A grant that Redis counted may wait before a known line, unseen.
+    // A grant that Redis counted may be missing in a known line: it still waits for the ledger.
     let may_be_counted = present.terms.may_be_counted(work.policy.id);
     let may_be_denied = may_be_counted || recalled == Recalled::Distrusted;
     claim.asked.is_known = !may_be_denied && recalled == Recalled::Line;
+    // 4. The counter is asked only if it may deny the claim. Otherwise the ledger decides.
     match counters_answer && may_be_denied {
         true => Step::Ask,
         false => Step::Join,
     }
 }
 
-/// A claim's counter was asked; `None` where the counters do not answer. The ledger has the last
-/// word on everything but a denial.
+/// Takes the answer of the counter of a claim; `None` if the counters do not answer. Only a denial
+/// can end the claim here. The ledger decides everything else.
 pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) -> Step {
+    // 1. Without an answer the ledger decides.
     let Some(answer) = answer else {
         return Step::Join;
     };
+    // 2. Older grants of the account wait in the queue of Redis: the claim comes after them.
     claim.may_wait = answer.grants_wait;
     if answer.grants_wait && claim.waits_for_queue() {
         return wait_for_ledger(claim, present.at);
     }
+    // 3. Without a counter the ledger decides.
     let has_key = claim.work.key.is_some();
     let Some(counter) = answer.counter else {
         claim.asked = CounterView {
@@ -153,6 +159,8 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
         };
         return Step::Join;
     };
+    // 4. The rule decides the claim on the line of the counter. Only a denial can end the claim
+    //    here.
     let as_of = present.terms.as_of();
     let verdict = present
         .terms
@@ -165,19 +173,21 @@ pub fn asked(claim: &mut InFlight, answer: Option<Answer>, present: &Present) ->
     let Ok(Verdict::Refused(refusal @ Refusal::Denied(_))) = verdict else {
         return Step::Join;
     };
+    // 5. A denial is valid only if the ledger confirmed the counter recently, and the terms are
+    //    fresh.
     let is_confirmed = (present.now - counter.confirmed_at).abs() <= CONFIRMED;
     if !is_confirmed || !is_fresh(as_of, present.at) {
         return Step::Join;
     }
     match has_key {
-        // The key may have a grant that the counter does not tell.
+        // 6. The key may have a grant that the counter does not know.
         true => Step::Probe(CounterDenial { refusal, as_of }),
         false => Step::End(Ok(Outcome::Refused(claim.work.policy.clone(), refusal))),
     }
 }
 
-/// Grants of the account that Redis decided are on their way into the ledger: the claim comes after
-/// them. If that takes too long, Redis decides this one too, if it can.
+/// Returns the next step of a claim whose account has grants in the queue of Redis. The claim comes
+/// after those grants. If they take too long, Redis decides the claim too, if it can.
 fn wait_for_ledger(claim: &InFlight, at: Instant) -> Step {
     match claim.may_be_counted && (claim.count_from..claim.deadline).contains(&at) {
         true => Step::Count,
@@ -185,8 +195,9 @@ fn wait_for_ledger(claim: &InFlight, at: Instant) -> Step {
     }
 }
 
-/// The ledger was asked for a denied claim's key; `None` where it did not answer. After the
-/// counter's line there may have been room again, so an entry with the key counts more.
+/// Takes the result of a search of the ledger for the key of a denied claim; `None` if the ledger
+/// did not answer. An entry with the key wins over the denial: the account may have had room again
+/// after the line of the counter.
 pub fn probed(
     claim: &InFlight,
     denial: CounterDenial,
@@ -207,8 +218,8 @@ pub fn probed(
     }
 }
 
-/// A transaction ended that was to append the groups' drafts. Returns how many groups lost to
-/// another writer.
+/// Takes the result of the transaction that was to append the drafts of some groups. Returns how
+/// many groups lost to another writer.
 pub fn appended(
     groups: &mut [Group],
     result: &Result<HashSet<AccountId>, Arc<LedgerError>>,
@@ -243,14 +254,14 @@ pub fn appended(
     losses
 }
 
-/// Whether a draft that comes after an account's last line, as far as known, is not committed.
+/// Whether a draft that follows a known last line is not committed.
 pub fn lost_known_line(groups: &[Group], committed: &HashSet<AccountId>) -> bool {
     let mut drafts = groups.iter().filter_map(Group::draft);
     drafts.any(|draft| draft.after.is_some() && !committed.contains(&draft.account))
 }
 
 impl Group {
-    /// The lane that a group waits for; `None` where nobody is left to answer.
+    /// The lane that the group waits for; `None` if the group has no claims left.
     pub fn lane(&self) -> Option<Lane> {
         match &self.plan {
             Some(_) if !self.must_look => Some(Lane::Append),
@@ -260,23 +271,28 @@ impl Group {
         }
     }
 
-    /// Decides a group whose last line is known, if all of its claims are granted. A refusal needs
-    /// the ledger's own word.
+    /// Decides the group on the last line that this instance knows, if every claim is granted. Only
+    /// the ledger can refuse: the known line may be old.
     pub fn decide_on_known_line(&mut self, present: &Present) {
         let as_of = present.terms.as_of();
+        // 1. Every claim must have come on a known line, and the terms must be fresh.
         if !self.may_be_known() || !is_fresh(as_of, present.at) {
             return;
         }
+        // 2. The memory must know the last line, or take the account to be new.
         let Some(known) = present.memory.line(self.account, present.at) else {
             return;
         };
         let keys = self.claims.iter().map(|claim| claim.work.key);
         if known.line.is_none() && keys.skip(1).any(|key| key.is_some()) {
-            // A key behind an entry that the ledger leaves out would undo a whole transaction.
+            // 3. The ledger leaves out entry 1 if the account is not new. An entry with a key after
+            //    a missing entry would undo the whole transaction, so only the first claim may have
+            //    a key.
             return;
         }
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = !known.may_have_counter);
+        // 4. The claims are decided on that line.
         let basis = Basis {
             after: known.line,
             epoch: known.epoch,
@@ -284,43 +300,52 @@ impl Group {
             as_of,
         };
         let decided = self.decide_after(basis, &Known::default(), present);
+        // 5. If a claim is refused, or information is missing, the plan is dropped: the ledger is
+        //    read instead.
         let refuses = |plan: &GroupOutcome| !plan.others.is_empty();
         if decided.is_err() || self.plan.as_ref().is_some_and(refuses) {
-            // The counters can deny the next ones.
+            // From now on the counters are asked. They can deny the next claims.
             present.memory.distrust(self.account, present.at);
             self.dissolve();
         }
     }
 
-    /// The ledger was looked at. Answers the claims that it has entries of, and takes back a draft
-    /// that may not be sent again.
+    /// Takes what the ledger showed. Answers the claims that have entries in the ledger, and drops
+    /// a draft that must not be sent again.
     pub fn looked(&mut self, seen: &LedgerView, present: &Present, steps: &mut Steps) {
         self.must_look = false;
+        // 1. The account exists if it has a line.
         let last = seen.lines.get(&self.account);
         if last.is_some() {
             present.memory.note_existing(self.account);
         }
+        // 2. The group may have sent a draft that got no answer.
         if let Some(plan) = &mut self.plan {
             if plan.is_among(&seen.entries) {
+                // 2a. The draft is committed: its claims are answered.
                 self.finish(present, steps);
             } else if !plan.may_be_committed(seen, last) || !plan.holds(present.at) {
-                // Of it and what is decided now the ledger takes one at most: both go on from the
-                // same line.
+                // 2b. The draft must not be sent again. Its claims are decided again. Invariant:
+                // the ledger takes at most one of the old draft and the new one, since both follow
+                // the same line.
                 plan.outcome_unknown = plan.may_be_committed(seen, last);
                 self.dissolve();
                 self.drop_expired(present.at, steps);
             }
         }
+        // 3. Without a plan, claims that the ledger already answers end here. The others are
+        //    decided next.
         if self.plan.is_none() {
             self.end_corrections_of_lost(seen, steps);
             self.answer_repeated(seen, steps);
         }
     }
 
-    /// Decides the claims on a basis. A plan that appends nothing is answered at once.
+    /// Decides the claims on a basis. If the decision appends nothing, the claims are answered at
+    /// once.
     ///
     /// # Errors
-    /// [`Missing`]; then nothing is decided.
+    /// [`Missing`]: nothing is decided.
     pub fn decide_looked(
         &mut self,
         basis: Basis,
@@ -355,8 +380,8 @@ impl Group {
         decided.map_err(Missing::Ledger)
     }
 
-    /// Whether its draft may be sent: the terms that it was decided by are fresh, and its line is of
-    /// this epoch. Otherwise its claims are decided again.
+    /// Drops the draft unless it may be sent: its terms must be fresh, and its last line must be of
+    /// this epoch. The claims of a dropped draft are decided again.
     pub fn check_draft(&mut self, epoch: Epoch, now: Instant) {
         let may_be_sent = |plan: &GroupOutcome| plan.holds(now) && plan.basis.epoch == epoch;
         if !self.plan.as_ref().is_some_and(may_be_sent) {
@@ -364,30 +389,33 @@ impl Group {
         }
     }
 
-    /// Its draft is committed: everybody is answered, and its account's counter settled.
+    /// Answers every claim of a committed draft, and settles the counter of the account.
     pub fn finish(&mut self, present: &Present, steps: &mut Steps) {
         let Some(plan) = self.plan.take() else {
             return;
         };
+        // 1. Does the account need a counter?
         self.losses = 0;
         let counts = present.terms.may_be_counted(plan.policy);
         let own_need = plan.counter_need();
         let recalled = present.memory.recall(self.account, None, present.at);
-        // A counter that is being made lags unless what comes after it is settled too.
+        // While a counter is being created, every later line must reach it: otherwise it lags.
         let need = match counts || recalled == Recalled::Distrusted {
             true => CounterNeed::Wanted,
             false => own_need,
         };
         let may_have_counter = need != CounterNeed::Absent;
+        // 2. The memory learns the new last line.
         let memory = present.memory;
         if let Some(draft) = &plan.draft {
             let (entries, epoch) = (&draft.entries, plan.basis.epoch);
             memory.learn(self.account, entries, epoch, may_have_counter, present.at);
         }
         if own_need == CounterNeed::Wanted && !counts {
-            // The account has a counter from now on.
+            // The account has a counter from now on: it is asked before the next claim.
             memory.distrust(self.account, present.at);
         }
+        // 3. The claims are answered. A correction is answered after its settlement.
         let end = |(claim, answer)| (claim, Step::End(answer));
         if may_have_counter && present.has_counters {
             let (answered, settling) =
@@ -399,7 +427,8 @@ impl Group {
         }
     }
 
-    /// Another writer was first, or the account is not new. Returns whether another writer was first.
+    /// Notes that the draft was not committed: another writer was first, or the account is not new.
+    /// Returns whether another writer was first.
     fn lose(&mut self, present: &Present) -> bool {
         let plan = self.plan.as_ref();
         let was_taken_for_new = plan.is_some_and(|plan| {
@@ -410,13 +439,13 @@ impl Group {
             self.losses += 1;
         }
         self.look_again();
-        // That writer may have made a counter.
+        // The other writer may have created a counter.
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.asked.has_no_counter = false);
         !was_taken_for_new
     }
 
-    /// The ledger did not say whether it took the draft.
+    /// Notes that the ledger did not say whether the draft is committed.
     pub fn send_unknown(&mut self) {
         if let Some(plan) = &mut self.plan {
             plan.outcome_unknown = true;
@@ -424,7 +453,7 @@ impl Group {
         self.look_again();
     }
 
-    /// The ledger could not be looked at, or not appended to: the next thing is a look.
+    /// Makes a look at the ledger the next step, after a look or an append failed.
     pub fn look_again(&mut self) {
         self.must_look = true;
         let claims = self.claims.iter_mut();
@@ -434,8 +463,8 @@ impl Group {
         }
     }
 
-    /// The ledger refuses the data of one of the claims that were decided together. The first half
-    /// of them is tried alone; a single one is answered.
+    /// Takes a refusal of the ledger: the data of one of the claims that were decided together is
+    /// bad. The first half of these claims is tried alone. A single claim is answered.
     pub fn refuse(&mut self, error: &Arc<LedgerError>, steps: &mut Steps) {
         self.dissolve();
         self.must_look = true;
@@ -449,7 +478,7 @@ impl Group {
         }
     }
 
-    /// Hands over the claims that Redis is to decide, if it is to decide all of the group's.
+    /// Gives the claims of the group to Redis, if Redis is to decide all of them.
     pub fn leave_to_redis(&mut self, ledger_is_silent: bool, at: Instant, steps: &mut Steps) {
         let is_for_redis = |claim: &InFlight| claim.is_for_redis(ledger_is_silent, at);
         if self.every_claim().all(is_for_redis) {
@@ -459,7 +488,7 @@ impl Group {
         }
     }
 
-    /// Ends the claims that nobody waits for any more, unless their outcome is still open.
+    /// Ends the claims that passed their deadline, unless their draft may still be committed.
     pub fn drop_expired(&mut self, at: Instant, steps: &mut Steps) {
         if self.every_claim().all(|claim| claim.deadline <= at) {
             self.dissolve();
@@ -469,8 +498,8 @@ impl Group {
         steps.claims.extend(expired.map(end));
     }
 
-    /// Ends the corrections of grants that the ledger lacks, since a copy took its place, or that another
-    /// account has, since their subject was erased.
+    /// Ends corrections of grants that their account lacks: the ledger was replaced by a copy
+    /// without the grant, or the subject was erased and another account has the grant.
     fn end_corrections_of_lost(&mut self, seen: &LedgerView, steps: &mut Steps) {
         let is_lost = |claim: &mut InFlight| {
             let account = claim.work.account;
@@ -482,7 +511,7 @@ impl Group {
         steps.claims.extend(lost);
     }
 
-    /// Ends the claims that have entries in the ledger already, and those whose keys do.
+    /// Ends the claims whose entries, or whose keys, the ledger already has.
     fn answer_repeated(&mut self, seen: &LedgerView, steps: &mut Steps) {
         let found = |claim: &InFlight| {
             let own = |entry: &&Entry| claim.sent.contains(&entry.id);

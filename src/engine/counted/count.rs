@@ -1,5 +1,5 @@
-//! Redis decides alone: for policies whose grants are counted, and for those whose owner chose
-//! so for the time that the ledger does not answer.
+//! Lets Redis decide claims: always for policies whose grants are counted, and during an outage of
+//! the ledger for policies whose owner chose so.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,30 +29,26 @@ use crate::ledger::{Ledger, LedgerError, LedgerView, Look};
 
 const LANES: u32 = 2;
 const BATCH_MOST: usize = 128;
-/// How long a look waits to learn what stands in the ledger already.
+/// How long a look waits for the ledger to find grants that are already recorded.
 const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Lets Redis decide claims.
 pub struct Counting {
-    /// Where they are counted.
     pub counters: Counters,
-    /// For what the counters cannot tell.
+    /// The ledger, for what the counters do not know.
     pub ledger: Ledger,
-    /// The source of time.
     pub clock: Clock,
-    /// Whether they are fresh decides whether a counter may deny.
+    /// The policies. A counter may deny only while they are fresh.
     pub policies: Arc<Policies>,
-    /// Whether the ledger answers.
     pub watch: Arc<Watch>,
-    /// Where claims go afterwards.
+    /// The next steps of claims.
     pub dispatch: Arc<Dispatch>,
-    /// Where claims wait that the ledger is asked about. It is never full: a claim is in one queue.
+    /// The queue of claims for which the ledger is read. The queue is never full: a claim is in one
+    /// queue only.
     pub unsure: Sender<InFlight>,
-    /// Who is told that grants wait.
+    /// The signal that grants wait.
     pub drain: DrainSignal,
-    /// By how much the clocks of instances may differ.
+    /// The largest difference between the clocks of instances.
     pub clocks_differ: TimeDelta,
-    /// What is measured.
     pub metrics: Metrics,
 }
 
@@ -65,7 +61,7 @@ pub async fn count_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
     .await;
 }
 
-/// Takes claims that the counters cannot tell of off the queue, asks the ledger, and lets Redis
+/// Takes claims whose counters are not enough off the queue, reads the ledger, and lets Redis
 /// decide again. Counts of other claims do not wait for the ledger.
 pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) {
     in_batches(queue, LANES, BATCH_MOST, move |claims| {
@@ -80,20 +76,21 @@ pub async fn ask_ledger_all(counting: Arc<Counting>, queue: Receiver<InFlight>) 
     .await;
 }
 
-/// What the ledger told of a claim's account.
+/// What the ledger says about the account of a claim.
 enum LedgerAnswer {
-    /// The claim's key is there already, or the claim is left to the ledger.
+    /// The ledger has the key of the claim, or the claim leaves Redis.
     NotCounted(Step),
-    /// The totals as of the account's last line.
+    /// The totals as of the last line of the account.
     Totals(LedgerWord, Vec<Total>),
 }
 
 impl Counting {
     async fn decide(&self, claims: Vec<InFlight>) {
+        // 1. Each claim is prepared by the present terms.
         let (now, as_of) = (self.clock.now(), self.policies.terms.as_of());
         let word = first_word(self.watch.ledger_is_silent());
         let (mut counts, mut counted) = (Vec::new(), Vec::with_capacity(claims.len()));
-        // By what holds now, also for a claim that waited.
+        // The present terms also apply to a claim that waited.
         for mut claim in claims {
             match first_count(&mut claim, word, &self.policies.terms, now) {
                 Some(count) => {
@@ -103,9 +100,11 @@ impl Counting {
                 None => self.give_up(claim),
             }
         }
+        // 2. Redis decides all claims in one call.
         let Some((claims, answers)) = self.count_claims(counted, &counts).await else {
             return;
         };
+        // 3. Each answer ends the claim, or names its next step.
         let mut denied = Vec::new();
         for ((mut claim, count), answer) in claims.into_iter().zip(counts).zip(answers) {
             match counted_first(&mut claim, count, answer, as_of, Instant::now()) {
@@ -113,6 +112,8 @@ impl Counting {
                 step => self.go(claim, step),
             }
         }
+        // 4. Denied claims with keys are searched for in the ledger. Claims that the ledger has to
+        //    decide go to the queue of unsure claims.
         if !denied.is_empty() {
             for (claim, step) in probe(&self.ledger, denied).await {
                 let step = Some(step).filter(|step| !matches!(step, Step::Join));
@@ -121,8 +122,8 @@ impl Counting {
         }
     }
 
-    /// Asks the ledger for what the counters could not tell, and lets Redis decide again:
-    /// several times where grants come into the ledger meanwhile.
+    /// Reads the ledger for claims that the counters could not decide, and lets Redis decide again.
+    /// This repeats if the accounts get new entries meanwhile.
     async fn decide_with_ledger(&self, mut claims: Vec<InFlight>) {
         for _ in 0..ASKS_MOST {
             if claims.is_empty() {
@@ -136,8 +137,10 @@ impl Counting {
         }
     }
 
-    /// Returns the claims whose accounts went on meanwhile.
+    /// One round of [`Self::decide_with_ledger`]. Returns the claims whose accounts got new entries
+    /// meanwhile.
     async fn decide_on_its_word(&self, mut claims: Vec<InFlight>) -> Vec<InFlight> {
+        // 1. The ledger is read for all claims.
         let now = self.clock.now();
         let mut counts = Vec::with_capacity(claims.len());
         let mut open = Vec::with_capacity(claims.len());
@@ -154,9 +157,11 @@ impl Counting {
             counts.push(count_of(&mut claim, totals, word, now));
             open.push(claim);
         }
+        // 2. Redis decides again, with the totals of the ledger.
         let Some((open, answers)) = self.count_claims(open, &counts).await else {
             return Vec::new();
         };
+        // 3. A claim whose account got new entries meanwhile goes into the next round.
         let mut unsure = Vec::new();
         for ((mut claim, count), answer) in open.into_iter().zip(counts).zip(answers) {
             match counted_again(&mut claim, count, answer, Instant::now()) {
@@ -167,7 +172,8 @@ impl Counting {
         unsure
     }
 
-    /// Lets Redis count claims. `None` where it gives no answer: the claims go on without one.
+    /// Lets Redis count claims. Returns `None` if Redis gives no answer: then the claims already
+    /// have their next steps.
     async fn count_claims(
         &self,
         claims: Vec<InFlight>,
@@ -187,13 +193,13 @@ impl Counting {
 
     async fn look_at_ledger(&self, look: &Look) -> Result<LedgerView, LedgerError> {
         let seen = self.ledger.look(look).await?;
-        // After it: it may have taken its time.
+        // The terms are read after the look, which may have taken long.
         self.policies.freshen_for(&seen, &self.ledger).await?;
         Ok(seen)
     }
 
-    /// What the ledger tells of each claim's account, by the terms that hold then; its counter
-    /// learns it too.
+    /// Reads the accounts of the claims from the ledger, by the terms that apply then. The counters
+    /// get the lines too.
     async fn ask_ledger(
         &self,
         claims: &mut [InFlight],
@@ -245,8 +251,8 @@ impl Counting {
         told
     }
 
-    /// Does what is next for a claim that Redis was asked to count. It is asked about at the ledger
-    /// where there is no step.
+    /// Does the next step of a claim that Redis was asked to count. Without a step, the ledger is
+    /// read for the claim.
     fn go(&self, claim: InFlight, step: Option<Step>) {
         match step {
             Some(step) => self.dispatch.go(claim, step),
@@ -258,13 +264,12 @@ impl Counting {
         }
     }
 
-    /// Leaves a claim to the ledger.
     fn give_up(&self, mut claim: InFlight) {
         let step = leave_to_ledger(&mut claim);
         self.dispatch.go(claim, step);
     }
 
-    /// Has the grants drained that were counted.
+    /// Starts the drain of the accounts of counted grants.
     fn note_grants(&self, claims: &[InFlight], answers: &[Option<Counted>]) {
         for (claim, answer) in claims.iter().zip(answers) {
             if let Some(Counted::Granted(_) | Counted::Queued(_)) = answer {
@@ -273,17 +278,19 @@ impl Counting {
         }
     }
 
-    /// An account's totals by some terms, with the units that wait for the ledger; `None` when
+    /// The totals of an account by some terms, with the units that wait for the ledger; `None` if
     /// Redis cannot tell.
     ///
     /// # Errors
-    /// [`LedgerError`], where the ledger must be asked.
+    /// [`LedgerError`] if the ledger must be read.
     pub async fn look(
         &self,
         policy: &Policy,
         account: AccountId,
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Total>>, LedgerError> {
+        // 1. Redis is asked for the units of each window. If the counter is missing or too old,
+        //    Redis gets the line of the ledger first.
         let mut count = Count {
             account,
             policy_version: policy.version,
@@ -303,6 +310,7 @@ impl Counting {
         let Some(Counted::Looked(looked)) = answer else {
             return Ok(None);
         };
+        // 2. Units that wait in the queue and are also in the line count once.
         let standing = self.standing(&looked).await;
         let mut totals = count.totals;
         for (total, (used, waits)) in totals.iter_mut().zip(looked.units) {
@@ -316,8 +324,8 @@ impl Counting {
         Ok(Some(totals))
     }
 
-    /// Of the grants that wait, those that stand in the line already by which a look goes: an
-    /// entry up to it stood there when the line was learnt. None where the ledger cannot tell.
+    /// The waiting grants that the line of a look already contains: entries up to that line were
+    /// committed when the line was read. None if the ledger does not answer.
     async fn standing(&self, looked: &Looked) -> Vec<Entry> {
         if looked.waiting.is_empty() || looked.number == 0 {
             return Vec::new();
@@ -335,7 +343,7 @@ impl Counting {
             .collect()
     }
 
-    /// Whether Redis decides a policy's claims just now.
+    /// Whether Redis decides the claims of a policy at present.
     pub fn decides(&self, policy: &Policy) -> bool {
         redis_decides(&policy.rule, self.watch.ledger_is_silent()) && self.counters.is_available()
     }

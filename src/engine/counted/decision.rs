@@ -1,12 +1,13 @@
-//! What becomes of a claim that Redis counts. As in `claim/way.rs` nothing here waits, sends, or reads
-//! a clock: each function says what happens next, `count` does it, and the simulator drives the same
-//! functions.
+//! The way of a claim that Redis counts. As in `claim/way.rs`, nothing here waits, sends, or reads
+//! a clock: each function says what happens next, `count` does it, and the simulator drives the
+//! same functions.
 //!
 //! 1. A claim is *counted* on its counter alone (`first_count`, `counted_first`).
-//! 2. Where the counter cannot tell, the ledger is asked. A claim whose key it has ends, and one that
-//!    the present terms do not let Redis count is left to it (`not_counted`). The others are *counted
-//!    again* on the ledger's word (`count_of`, `counted_again`).
-//! 3. A count may have no answer (`unanswered`).
+//! 2. If the counter is not enough to decide, the ledger is read. The claim ends if the ledger has
+//!    its key, and leaves Redis if the present terms do not let Redis count (`not_counted`).
+//!    Otherwise the claim is *counted again* on the line of the ledger (`count_of`,
+//!    `counted_again`).
+//! 3. A count may get no answer (`unanswered`).
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::engine::claim::{CONFIRMED, CounterDenial, InFlight, Outcome, Step, Un
 use crate::engine::instance::{Terms, is_fresh};
 use crate::ledger::LedgerView;
 
-/// How often the ledger is asked about a claim.
+/// The largest number of times that the ledger is read for one claim.
 pub const ASKS_MOST: u32 = 8;
 
 /// Whether Redis decides the claims of a rule at present.
@@ -34,7 +35,7 @@ pub fn redis_decides(rule: &Rule, ledger_is_silent: bool) -> bool {
         || rule.on_ledger_outage == OnLedgerOutage::Count && ledger_is_silent
 }
 
-/// What the ledger says before it is asked.
+/// The state of the ledger before it is read.
 pub fn first_word(ledger_is_silent: bool) -> LedgerWord {
     match ledger_is_silent {
         true => LedgerWord::Silent,
@@ -42,13 +43,13 @@ pub fn first_word(ledger_is_silent: bool) -> LedgerWord {
     }
 }
 
-/// What the ledger says with an account's last line.
+/// The state of the ledger after the last line of an account was read.
 pub fn word_of(last: Option<&Line>) -> LedgerWord {
     LedgerWord::Line(last.map_or(0, |line| line.number))
 }
 
-/// How a claim is counted on its counter alone, by the terms that hold now. `None` for one that must
-/// be refused: only the ledger can tell whether it was granted before.
+/// Prepares the count of a claim on its counter alone, by the present terms. Returns `None` for a
+/// claim that must be refused: only the ledger knows whether the claim was granted before.
 pub fn first_count(
     claim: &mut InFlight,
     word: LedgerWord,
@@ -64,7 +65,7 @@ pub fn first_count(
     }
 }
 
-/// How a claim is counted. The ledger told the totals, or they are not known.
+/// Prepares the count of a claim. The totals come from the ledger, or are not known.
 pub fn count_of(
     claim: &mut InFlight,
     totals: Option<Vec<Total>>,
@@ -84,8 +85,8 @@ pub fn count_of(
     }
 }
 
-/// A claim was counted on its counter alone. Every change of a policy that was made before `as_of`
-/// was known. `None` where the ledger must be asked.
+/// Takes the answer of Redis to a count on the counter alone. Every change of a policy that was
+/// made before `as_of` was known. Returns `None` if the ledger must be read.
 pub fn counted_first(
     claim: &mut InFlight,
     count: Count,
@@ -93,36 +94,42 @@ pub fn counted_first(
     as_of: Instant,
     at: Instant,
 ) -> Option<Step> {
+    // 1. A denial is certain if the ledger confirmed the counter recently, and the terms are fresh.
     let is_confirmed = |confirmed: Option<DateTime<Utc>>| {
         confirmed.is_some_and(|confirmed| (count.now - confirmed).abs() <= CONFIRMED)
             && is_fresh(as_of, at)
     };
     let may_ask = count.ledger == LedgerWord::NotAsked;
+    // 2. Older grants of the account go first, while there is time.
     match answer {
         Some(Counted::Waits(..)) if may_wait(claim, at) => Some(Step::CountLater),
+        // 3. The counter is missing or too old: the ledger is read.
         Some(Counted::AskLedger(seen)) if may_ask => {
             claim.asked.seen = seen;
             None
         }
+        // 4. A denial that is not certain: the ledger is read.
         Some(Counted::Denied(_, confirmed) | Counted::Waits(_, confirmed))
             if may_ask && !is_confirmed(confirmed) =>
         {
             None
         }
+        // 5. A certain denial of a claim with a key: the ledger is searched for the key.
         Some(Counted::Denied(used, _) | Counted::Waits(used, _))
             if may_ask && claim.sent.is_empty() && claim.work.key.is_some() =>
         {
-            // The key may have a grant that the counter does not tell.
+            // The key may have a grant that the counter does not know.
             let refusal = refusal_of(count, used);
             Some(Step::Probe(CounterDenial { refusal, as_of }))
         }
+        // 6. Every other answer decides.
         answer => Some(ended(claim, count, answer, at)),
     }
 }
 
-/// What becomes of a claim that is not counted on the ledger's word: the ledger has its key, or the
-/// terms that hold after the ledger's line do not let Redis decide. They may have other limits than the
-/// calendar's, which Redis cannot count.
+/// Returns the next step of a claim that must not be counted after the ledger was read: the ledger
+/// has its key, or the present terms do not let Redis decide. The terms may have limits without
+/// calendar windows, which Redis cannot count.
 pub fn not_counted(claim: &mut InFlight, seen: &LedgerView) -> Option<Step> {
     let mut entries = seen.entries.iter();
     let has_key = |entry: &&Entry| claim.work.key.is_some() && entry.key == claim.work.key;
@@ -134,8 +141,8 @@ pub fn not_counted(claim: &mut InFlight, seen: &LedgerView) -> Option<Step> {
     (!may_be_counted).then(|| leave_to_ledger(claim))
 }
 
-/// A claim was counted after the ledger was asked. `None` where its account went on meanwhile: the
-/// ledger must be asked again.
+/// Takes the answer of Redis to a count after the ledger was read. Returns `None` if the account
+/// got new entries meanwhile: the ledger must be read again.
 pub fn counted_again(
     claim: &mut InFlight,
     count: Count,
@@ -151,9 +158,10 @@ pub fn counted_again(
     }
 }
 
-/// What Redis answered to a count decides, without the ledger.
+/// Returns the step that the answer of Redis alone decides.
 fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instant) -> Step {
     match answer {
+        // 1. Granted: the grant waits in the queue.
         Some(Counted::Granted(used)) => match count.grant {
             Some(grant) => {
                 let entry = entry_of(&grant, with_used(count.totals, used));
@@ -161,33 +169,38 @@ fn ended(claim: &mut InFlight, count: Count, answer: Option<Counted>, at: Instan
             }
             None => leave_to_ledger(claim),
         },
+        // 2. The same key already waits in the queue.
         Some(Counted::Queued(queued)) => {
             let entry = entry_of(&queued.grant, queued.totals);
             Step::End(Ok(Outcome::of_key(&claim.work, entry)))
         }
+        // 3. Older grants of the account go first, while there is time.
         Some(Counted::Waits(..)) if may_wait(claim, at) => Step::CountLater,
-        // It may be in the ledger: only that can tell.
+        // 4. An entry that was sent before may be in the ledger: only the ledger can tell.
         Some(Counted::Denied(..) | Counted::Waits(..)) if !claim.sent.is_empty() => {
             leave_to_ledger(claim)
         }
+        // 5. Denied.
         Some(Counted::Denied(used, _) | Counted::Waits(used, _)) => {
             let policy = claim.work.policy.clone();
             Step::End(Ok(Outcome::Refused(policy, refusal_of(count, used))))
         }
+        // 6. The ledger must be read, but was read too often or is silent.
         Some(Counted::AskLedger(_)) => asked_too_often(claim),
+        // 7. No usable answer.
         Some(Counted::Looked(_)) | None => leave_to_ledger(claim),
     }
 }
 
-/// The ledger cannot be asked about a claim, or not once more. The claim does not wait in the queue,
-/// which was seen.
+/// Leaves a claim to the ledger after the ledger could not be read, or was read too often. The
+/// queue was seen: the claim does not wait there.
 pub fn asked_too_often(claim: &mut InFlight) -> Step {
     claim.may_wait = false;
     leave_to_ledger(claim)
 }
 
-/// Redis gave no answer, and may have counted a claim that was sent to it. A claim with a key is known
-/// by the key. A claim without one must not be decided a second time.
+/// Returns the next step after Redis gave no answer. Redis may have counted a claim that was sent.
+/// A claim with a key is found by its key. A claim without a key must not be decided twice.
 pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
     match is_sent && claim.work.key.is_none() {
         true => Step::End(Err(Undecided::Unseen)),
@@ -195,19 +208,19 @@ pub fn unanswered(claim: &mut InFlight, is_sent: bool) -> Step {
     }
 }
 
-/// Redis does not decide a claim.
+/// Leaves a claim to the ledger: Redis does not decide it.
 pub fn leave_to_ledger(claim: &mut InFlight) -> Step {
     claim.may_be_counted = false;
     Step::Join
 }
 
-/// Whether a claim may wait for grants that are on their way into the ledger. If those that come
-/// after them never let it know for sure, it is denied on what is known.
+/// Whether a claim may wait for older grants on their way into the ledger. If newer grants keep
+/// coming, the claim is denied in the end on what is known.
 fn may_wait(claim: &InFlight, at: Instant) -> bool {
     at < claim.count_from
 }
 
-/// What a denial by Redis means: under a policy that only observes, that the units cannot be
+/// The meaning of a denial by Redis. Under a policy that only observes, the units cannot be
 /// counted.
 fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
     match count.observes {
@@ -216,7 +229,7 @@ fn refusal_of(count: Count, used: Vec<u64>) -> Refusal {
     }
 }
 
-/// A policy's limits and windows, without what is used.
+/// The limits and windows of a policy, with nothing used.
 pub fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
     let limits = policy.rule.limits.iter();
     let unused = |limit: &Limit| Total::unused(limit, &policy.rule.calendar, now, 1);
@@ -224,13 +237,14 @@ pub fn totals_unknown(policy: &Policy, now: DateTime<Utc>) -> Vec<Total> {
 }
 
 fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> CountedGrant {
-    // An id has the grant's instant, which lies in the windows that are counted in.
+    // The id of an entry holds the instant of the grant. This instant must lie in the windows that
+    // count the grant.
     let windows = || totals.iter().filter_map(Total::window);
     let fits = |id: &EntryId| windows().all(|window| window.contains(id.at()));
-    // Under the newest id that the ledger may know it by; else the one that Redis may know it by.
+    // The newest id that the ledger may know, or else the id that Redis may know.
     let sent = claim.sent.last().copied();
     let known = sent.or(claim.counted.filter(fits));
-    // The ledger may be in the next window, by a clock that is a little ahead.
+    // The ledger may already be in the next window if its clock is a little ahead.
     let starts = windows().map(|window| window.start);
     let at = starts.fold(now, DateTime::max);
     let entry = known.unwrap_or_else(|| EntryId::new(at, 0, claim.work.nonce));
@@ -248,7 +262,7 @@ fn grant_of(claim: &mut InFlight, totals: &[Total], now: DateTime<Utc>) -> Count
     }
 }
 
-/// A grant as it is answered before the ledger has it: its number is still to come.
+/// The entry of a grant before the ledger has it: its number is not known yet.
 pub fn entry_of(grant: &CountedGrant, totals: Vec<Total>) -> Entry {
     let totals: Arc<[Total]> = totals.into();
     let line = Line {

@@ -1,5 +1,5 @@
-//! The queue of grants that Redis alone decided goes into the ledger, in order, each at its own
-//! instant: over the limit if it must be, and marked so.
+//! Records the grants of Redis' queues in the ledger: in order, each at its own instant, even over
+//! the limit. A grant over the limit is marked.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -21,37 +21,32 @@ use crate::engine::instance::{DrainSignal, Metrics, Policies, Stage, Watch};
 use crate::faults::reach;
 use crate::ledger::{Draft, Fence, Ledger, LedgerError, Look};
 
-/// How often every queue is looked at, also those that other instances left.
+/// How often all queues are read, including those that other instances left.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
-/// What comes within this time goes into the ledger together, unless somebody waits for it.
+/// Grants that arrive within this time are recorded together, unless a claim waits for them.
 const ROUND_EVERY: Duration = Duration::from_millis(50);
-/// How many grants a round takes, and how many of one queue.
+/// The largest number of grants in a round, and from one queue.
 const ROUND_MOST: usize = 4096;
 const OF_BUCKET_MOST: usize = 256;
-/// How many accounts' grants are taken off the queues before claims that wait for Redis go on.
+/// The largest number of accounts whose grants leave the queues in one call. Between the calls,
+/// claims that wait for Redis go on.
 const RECORD_MOST: usize = 32;
-/// How long to wait before an unreachable ledger or Redis is tried again.
+/// The pause before an unreachable ledger or Redis is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Brings queued grants into the ledger.
 pub struct Drainer {
-    /// Where they wait.
     pub counters: Counters,
-    /// Where they go.
     pub ledger: Ledger,
-    /// The source of time.
     pub clock: Clock,
-    /// Their policies.
     pub policies: Arc<Policies>,
-    /// Which queues to look at.
+    /// The queues that hold grants.
     pub signal: DrainSignal,
-    /// What is known of the ledger's disk.
+    /// Whether the disk of the ledger takes writes.
     pub watch: Arc<Watch>,
-    /// What is measured.
     pub metrics: Metrics,
 }
 
-/// Why a round got no further. What it had not done waits for the next one.
+/// Why a round stopped. Its other grants wait for the next round.
 #[derive(Debug, thiserror::Error)]
 enum Stuck {
     #[error("the ledger did not take queued grants")]
@@ -66,8 +61,8 @@ impl From<Unavailable> for Stuck {
     }
 }
 
-/// How many grants a round takes. A busy Redis may have too little time for many: then a round takes half
-/// as many, and twice as many after each one that ends well.
+/// The number of grants in a round. A busy Redis may have too little time for a large round: then
+/// the next round is half as large. Each round that ends well doubles the next one.
 struct RoundSize {
     most: usize,
 }
@@ -88,7 +83,7 @@ impl RoundSize {
         self.most = (self.most / 2).max(1);
     }
 
-    /// How many grants it takes of each of some queues, of which there are 256 at most.
+    /// The number of grants to take from each queue. There are at most 256 queues.
     fn of_each(&self, queues: usize) -> usize {
         (self.most / queues.max(1)).clamp(1, OF_BUCKET_MOST)
     }
@@ -102,9 +97,10 @@ impl Drainer {
         let mut was_stuck = false;
         let mut size = RoundSize::default();
         let mut next_round = Instant::now();
-        // The queues that the clearance under way waits for.
+        // The queues that the present clearance waits for.
         let mut uncleared: Option<HashSet<u8>> = None;
         loop {
+            // 1. Waits for the next round, or for the next read of all queues.
             tokio::select! {
                 () = self.signal.0.changed.notified() => tokio::select! {
                     () = sleep_until(next_round) => {}
@@ -113,12 +109,15 @@ impl Drainer {
                 _ = sweeps.tick() => drop(self.sweep().await),
             }
             next_round = Instant::now() + ROUND_EVERY;
+            // 2. Starts a clearance if one is wanted: all grants that wait now must leave the
+            //    queues.
             if uncleared.is_none() && self.signal.begin_clearance() {
                 uncleared = self.sweep().await.ok();
                 if uncleared.is_none() {
                     self.signal.end_clearance(false);
                 }
             }
+            // 3. Drains the queues that hold grants.
             let buckets = self.signal.take();
             match self.drain(&buckets, &size).await {
                 Ok(left) => {
@@ -130,7 +129,7 @@ impl Drainer {
                     }
                 }
                 Err(error) => {
-                    // While Redis is away nothing is known to wait.
+                    // An unreachable Redis is not logged here: no grants are known to wait.
                     if !was_stuck && matches!(error, Stuck::Ledger(_)) {
                         tracing::warn!(error = %Chain(&error), "trying again");
                     }
@@ -145,13 +144,15 @@ impl Drainer {
                     sleep(RETRY).await;
                 }
             }
+            // 4. Ends the clearance when its queues were empty.
             if uncleared.take_if(|queues| queues.is_empty()).is_some() {
                 self.signal.end_clearance(true);
             }
         }
     }
 
-    /// Counts what waits, also what other instances left. Returns the queues that hold something.
+    /// Counts the waiting grants, including those that other instances left. Returns the queues
+    /// that hold grants.
     async fn sweep(&self) -> Result<HashSet<u8>, Unavailable> {
         let buckets: Vec<u8> = (0..=u8::MAX).collect();
         let lengths = self.counters.queue_lengths(&buckets).await?;
@@ -163,15 +164,17 @@ impl Drainer {
         Ok(waiting)
     }
 
-    /// A round: takes the first grants of some buckets' queues, about as many as its size. Where it leaves
-    /// some, the next one comes at once. Returns the buckets where it did.
+    /// One round: takes the first grants of some queues, about as many as the round size. If grants
+    /// are left, the next round starts at once. Returns the buckets of the queues with grants left.
     async fn drain(&self, buckets: &[u8], size: &RoundSize) -> Result<HashSet<u8>, Stuck> {
+        // 1. The grants are read from the queues. They stay there until the ledger has them.
         let of_bucket_most = size.of_each(buckets.len());
         let queued = self.counters.queued(buckets, of_bucket_most).await?;
         if queued.is_empty() {
             return Ok(HashSet::new());
         }
-        // One that cannot be read here exists, and a newer instance records its grants.
+        // 2. The policies are read again if they are old or do not know a grant. A policy that
+        //    cannot be read exists: a newer instance records its grants.
         let is_known = |grant: &CountedGrant| {
             let newest = self.policies.terms.newest(grant.policy);
             newest.map_or(true, |newest| newest.is_some())
@@ -183,14 +186,15 @@ impl Drainer {
         if !self.policies.are_fresh() || queued.iter().any(is_strange) {
             self.policies.refresh(&self.ledger).await?;
         }
-        // They come queue by queue.
+        // 3. A full queue may hold more grants. The grants come queue by queue.
         let of_queues = queued.chunk_by(|one, next| one.bucket() == next.bucket());
         let full = of_queues.filter(|queued| queued.len() == of_bucket_most);
         let unread: HashSet<u8> = full.map(|queued| queued[0].bucket()).collect();
+        // 4. The grants are sorted by account. Grants that cannot be recorded are set aside.
         let mut accounts: HashMap<AccountId, Vec<QueuedGrant>> = HashMap::new();
         for queued in queued {
             match queued {
-                // A policy is forgotten only where a copy of the ledger lacks it.
+                // A policy is missing only if a copy of the ledger lacks it.
                 Queued::Grant(queued) if is_known(&queued.grant) => {
                     let account = queued.grant.account;
                     accounts.entry(account).or_default().push(queued);
@@ -198,6 +202,8 @@ impl Drainer {
                 Queued::Grant(_) | Queued::Unreadable(..) => self.set_aside(&queued).await?,
             }
         }
+        // 5. The grants are recorded in one transaction. If the ledger refuses the data, they are
+        //    recorded one by one.
         let accounts: Vec<Vec<QueuedGrant>> = accounts.into_values().collect();
         let mut left = match self.record(&accounts).await {
             Err(Stuck::Ledger(error)) if error.is_about_data() => {
@@ -205,6 +211,7 @@ impl Drainer {
             }
             result => result?,
         };
+        // 6. The queues with grants left are drained again.
         self.signal.wake(left.iter().copied());
         if !unread.is_empty() {
             self.signal.hurry_all(unread.iter().copied());
@@ -213,10 +220,10 @@ impl Drainer {
         Ok(left)
     }
 
-    /// Finds the grant that the ledger refuses, and lets the others through.
+    /// Records grants one by one. A grant that the ledger refuses is set aside.
     ///
     /// # Errors
-    /// Also where an account or a rule cannot be read: their grants go on to wait.
+    /// If an account or a rule cannot be read: its grants wait.
     async fn record_one_by_one(&self, accounts: &[Vec<QueuedGrant>]) -> Result<HashSet<u8>, Stuck> {
         let mut left = HashSet::new();
         let mut unreadable = None;
@@ -249,11 +256,12 @@ impl Drainer {
         Ok(())
     }
 
-    /// Appends queued grants in one transaction, and takes off their queues what the ledger
-    /// holds then. An account that another writer was quicker at waits for the next round: returns
-    /// the buckets of such.
+    /// Appends queued grants in one transaction, and takes the grants that the ledger has off their
+    /// queues. An account that lost to another writer waits for the next round. Returns the buckets
+    /// of such accounts.
     async fn record(&self, accounts: &[Vec<QueuedGrant>]) -> Result<HashSet<u8>, Stuck> {
-        // After the queue was read: what is in it no more stands in the ledger.
+        // 1. The ledger is read after the queues. Invariant: a grant that is no longer in its queue
+        //    is in the ledger.
         let queued = || accounts.iter().flatten();
         let look = Look {
             accounts: accounts
@@ -266,6 +274,7 @@ impl Drainer {
         };
         reach("drain.begun");
         let seen = self.ledger.look(&look).await?;
+        // 2. Each account decides which entries its grants need.
         let mut round = Round {
             seen: &seen,
             terms: &self.policies.terms,
@@ -276,6 +285,7 @@ impl Drainer {
         for queued in accounts {
             recordings.push(self.decide(queued, &mut round).await?);
         }
+        // 3. All entries go into one transaction. Another writer may be first.
         let drafts = recordings.iter().map(|recording| &recording.draft);
         let drafts: Vec<&Draft> = drafts.filter(|draft| !draft.entries.is_empty()).collect();
         let appended = match drafts.is_empty() {
@@ -286,6 +296,8 @@ impl Drainer {
             },
         };
         reach("drain.appended");
+        // 4. The grants leave the queues only after the commit. The counters get the new lines in
+        //    the same step.
         let now = self.clock.now();
         let decided = || accounts.iter().zip(&recordings);
         let committed = || decided().filter(|(_, recording)| recording.is_committed(&appended));
@@ -295,6 +307,7 @@ impl Drainer {
         for some in recorded.chunks(RECORD_MOST) {
             self.counters.record(some).await?;
         }
+        // 5. The metrics.
         for (_, recording) in committed() {
             let entries = recording.draft.entries.iter();
             let grants = entries.filter_map(|entry| entry.provisional);
@@ -302,6 +315,7 @@ impl Drainer {
             grants.for_each(|how| self.metrics.recorded(how));
             (0..repeated).for_each(|_| self.metrics.repeated());
         }
+        // 6. The accounts with grants left.
         let is_left = |(queued, recording): &(&Vec<QueuedGrant>, &Recording)| {
             !recording.is_committed(&appended) || recording.settled < queued.len()
         };
@@ -323,7 +337,7 @@ impl Drainer {
         Ok(appended?.accounts)
     }
 
-    /// What becomes of an account's queued grants.
+    /// Decides the entries of the queued grants of one account. Reads more if the rule asks for it.
     async fn decide(
         &self,
         queued: &[QueuedGrant],
@@ -374,7 +388,7 @@ impl Drainer {
 mod tests {
     use super::*;
 
-    /// A Redis that answers in time only where it is asked for a few is asked for a few in the end.
+    /// A Redis that answers in time only for a few grants is asked for a few grants in the end.
     #[test]
     fn rounds_halve_until_redis_answers_in_time() {
         for in_time in [1, 3, 100, 1000, ROUND_MOST] {

@@ -1,7 +1,7 @@
-//! Redis decides alone: the claims of policies whose grants are counted, and of those whose owner
-//! chose so for the time that the ledger does not answer (`count`). The grants wait in Redis'
-//! queues until they are brought into the ledger (`drain`). What the two decide is in `decision` and
-//! `recording`, without IO.
+//! Redis decides alone: always under policies with `durability: counted`, and during an outage of
+//! the ledger under policies with `on_ledger_outage: count`. The grants wait in the queues of Redis
+//! until they are recorded in the ledger (`drain`). `decision` and `recording` have the rules,
+//! without IO.
 
 mod count;
 pub mod decision;

@@ -1,5 +1,5 @@
-//! What becomes of the grants that wait in an account's queue, once the ledger was looked at. Nothing
-//! here waits, sends, or reads a clock: `drain` does the IO, and the simulator drives the same
+//! The rule that records the queued grants of an account after the ledger was read. Nothing here
+//! waits, sends, or reads a clock: `drain` does the IO, and the simulator drives the same
 //! functions.
 
 use std::collections::HashSet;
@@ -22,30 +22,28 @@ use crate::engine::claim::way::Missing;
 use crate::engine::instance::Terms;
 use crate::ledger::{Draft, LedgerView};
 
-/// What the queued grants of a round are recorded by.
+/// The basis for recording queued grants.
 pub struct Round<'a> {
-    /// What the ledger showed after the queues were read: what has left them since is in it.
+    /// The view of the ledger after the queues were read. Invariant: a grant that left the queues
+    /// meanwhile is in this view.
     pub seen: &'a LedgerView,
-    /// What grants are decided by.
     pub terms: &'a Terms,
-    /// The present instant.
     pub now: DateTime<Utc>,
     /// The keys of the entries of this round.
     pub keys: HashSet<KeyId>,
 }
 
-/// What one account's queued grants become.
+/// The recording of the queued grants of one account.
 pub struct Recording {
-    /// Without entries where the ledger holds all that it can.
+    /// The entries to append; none if the ledger already has them all.
     pub draft: Draft,
-    /// How many of the grants, from the first one on, the ledger holds once the entries are
-    /// committed.
+    /// How many grants, from the first one on, the ledger has once the entries are committed.
     pub settled: usize,
 }
 
 impl Round<'_> {
-    /// What becomes of an account's queued grants. `decided_by` tells the policy of each, as
-    /// [`terms_of`] does. `known` is what was learned of the account.
+    /// Records the queued grants of an account. `decided_by` has the policy of each grant, as
+    /// [`terms_of`] returns it. `known` is what was read about the account.
     ///
     /// # Errors
     /// [`Missing`] outside, [`TooMany`] inside.
@@ -55,6 +53,7 @@ impl Round<'_> {
         decided_by: &[Arc<Policy>],
         known: &Known,
     ) -> Result<Result<Recording, TooMany>, Missing> {
+        // 1. Lapses that are due go first. If many are due, they are recorded alone.
         let first = &queued[0].grant;
         let last = self.seen.lines.get(&first.account);
         let lapses = self.lapses(first.account, &decided_by[0], last, known)?;
@@ -71,34 +70,41 @@ impl Round<'_> {
         if lapses.has_more {
             return Ok(Ok(recording));
         }
+        // 2. Each grant is recorded in the order of the queue.
         for (queued, policy) in queued.iter().zip(decided_by) {
             let grant = &queued.grant;
             let mut key = grant.key;
+            // 2a. The ledger has the grant already, or an entry with its key.
             if let Some(entry) = entry_of(grant, self.seen) {
                 if entry.id == grant.entry || is_same_claim(entry, grant) {
                     if last.is_none_or(|last| last.number < entry.line.number) {
-                        // It came after the last line was read, which does not count it: the
-                        // next round sees a line that does.
+                        // The entry came after the last line was read, and the line does not count
+                        // it: the next round has a newer line.
                         break;
                     }
                     recording.settled += 1;
                     continue;
                 }
-                // Another claim has the key. This grant was given, and is recorded without.
+                // Another claim has the key. This grant was answered, so it is recorded without its
+                // key.
                 key = None;
             }
+            // 2b. The grant is queued twice.
             let is_recorded = |entry: &Entry| entry.id == grant.entry;
             if recording.draft.entries.iter().any(is_recorded) {
-                // Redis forgot that it waits, and queued it again.
+                // Redis forgot that the grant waits, and queued it again.
                 recording.settled += 1;
                 continue;
             }
+            // 2c. The key belongs to another account of this round.
             if key.is_some_and(|key| self.keys.contains(&key)) {
-                // Another account of this round has it: the next round sees what it is.
+                // The next round sees the entry with the key.
                 break;
             }
+            // 2d. The grant gets the next line.
             let entries = &mut recording.draft.entries;
-            // The ledger tells the past up to its last line, without the entries of this round.
+            // The past was read up to the last line of the ledger: it does not contain the entries
+            // of this round.
             let may_learn = entries.is_empty();
             let none = Past::default();
             let past = if may_learn { &known.past } else { &none };
@@ -120,7 +126,7 @@ impl Round<'_> {
         Ok(Ok(recording))
     }
 
-    /// The line of a queued grant after a `line`, and how it is recorded.
+    /// The line of a queued grant after `line`, and whether the grant went over a limit.
     fn next_line(
         &self,
         grant: &CountedGrant,
@@ -139,8 +145,8 @@ impl Round<'_> {
         }
     }
 
-    /// The lapses that are due in an account, which go before what was counted without those
-    /// holds; and the line that they leave.
+    /// The lapses that are due in an account, and the line after them. They go before grants that
+    /// were counted without the lapsed holds.
     fn lapses(
         &self,
         account: AccountId,
@@ -164,12 +170,12 @@ impl Round<'_> {
 }
 
 impl Recording {
-    /// Whether the ledger holds its entries, once those of some accounts were appended.
+    /// Whether the ledger has the entries, once the drafts of some accounts were appended.
     pub fn is_committed(&self, appended: &HashSet<AccountId>) -> bool {
         self.draft.entries.is_empty() || appended.contains(&self.draft.account)
     }
 
-    /// What to take off the queue once the entries are committed.
+    /// The grants to take off the queue once the entries are committed.
     pub fn recorded<'a>(
         &self,
         queued: &'a [QueuedGrant],
@@ -200,7 +206,7 @@ impl Recording {
     }
 }
 
-/// What a grant was decided by: its version of the policy, with the `max` of then.
+/// The policy that decided a grant: its version, with the `max` of the time of the grant.
 pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
     let decided_by = |per: Per| {
         let total = queued.totals.iter().find(|total| total.per() == per);
@@ -213,7 +219,7 @@ pub fn terms_of(queued: &QueuedGrant, policy: Arc<Policy>) -> Arc<Policy> {
     }
 }
 
-/// The entry that has a queued grant's id, or else its key.
+/// The entry with the id of a queued grant, or else the entry with its key.
 fn entry_of<'a>(grant: &CountedGrant, seen: &'a LedgerView) -> Option<&'a Entry> {
     let by_id = seen.entries.iter().find(|entry| entry.id == grant.entry);
     by_id.or_else(|| {

@@ -1,5 +1,5 @@
-//! Who may use the API: the keys as this instance knows them, so that a request need not read
-//! them. Only hashes of their secrets are kept.
+//! The API keys, as this instance knows them, so that a request does not read the ledger. Only
+//! hashes of the secrets are stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,65 +13,64 @@ use crate::domain::key::{Key, KeyNumber, KeyRule, Role};
 use crate::domain::policy::PolicyName;
 use crate::ledger::{KeyVersion, Ledger, LedgerError, SecretHash};
 
-/// The shortest admin key that is taken from the settings, in characters.
+/// The shortest admin key in the settings, in characters.
 const SECRET_LEAST: usize = 16;
 
 const PREFIX: &str = "perdiem_";
 const RANDOM_DIGITS: usize = 40;
 const CHECKSUM_DIGITS: usize = 8;
-/// The name under which changes made with the key from the settings are kept.
+/// The name that changes with the key of the settings are recorded under.
 pub const KEY_OF_SETTINGS: &str = "PERDIEM_ADMIN_KEY";
-/// The name of a ledger's first key, and who made it.
+/// The name of the first key of a ledger, and its creator.
 const FIRST_KEY: &str = "admin";
 const FIRST_START: &str = "perdiem";
 
-/// Who a request comes from.
+/// The key that a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The key's id, or where it was set. Stands beside the changes that it makes.
+    /// The id of the key, or the name of its setting. Changes that the key makes are recorded with
+    /// it.
     pub key: Arc<str>,
-    /// The key's number. Entries keep it.
+    /// The number of the key. Entries store this number.
     pub number: KeyNumber,
-    /// What the key is for.
     pub role: Role,
-    /// The policies that it is confined to; `None` for all.
+    /// The policies that the key is limited to; `None` for all.
     pub policies: Option<Arc<[PolicyName]>>,
 }
 
 impl Principal {
-    /// Whether a policy is among those that the key may be used for.
+    /// Whether the key may be used for a policy.
     pub fn may_use(&self, policy: &PolicyName) -> bool {
         let confined_to = self.policies.as_deref();
         confined_to.is_none_or(|policies| policies.contains(policy))
     }
 }
 
-/// Why the admin key of the settings cannot be used. Each text says what to do.
+/// Why the admin key of the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminKeyError {
-    /// It is too short to be a secret.
+    /// The key is too short to be a secret.
     #[error(
-        "PERDIEM_ADMIN_KEY has fewer than {SECRET_LEAST} characters: write a longer one, such as \
+        "PERDIEM_ADMIN_KEY has fewer than {SECRET_LEAST} characters: write a longer key, such as \
          the output of `openssl rand -hex 24`"
     )]
     Weak,
-    /// No client could send it in a header.
+    /// No client could send the key in a header.
     #[error(
-        "PERDIEM_ADMIN_KEY has a blank, a control character or a letter outside of ASCII in it, \
-         which no Authorization header carries: write another one, such as the output of \
+        "PERDIEM_ADMIN_KEY has a space, a control character or a character outside of ASCII, which \
+         an Authorization header cannot carry: write another key, such as the output of \
          `openssl rand -hex 24`"
     )]
     Unfit,
 }
 
-/// The admin key of the settings.
 pub struct AdminKey {
     hash: blake3::Hash,
     principal: Principal,
 }
 
 impl AdminKey {
-    /// The key with a secret; blanks around it are not part of it.
+    /// The key with this secret. Blanks around the secret are ignored.
     ///
     /// # Errors
     /// [`AdminKeyError`].
@@ -96,37 +95,35 @@ impl AdminKey {
     }
 }
 
-/// What this instance makes of a secret.
+/// The meaning of a secret at this instance.
 #[derive(Debug)]
 pub enum Recognition {
-    /// The key is valid now.
     Valid(Principal),
-    /// It never was a secret, or its key is revoked.
+    /// The text was never a secret, or its key is revoked.
     Wrong,
-    /// No key that is known here, or one that has ended: another instance may have made it, or
-    /// given it another end.
+    /// The key is unknown here or has ended. Another instance may have created it, or changed its
+    /// end.
     Unknown,
 }
 
 /// The keys, by the hashes of their secrets.
 ///
-/// Hashes are compared in constant time (`blake3::Hash`'s `==`), and a look-up by hash tells
-/// nothing of a secret through its time: who guesses a secret cannot choose its hash.
+/// Hashes are compared in constant time (`==` of `blake3::Hash`). The time of a look-up by hash
+/// reveals nothing: an attacker who guesses a secret cannot choose its hash.
 pub struct Access {
     of_settings: Option<AdminKey>,
     known: ArcSwap<HashMap<blake3::Hash, Arc<KnownKey>>>,
-    /// All changes up to this one are known.
+    /// Every change up to this revision is known.
     revision: AtomicU64,
 }
 
-/// A key's newest known version.
+/// The newest known version of a key.
 struct KnownKey {
     key: Key,
     principal: Principal,
 }
 
 impl Access {
-    /// Reads the keys.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -144,8 +141,8 @@ impl Access {
         Ok(Arc::new(access))
     }
 
-    /// Makes an admin key for a ledger that has no key, on an instance that was given none, and
-    /// returns its secret.
+    /// Creates an admin key for a ledger without keys, if the settings have none. Returns its
+    /// secret.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -154,7 +151,7 @@ impl Access {
         ledger: &Ledger,
         now: DateTime<Utc>,
     ) -> Result<Option<String>, LedgerError> {
-        // A key is never taken away: to look at the ledger again, and write, is not needed.
+        // A key is never deleted: if any key is known, the ledger is not read again.
         if self.of_settings.is_some() || !self.known.load().is_empty() {
             return Ok(None);
         }
@@ -171,14 +168,15 @@ impl Access {
         if !added {
             return Ok(None);
         }
-        // Nobody could read the secret again: a failure now is left to the poll.
+        // Nobody could read the secret again, so a failure here must not stop the start. The next
+        // poll reads the key.
         if let Ok(revision) = ledger.revision().await {
             let _ = self.refresh(ledger, revision).await;
         }
         Ok(Some(secret))
     }
 
-    /// Whose secret it is, as far as this instance knows.
+    /// The owner of a secret, as far as this instance knows.
     pub fn authenticate(&self, secret: &str, now: DateTime<Utc>) -> Recognition {
         let hash = blake3::hash(secret.as_bytes());
         if let Some(of_settings) = &self.of_settings
@@ -193,13 +191,13 @@ impl Access {
             Some(known) if known.key.rule.is_valid(now) => {
                 Recognition::Valid(known.principal.clone())
             }
-            // For good.
+            // A revoked key stays revoked.
             Some(known) if known.key.rule.revoked => Recognition::Wrong,
             Some(_) | None => Recognition::Unknown,
         }
     }
 
-    /// Learns what changed up to a revision.
+    /// Reads the changes up to a revision.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -212,7 +210,7 @@ impl Access {
         Ok(())
     }
 
-    /// Reads all keys up to a revision, in the place of all that were known.
+    /// Reads all keys up to a revision, and forgets all others.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -223,7 +221,7 @@ impl Access {
         Ok(())
     }
 
-    /// Takes over versions that are newer than the known ones.
+    /// Adds versions that are newer than the known versions.
     fn learn(&self, versions: Vec<KeyVersion>) {
         let versions = known_keys(versions);
         if versions.is_empty() {
@@ -264,7 +262,6 @@ impl KnownKey {
     }
 }
 
-/// A new key.
 pub fn first_version(
     rule: KeyRule,
     reason: Option<String>,
@@ -282,12 +279,11 @@ pub fn first_version(
     }
 }
 
-/// What is kept of a secret.
+/// The hash that is stored of a secret.
 pub fn hash(secret: &str) -> SecretHash {
     *blake3::hash(secret.as_bytes()).as_bytes()
 }
 
-/// A new UUIDv7.
 pub fn new_id(now: DateTime<Utc>) -> Uuid {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the system has randomness");
@@ -295,8 +291,8 @@ pub fn new_id(now: DateTime<Utc>) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
-/// A new secret: a prefix that scanners recognise, 160 random bits and a checksum of 32 bits,
-/// in hexadecimal.
+/// A new secret: a prefix that scanners recognise, 160 random bits and a checksum of 32 bits, in
+/// hexadecimal.
 pub fn generate_secret() -> String {
     let mut random = [0; RANDOM_DIGITS / 2];
     getrandom::fill(&mut random).expect("the system has randomness");
@@ -310,8 +306,8 @@ fn checksum(body: &str) -> String {
     blake3::hash(body.as_bytes()).to_hex()[..CHECKSUM_DIGITS].to_owned()
 }
 
-/// Whether a text is shaped as [`generate_secret`] makes them: what is not was never one, or
-/// was mistyped, and needs no look-up.
+/// Whether a text has the form of [`generate_secret`]. A text without it was never a secret, or has
+/// a typing error, and needs no look-up.
 fn is_whole(secret: &str) -> bool {
     let split = secret.len().checked_sub(CHECKSUM_DIGITS);
     let parts = split.and_then(|split| secret.split_at_checked(split));

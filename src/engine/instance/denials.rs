@@ -1,4 +1,4 @@
-//! Denials: how many there were, and the first of each window, until they are written.
+//! Counts denials, and keeps the first denial of each window until it is written.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,15 +12,15 @@ use crate::domain::limit::total::Total;
 use crate::domain::policy::{Policy, PolicyId};
 use crate::domain::statistics::{DenialCount, FirstDenial, denied_at};
 
-/// How many first denials are kept of those of one second.
+/// The largest number of first denials that are kept in one second.
 const FIRST_MOST: usize = 100;
-/// How many first denials wait to be written.
+/// The largest number of first denials that wait to be written.
 const WAITING_MOST: usize = 10_000;
-/// How many windows are remembered as denied already.
+/// The number of windows that are remembered as already denied.
 const KNOWN_MOST: usize = 65_536;
 
-/// Denials that are not written yet, by policy and by the second since 1970 in which they were: what
-/// local day that is takes longer to tell than a denial may.
+/// Denials that are not written yet, by policy and by second since 1970. The local day is found
+/// later: it takes longer than a denial may take.
 #[derive(Debug, Default)]
 pub struct Denials(Mutex<Noted>);
 
@@ -30,7 +30,7 @@ struct Noted {
     first: Vec<FirstDenial>,
     /// The windows of accounts whose first denial was kept.
     known: HashSet<(AccountId, Per, DateTime<Utc>)>,
-    /// How many first denials were kept of a second.
+    /// A second, and the number of first denials that were kept in it.
     kept: (i64, usize),
 }
 
@@ -38,13 +38,13 @@ struct Noted {
 #[derive(Debug, Clone)]
 pub struct SecondOfDenials {
     pub policy: Arc<Policy>,
-    /// In seconds since 1970.
+    /// The seconds since 1970.
     pub second: i64,
     pub count: DenialCount,
 }
 
 impl Denials {
-    /// Notes a denial that was told with these totals.
+    /// Notes a denial that was answered with these totals.
     pub fn note(
         &self,
         policy: &Arc<Policy>,
@@ -53,6 +53,7 @@ impl Denials {
         totals: &[Total],
         now: DateTime<Utc>,
     ) {
+        // 1. A denial belongs to its second and to a limit without room.
         let denied_at = denied_at(totals, now);
         let second = denied_at.timestamp();
         let Some(full) = totals.iter().find(|total| !total.fits(units)) else {
@@ -60,6 +61,7 @@ impl Denials {
         };
         let mut noted = self.noted();
         let noted = &mut *noted;
+        // 2. Every denial is counted.
         let of_second = noted.counts.entry((policy.id, second));
         let of_second = of_second.or_insert_with(|| SecondOfDenials {
             policy: policy.clone(),
@@ -68,6 +70,7 @@ impl Denials {
         });
         let count = &mut of_second.count;
         count.denied += 1;
+        // 3. The first denial of a window is kept, if there is room.
         let (per, window) = full.denied_in(denied_at);
         let window = (account, per, window.start);
         if noted.known.contains(&window) {
@@ -91,13 +94,13 @@ impl Denials {
             .extend(FirstDenial::of(account, units, version, totals, now));
     }
 
-    /// Takes how many there were.
+    /// Takes the counts.
     pub fn take_counts(&self) -> Vec<SecondOfDenials> {
         let counts = std::mem::take(&mut self.noted().counts);
         counts.into_values().collect()
     }
 
-    /// Takes first denials, the oldest ones, at most `limit`.
+    /// Takes the oldest first denials, at most `limit`.
     pub fn take_first(&self, limit: usize) -> Vec<FirstDenial> {
         let mut noted = self.noted();
         let count = noted.first.len().min(limit);

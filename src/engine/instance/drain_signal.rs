@@ -1,4 +1,4 @@
-//! How the drainer learns which queues hold grants, and others that those have left them.
+//! Tells the drainer which queues hold grants, and tells others when the queues are empty.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,45 +8,45 @@ use tokio::sync::{Notify, watch};
 use crate::counter::Unavailable;
 use crate::domain::identity::AccountId;
 
-/// Which queues hold grants, as far as is known here.
+/// The queues that hold grants, as far as this instance knows.
 #[derive(Clone, Default)]
 pub struct DrainSignal(pub Arc<Signal>);
 
-/// What the drainer waits for.
+/// The state that the drainer and its callers share.
 #[derive(Default)]
 pub struct Signal {
     buckets: Mutex<HashSet<u8>>,
-    /// Told when grants wait, or a clearance is wanted.
+    /// Notified when grants wait, or a clearance is wanted.
     pub changed: Notify,
-    /// Told when a claim waits for a round.
+    /// Notified when a claim waits for a round.
     pub hurried: Notify,
     clearances: watch::Sender<Clearances>,
 }
 
-/// Each clearance ends when all has left the queues that waited in them when it began.
+/// A clearance ends when every grant that waited at its start has left the queues.
 #[derive(Default)]
 struct Clearances {
     is_wanted: bool,
     begun: u64,
-    /// The newest one that ended.
+    /// The newest clearance that ended.
     ended: u64,
-    /// The newest one that Redis did not answer in.
+    /// The newest clearance that Redis did not answer.
     failed: u64,
 }
 
 impl DrainSignal {
-    /// Tells that grants of an account wait.
+    /// Notes that grants of an account wait.
     pub fn grants_wait(&self, account: AccountId) {
         self.wake([account.bucket()]);
     }
 
-    /// Has the grants of an account drained at once.
+    /// Starts a drain of the queue of an account at once.
     pub fn hurry(&self, account: AccountId) {
         self.hurry_all([account.bucket()]);
     }
 
-    /// Waits until all has left the queues that waits in them now. All who come before the next
-    /// clearance begins wait for the same one.
+    /// Waits until all grants that wait now have left the queues. All callers that come before the
+    /// next clearance starts share that clearance.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -69,7 +69,7 @@ impl DrainSignal {
         }
     }
 
-    /// Begins a clearance, if one is wanted.
+    /// Starts a clearance if one is wanted.
     pub fn begin_clearance(&self) -> bool {
         self.0.clearances.send_if_modified(|clearances| {
             clearances.begun += u64::from(clearances.is_wanted);
@@ -77,7 +77,7 @@ impl DrainSignal {
         })
     }
 
-    /// Ends the clearance that began last.
+    /// Ends the newest clearance.
     pub fn end_clearance(&self, is_done: bool) {
         self.0.clearances.send_modify(|clearances| {
             match is_done {
@@ -90,13 +90,13 @@ impl DrainSignal {
         });
     }
 
-    /// Has some queues drained at once.
+    /// Starts a drain of some queues at once.
     pub fn hurry_all(&self, buckets: impl IntoIterator<Item = u8>) {
         self.wake(buckets);
         self.0.hurried.notify_one();
     }
 
-    /// Tells that some queues hold grants.
+    /// Notes that some queues hold grants.
     pub fn wake(&self, buckets: impl IntoIterator<Item = u8>) {
         let mut waiting = self
             .0
@@ -108,7 +108,7 @@ impl DrainSignal {
         self.0.changed.notify_one();
     }
 
-    /// The queues that hold grants, as far as was told since the last time.
+    /// Takes the queues that were noted since the last call.
     pub fn take(&self) -> Vec<u8> {
         let mut waiting = self
             .0

@@ -1,4 +1,4 @@
-//! What this instance knows of itself: whether it may decide, and whether it fits the others.
+//! The health of this instance: whether it may decide, and whether it fits the other instances.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,124 +20,111 @@ use crate::engine::Engine;
 use crate::ledger::{Ledger, LedgerError};
 use crate::running::RunningTime;
 
-/// How often changes of policies, and the clock, are looked for.
+/// The pause between two looks at changes of policies and at the clock.
 const EVERY: Duration = Duration::from_millis(250);
-/// A ledger that does not answer within this time is said not to answer.
+/// The time after which a ledger that does not answer is silent.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often to see whether that time is over, and how soon to look again after a failure.
+/// The pause between two checks of that time, and before a look after a failure.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Every so many of those times the instance tells the others that it lives.
+/// Every this many looks, the instance reports to the others that it lives.
 const REPORT_EVERY: u32 = 20;
-/// Rules of time zones that are older than this are said to be old: releases come several times a
-/// year.
+/// The age at which rules of time zones are old: releases come several times a year.
 const ZONE_RULES_OLD: TimeDelta = TimeDelta::days(180);
-/// An instance that said nothing for so long is gone.
+/// The time after which an instance without a report is forgotten.
 const FORGET_AFTER: TimeDelta = TimeDelta::seconds(30);
 
-/// What is wrong. The text tells the remedy.
+/// A problem of the instance. The text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// The ledger does not answer.
-    #[error("the ledger does not answer: see that the database is up and can be reached")]
+    #[error("the ledger does not answer: check that the database runs and can be reached")]
     Ledger,
-    /// The ledger answers, and takes no entries.
+    /// The ledger answers, but takes no entries.
     #[error(
-        "the ledger's disk is full, or fails: make room where the database is, or mend the disk; \
-         until a write goes through nothing is granted"
+        "the ledger's disk is full or fails: make room on the disk of the database, or replace it; \
+         nothing is granted until a write succeeds"
     )]
     Disk,
-    /// The ledger holds what this instance cannot read.
+    /// The ledger has something that this instance cannot read.
     #[error(
-        "{0}: start the perdiem that wrote it, and give this machine the same tz database as the \
-         other instances"
+        "{0}: start the version of perdiem that wrote it, and install the same tz database as on \
+         the other instances"
     )]
     Unreadable(String),
-    /// The clock is off; nothing is decided.
+    /// The clock is off: no claim is decided.
     #[error(
-        "this machine's clock is off the ledger's by {} s, more than the tolerance: set it right \
-         (NTP), or change PERDIEM_CLOCK_TOLERANCE_SECONDS; until then no claim is decided",
+        "this machine's clock is off the ledger's clock by {} s, more than the tolerance: correct the \
+         clock (NTP), or change PERDIEM_CLOCK_TOLERANCE_SECONDS; no claim is decided until then",
         .0.num_seconds()
     )]
     Clock(TimeDelta),
-    /// Redis does not answer; the ledger decides alone. Slower, and as exact.
-    #[error("Redis does not serve: the ledger decides alone, slower and as exact")]
+    /// Redis does not answer. The ledger decides all claims: slower, equally exact.
+    #[error("Redis is unavailable: the ledger decides all claims, slower but equally exact")]
     Counters,
     /// Other instances use other rules of time zones.
     #[error(
-        "instances on this ledger use different rules of time zones ({0}): give all of them the \
-         same tz database"
+        "instances on this ledger use different rules of time zones ({0}): install the same tz \
+         database on all of them"
     )]
     ZoneRules(String),
-    /// The rules of time zones are old; this is their release, and its age in days.
     #[error(
         "the rules of time zones are {days} days old (release {rules}), and governments change \
-         them at short notice: install a newer tz database or perdiem, or name a folder with a \
-         newer tz database in TZDIR, and start again"
+         them at short notice: install a newer tz database or perdiem, or set TZDIR to a folder \
+         with a newer tz database, and restart"
     )]
     OldZoneRules {
-        /// Their release, and whose copy it is.
+        /// The release, and the source of the copy.
         rules: String,
-        /// How old the release is.
         days: i64,
     },
-    /// Nothing is sealed, and why.
+    /// Nothing is sealed, for this reason.
     #[error(
-        "the ledger is not sealed: {0}; if it was restored from a backup, `perdiem seal restart` \
-         begins the next log; claims are decided meanwhile"
+        "the ledger is not sealed: {0}; after a restore from a backup, start a new log with \
+         `perdiem seal restart`; claims are still decided"
     )]
     Seals(String),
-    /// An entry or a change with a place that no transaction has had.
+    /// An entry or a change has a place that no transaction has had.
     #[error(
         "{0} has a place in the record that no transaction has had: it was added by hand; copy the \
-         database as it is, and run `perdiem verify`; claims are decided meanwhile"
+         database as it is, and run `perdiem verify`; claims are still decided"
     )]
     Forged(String),
-    /// The last reconciliation found the ledger at odds with itself.
+    /// The last reconciliation found that the ledger contradicts itself.
     #[error(
-        "the ledger is at odds with itself in {count} places: entries were changed or lost \
-         outside of perdiem; copy the database as it is, and see \
+        "the ledger contradicts itself in {count} places: entries were changed or lost outside of \
+         perdiem; copy the database as it is, and read \
          GET /v1/reconciliations/{reconciliation}"
     )]
-    Alarms {
-        /// Its report.
-        reconciliation: Uuid,
-        /// How many alarms that has.
-        count: u64,
-    },
+    Alarms { reconciliation: Uuid, count: u64 },
 }
 
-/// How an instance is.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Whether it decides claims.
     pub is_ready: bool,
-    /// What is wrong, also where it can do without.
+    /// All problems, including those that do not stop decisions.
     pub troubles: Vec<Trouble>,
-    /// The store of the ledger.
+    /// The name of the store of the ledger.
     pub ledger: &'static str,
-    /// Whether there are counters.
     pub has_counters: bool,
-    /// The rules of time zones: their source and version.
+    /// The rules of time zones: their source and release.
     pub zone_rules: String,
 }
 
-/// What the watcher found last.
+/// The last findings of the watcher.
 pub struct Watch {
     ledger_trouble: ArcSwap<Option<Trouble>>,
-    /// When the ledger was last found not to answer.
+    /// The last instant at which the ledger did not answer.
     silent_at: Mutex<Option<Instant>>,
-    /// Whether the last write found the ledger's disk full.
+    /// Whether the disk of the ledger was full at the last write.
     disk_is_full: AtomicBool,
-    /// How far the clock is off, when that is more than the tolerance.
+    /// How far the clock is off, if this is more than the tolerance.
     clock_off: ArcSwap<Option<TimeDelta>>,
-    /// The rules of time zones that other instances use.
+    /// The rules of time zones of other instances.
     others_rules: ArcSwap<Vec<String>>,
-    /// The newest report of a reconciliation, and how many alarms it has.
+    /// The newest reconciliation, and its number of alarms.
     alarms: ArcSwap<Option<(Uuid, u64)>>,
 }
 
 impl Watch {
-    /// Nothing wrong so far.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             ledger_trouble: ArcSwap::default(),
@@ -149,18 +136,18 @@ impl Watch {
         })
     }
 
-    /// Notes how many alarms the newest report of a reconciliation has.
+    /// Notes the number of alarms of the newest reconciliation.
     pub fn note_alarms(&self, reconciliation: Uuid, count: u64) {
         self.alarms.store(Arc::new(Some((reconciliation, count))));
     }
 
-    /// The newest report of a reconciliation, and how many alarms it has.
+    /// The newest reconciliation, and its number of alarms.
     pub fn alarms(&self) -> Option<(Uuid, u64)> {
         **self.alarms.load()
     }
 
-    /// Whether the ledger does not answer. What was found before the process was held up tells
-    /// nothing of now.
+    /// Whether the ledger does not answer. A finding from before a pause of the process does not
+    /// count.
     pub fn ledger_is_silent(&self) -> bool {
         self.silent_at().is_some_and(|at| at.elapsed() < FRESH)
     }
@@ -171,8 +158,8 @@ impl Watch {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whether a write found room on the ledger's disk. What failed for another reason
-    /// tells nothing of that.
+    /// Notes whether a write found room on the disk of the ledger. A write that failed for another
+    /// reason says nothing about the disk.
     pub fn note_write<T>(&self, written: &Result<T, LedgerError>) {
         match written {
             Ok(_) => {
@@ -195,28 +182,25 @@ impl Watch {
     }
 }
 
-/// Looks after what changes outside of claims, in the background.
+/// Watches the ledger, the clock and the policies in the background.
 pub struct Watcher {
-    /// Where it notes what it finds.
+    /// The findings.
     pub watch: Arc<Watch>,
-    /// How long the process has run: while it did not, it did not wait.
+    /// The time in which the process ran. While the process was stopped, it did not wait.
     pub running_time: Arc<RunningTime>,
-    /// The ledger.
     pub ledger: Ledger,
-    /// The machine's clock, which follows the ledger's.
+    /// The clock of the machine, which follows the clock of the ledger.
     pub clock: FollowedClock,
-    /// The policies to keep fresh.
     pub policies: Arc<Policies>,
-    /// How far the clock may be off; `None` does not look.
+    /// The largest allowed offset of the clock; `None` to ignore the clock.
     pub tolerance: Option<TimeDelta>,
-    /// What tells this instance from others.
+    /// The id of this instance.
     pub instance: Uuid,
-    /// What is measured.
     pub metrics: Metrics,
 }
 
 impl Watcher {
-    /// Looks for the first time: nobody may claim before, since the clock may be off.
+    /// Looks for the first time. No claim may come before: the clock may be off.
     pub async fn begin(&self) {
         self.look_and_note(0).await;
     }
@@ -231,7 +215,7 @@ impl Watcher {
         }
     }
 
-    /// Looks until the ledger answers, or has not for so long that it is said to be silent.
+    /// Looks until the ledger answers, or is silent.
     async fn look_and_note(&self, tick: u32) {
         let patience = match self.watch.ledger_is_silent() {
             true => Duration::ZERO,
@@ -244,8 +228,8 @@ impl Watcher {
                 Ok(()) => break None,
                 Err(error @ LedgerError::Corrupt(_)) => break Some(error),
                 Err(error) if is_over() => break Some(error),
-                // A time limit may have run out, or a connection have broken, while the process
-                // was held up.
+                // A time limit may have passed, or a connection may have broken, during a pause of
+                // the process.
                 Err(_) => sleep(GLANCE).await,
             }
         };
@@ -260,8 +244,8 @@ impl Watcher {
         self.note(trouble, error.map(|error| Chain(&error).to_string()));
     }
 
-    /// Looks, and says that the ledger is silent while it is. The look ends by the ledger's own
-    /// time limit, and is never cut off.
+    /// Looks, and notes that the ledger is silent while the look takes too long. Invariant: a look
+    /// is never cut off; the time limit of the ledger ends it.
     async fn look_patiently(
         &self,
         tick: u32,
@@ -289,7 +273,9 @@ impl Watcher {
     }
 
     async fn look(&self, tick: u32) -> Result<(), LedgerError> {
+        // 1. Changes of policies, overrides and keys are read.
         self.policies.refresh(&self.ledger).await?;
+        // 2. The clock is compared with the clock of the ledger.
         if let Some(tolerance) = self.tolerance {
             let offset = self.compare_clocks(tolerance, tick == 0).await?;
             let seconds = offset.as_seconds_f64();
@@ -297,6 +283,7 @@ impl Watcher {
             let off = Some(offset).filter(|offset| offset.abs() > tolerance);
             self.watch.clock_off.store(Arc::new(off));
         }
+        // 3. Now and then this instance reports itself, and reads the reports of the others.
         if tick.is_multiple_of(REPORT_EVERY) {
             let now = self.clock.now();
             let rules = zones::rules().to_string();
@@ -318,8 +305,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// How far the machine's clock is off the ledger's, as far as the time that the call took
-    /// allows to tell. Within the tolerance the instance's clock follows the ledger's.
+    /// The smallest offset of the machine's clock from the ledger's clock that explains the times
+    /// of this call. Within the tolerance the clock of the instance follows the ledger.
     async fn compare_clocks(
         &self,
         tolerance: TimeDelta,
@@ -341,7 +328,7 @@ impl Watcher {
 }
 
 impl Engine {
-    /// Whether Redis decides some policy's claims while the ledger does not answer.
+    /// Whether Redis decides the claims of some policy while the ledger does not answer.
     fn counts_without_ledger(&self) -> bool {
         let Some(counting) = &self.counting else {
             return false;
@@ -350,8 +337,9 @@ impl Engine {
         policies.iter().any(|policy| counting.decides(policy))
     }
 
-    /// How this instance is.
     pub fn health(&self) -> Health {
+        // 1. Problems of the ledger and of the clock stop decisions, unless Redis decides during an
+        //    outage.
         let mut troubles = Vec::new();
         troubles.extend((**self.watch.ledger_trouble.load()).clone());
         if self.watch.disk_is_full.load(Ordering::Relaxed) {
@@ -363,6 +351,7 @@ impl Engine {
         let lacks_ledger = |trouble: &Trouble| matches!(trouble, Trouble::Ledger | Trouble::Disk);
         let may_count = troubles.iter().all(lacks_ledger);
         let is_ready = troubles.is_empty() || may_count && self.counts_without_ledger();
+        // 2. Other problems are reported, but the instance stays ready. Redis may be unavailable.
         if self
             .counters
             .as_ref()
@@ -370,6 +359,7 @@ impl Engine {
         {
             troubles.push(Trouble::Counters);
         }
+        // 3. The rules of time zones may be old, or differ between instances.
         let own_rules = zones::rules().to_string();
         let age = zones::rules().age(self.clock.now());
         if let Some(age) = age.filter(|age| *age > ZONE_RULES_OLD) {
@@ -389,6 +379,7 @@ impl Engine {
         if rules.len() > 1 {
             troubles.push(Trouble::ZoneRules(rules.join(", ")));
         }
+        // 4. The ledger may contradict itself, or not be sealed.
         if let Some((reconciliation, count @ 1..)) = self.watch.alarms() {
             troubles.push(Trouble::Alarms {
                 reconciliation,

@@ -1,10 +1,10 @@
-//! The last lines that this instance knows, since it appended them, and the keys that it saw.
-//! A known line saves the look at the ledger, and its account can go into a burst. So can an account
-//! that is taken to be new, since nothing is known of it and most such accounts were new.
+//! The last lines and keys that this instance remembers. The instance appended these lines itself.
+//! A known line saves a look at the ledger, and its account can go into a burst. So can an account
+//! that is taken to be new: nothing is known of the account, and most such accounts were new.
 //!
-//! Every line is known under the fence of the server that told it. Where a server does not show
-//! that fence, the ledger may have gone back in time: then every line is forgotten, and another
-//! epoch begins. A line of an older epoch goes into no burst.
+//! Invariant: every line is known under the fence of the server that showed it. If a server does
+//! not show that fence, the ledger may have gone back in time: every line is forgotten, and a new
+//! epoch starts. A line of an older epoch goes into no burst.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,41 +17,41 @@ use crate::domain::identity::{AccountId, KeyId};
 use crate::domain::limit::total::Total;
 use crate::ledger::{Burst, Fence};
 
-/// After this, another instance may have appended to the account. A line that it replaced would
-/// make the whole burst fail.
+/// The age at which a line is no longer used: another instance may have appended to the account. A
+/// replaced line would make the whole burst fail.
 const YOUNG: Duration = Duration::from_secs(3);
-/// After a burst that met another writer, no known line is used for so long: where several
-/// instances serve the same accounts, most bursts after known lines would fall back.
+/// The time without known lines after a burst that met another writer. If several instances serve
+/// the same accounts, most bursts after known lines would fail.
 const REST: Duration = Duration::from_secs(1);
-/// The count of accounts that were new, less those that existed, goes no further than this.
+/// The limit of the count of accounts that were new, minus those that existed.
 const MET: i8 = 64;
-/// How many bytes a generation holds; there are two. That is room for 80,000 accounts of one
-/// limit, each with a key.
+/// The number of bytes in a generation; there are two generations. This is room for 80,000 accounts
+/// of one limit, each with a key.
 const BYTES_MOST: usize = 16 << 20;
 
-/// Counts how often everything was forgotten.
+/// The number of times that everything was forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch(u64);
 
-/// An account's last line, as this instance knows it.
+/// The last line of an account, as this instance knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownLine {
-    /// The last one that this instance appended; `None` where the account is taken to be new.
+    /// The last line that this instance appended; `None` if the account is taken to be new.
     pub line: Option<Line>,
-    /// The epoch in which it became known.
+    /// The epoch in which the line became known.
     pub epoch: Epoch,
-    /// Whether the account may have a counter.
     pub may_have_counter: bool,
 }
 
-/// What is known of an account that a claim is for.
+/// What is known of the account of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recalled {
-    /// Nothing that the claim can be decided by.
+    /// Nothing that could decide the claim.
     Nothing,
-    /// Its last line, or nothing and it is taken to be new; and the claim is no retry that is known.
+    /// The last line is known, or the account is taken to be new; and the key of the claim is not
+    /// known.
     Line,
-    /// That another writer appended too, or that a claim was refused: the counters may deny the next.
+    /// Another writer also appended, or a claim was refused: a counter may deny the next claim.
     Distrusted,
 }
 
@@ -59,13 +59,14 @@ pub enum Recalled {
 #[derive(Default)]
 pub struct Memory(Mutex<Remembered>);
 
-/// The older generation is forgotten when the younger one is full.
+/// Two generations. When the younger one is full, the older one is forgotten.
 #[derive(Default)]
 struct Remembered {
     epoch: Epoch,
     fence: Option<Fence>,
     rests_until: Option<Instant>,
-    /// Of the accounts that were met for the first time, how many more were new than not.
+    /// How many accounts were new, minus those that existed, among accounts that were met for the
+    /// first time.
     newcomers: i8,
     younger: Generation,
     older: Generation,
@@ -81,23 +82,26 @@ struct Generation {
 struct KnownAccount {
     since: Instant,
     may_have_counter: bool,
-    /// `None` where another writer appends too, or where the counters are to deny the next claims.
+    /// `None` if another writer also appends, or if the counters should deny the next claims.
     line: Option<Line>,
 }
 
 impl Memory {
     /// What is known of an account, for a claim with or without a key.
     pub fn recall(&self, account: AccountId, key: Option<KeyId>, now: Instant) -> Recalled {
+        // 1. After a loss or a refusal the counter is asked.
         let remembered = self.lock();
         let known = remembered.find(account);
         if known.is_some_and(|known| known.line.is_none()) {
-            // However long ago that was: its counter costs less than the ledger.
+            // This holds for any time: a counter costs less than the ledger.
             return Recalled::Distrusted;
         }
+        // 2. The line must be young. An unknown account may be taken to be new.
         let is_known = match known {
             Some(known) => known.is_young(now),
             None => remembered.takes_for_new(),
         };
+        // 3. A claim with a known key may be a retry: the ledger decides it.
         let may_be_retry = || key.is_some_and(|key| remembered.knows_key(key));
         match is_known && !remembered.rests(now) && !may_be_retry() {
             true => Recalled::Line,
@@ -105,7 +109,7 @@ impl Memory {
         }
     }
 
-    /// An account's last line, if it is known, or that the account is taken to be new.
+    /// The last line of an account if it is known, or the fact that the account is taken to be new.
     pub fn line(&self, account: AccountId, now: Instant) -> Option<KnownLine> {
         let remembered = self.lock();
         if remembered.rests(now) {
@@ -139,17 +143,20 @@ impl Memory {
         may_have_counter: bool,
         now: Instant,
     ) {
+        // 1. The keys.
         let mut remembered = self.lock();
         for key in entries.iter().filter_map(|entry| entry.key) {
             remembered.remember_key(key);
         }
+        // 2. Whether most unknown accounts are new.
         if entries.first().is_some_and(|first| first.line.number == 1) {
             remembered.meet(account, true);
         }
+        // 3. The last line, unless the account is distrusted or the epoch is over.
         let before = remembered.account(account, now);
         let is_distrusted = before.is_some_and(|known| known.line.is_none());
-        // Another instance may have made a counter since nobody asked for one: that is found out
-        // when the line is not young any more.
+        // Another instance may have created a counter since nobody asked for one: the age is kept,
+        // so that the counter is asked when the line is not young any more.
         let asked_at = before.filter(|known| !known.may_have_counter && !may_have_counter);
         let since = asked_at.map_or(now, |known| known.since);
         if let Some(last) = entries.last()
@@ -165,18 +172,18 @@ impl Memory {
         }
     }
 
-    /// The ledger showed that an account exists.
+    /// Notes that an account exists.
     pub fn note_existing(&self, account: AccountId) {
         self.lock().meet(account, false);
     }
 
-    /// Remembers a key that an entry of the ledger has.
+    /// Remembers the key of an entry of the ledger.
     pub fn learn_key(&self, key: KeyId) {
         self.lock().remember_key(key);
     }
 
-    /// Knows no line of an account for a while: another writer appended to it, or the counters are
-    /// to deny its next claims.
+    /// Forgets the line of an account for a while: another writer appended, or the counters should
+    /// deny the next claims.
     pub fn distrust(&self, account: AccountId, now: Instant) {
         let known = KnownAccount {
             since: now,
@@ -186,7 +193,8 @@ impl Memory {
         self.lock().remember(account, known);
     }
 
-    /// A burst has ended. `is_behind` tells whether a line that was known is no account's last one.
+    /// Takes the result of a burst. `is_behind` tells whether a known line was not the last line of
+    /// its account.
     pub fn burst_ended(&self, burst: Burst, is_behind: bool, now: Instant) {
         match burst {
             Burst::Committed(fence) => {
@@ -198,7 +206,7 @@ impl Memory {
         }
     }
 
-    /// The server that told lines shows this fence. Returns the epoch of those lines.
+    /// Takes the fence of the server that showed some lines. Returns the epoch of those lines.
     pub fn show(&self, shown: Option<Fence>) -> Epoch {
         let mut remembered = self.lock();
         match (&mut remembered.fence, shown) {
@@ -212,7 +220,7 @@ impl Memory {
         remembered.epoch
     }
 
-    /// The present epoch, and the fence that its lines rest on.
+    /// The present epoch and its fence.
     pub fn fence(&self) -> (Epoch, Option<Fence>) {
         let remembered = self.lock();
         (remembered.epoch, remembered.fence)
@@ -224,13 +232,13 @@ impl Memory {
 }
 
 impl Remembered {
-    /// Whether an account that nothing is known of is taken to be new. A burst tells where it is not,
+    /// Whether an unknown account is taken to be new. A burst detects an account that is not new,
     /// and a burst needs a fence.
     fn takes_for_new(&self) -> bool {
         self.newcomers > 0 && self.fence.is_some()
     }
 
-    /// An account was met. Those that are known of do not count.
+    /// Counts an account as new or existing. Known accounts do not count.
     fn meet(&mut self, account: AccountId, is_new: bool) {
         if self.find(account).is_none() {
             let step = if is_new { 1 } else { -1 };
@@ -273,7 +281,8 @@ impl Remembered {
 
     fn with_room(&mut self) -> &mut Generation {
         if self.younger.bytes >= BYTES_MOST {
-            // The maps keep their memory: to let them grow again costs more than all else here.
+            // The maps keep their memory: to let them grow again costs more than everything else
+            // here.
             std::mem::swap(&mut self.younger, &mut self.older);
             self.younger.clear();
         }
@@ -382,7 +391,6 @@ mod tests {
         let (memory, now) = (Memory::default(), Instant::now());
         let is_taken_for_new = |now| number(&memory, None, now) == Some(0);
         learn(&memory, 2, &[entry(1, None)], now);
-        // A burst needs a fence.
         assert!(!is_taken_for_new(now));
         memory.show(fence(1, 1));
         let met = [(3, true), (4, false), (5, false), (6, true), (7, true)];
@@ -395,7 +403,7 @@ mod tests {
                 }
             }
             assert_eq!(is_taken_for_new(now), expected, "{other}");
-            // An account that is known of does not count again.
+            // A known account does not count again.
             memory.note_existing(account(other));
             assert_eq!(is_taken_for_new(now), expected, "{other}");
         }
@@ -470,7 +478,7 @@ mod tests {
             assert_ne!(epoch, before);
             assert_eq!(memory.fence(), (epoch, fence(2, 5)));
             assert_eq!(number(&memory, None, now), None);
-            // What was appended after a line of an older epoch.
+            // Entries that were appended after a line of an older epoch.
             memory.learn(account(1), &[entry(2, None)], before, false, now);
             assert_eq!(number(&memory, None, now), None);
             memory.learn(account(1), &[entry(2, None)], epoch, false, now);

@@ -1,5 +1,5 @@
-//! What is measured, in the terms of Prometheus. Labels are bounded: no subject, no policy, no
-//! key is one.
+//! The metrics, in the text format of Prometheus. Labels are bounded: no label has a subject, a
+//! policy or a key.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,20 +25,18 @@ struct ByOutcome {
     outcome: &'static str,
 }
 
-/// A step of a claim's way, or of what comes after it.
+/// A timed step of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The counters are asked.
+    /// Counters are asked.
     Ask,
-    /// Redis decides alone.
     Count,
-    /// The ledger is looked at.
+    /// The ledger is read.
     Look,
-    /// The ledger takes a batch.
+    /// The ledger appends a batch.
     Append,
-    /// Counters are settled.
     Settle,
-    /// The ledger takes what Redis decided.
+    /// The ledger records the grants that Redis decided.
     Record,
 }
 
@@ -66,7 +64,7 @@ struct ByStanding {
     standing: &'static str,
 }
 
-/// The measures of one instance. Cheap to clone.
+/// The metrics of one instance. A clone is cheap.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -95,7 +93,7 @@ pub struct Metrics {
     wrong_keys: Counter,
     unknown_reads: Counter,
     unreadable_policies: Gauge,
-    /// How long batches of claims took, in all, in microseconds.
+    /// The total time of all batches of claims, in microseconds.
     busy_micros: Arc<AtomicU64>,
 }
 
@@ -135,12 +133,11 @@ impl Default for Metrics {
     }
 }
 
-/// From 100 µs to 6.5 s, each bucket twice the one before.
+/// From 100 µs to 6.5 s; each bucket is twice as large as the one before.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 17))
 }
 
-/// From 1 to 1024.
 fn items() -> Histogram {
     Histogram::new(exponential_buckets(1.0, 2.0, 11))
 }
@@ -153,22 +150,18 @@ impl Metrics {
         registry
     }
 
-    /// What tells of the way of claims.
+    /// The metrics of the way of claims.
     fn register_way(&self, registry: &mut Registry) {
-        registry.register(
-            "claims",
-            "Claims by what became of them",
-            self.claims.clone(),
-        );
+        registry.register("claims", "Claims by outcome", self.claims.clone());
         registry.register_with_unit(
             "claim",
-            "From a claim's arrival to its decision",
+            "Time from the arrival of a claim to its decision",
             Unit::Seconds,
             self.claim_seconds.clone(),
         );
         registry.register_with_unit(
             "stage",
-            "How long a batch took in a stage",
+            "Time of a batch in a stage",
             Unit::Seconds,
             self.stage_seconds.clone(),
         );
@@ -184,13 +177,13 @@ impl Metrics {
         );
         registry.register(
             "conflicts",
-            "Accounts at which another instance was quicker, in a batch",
+            "Accounts of a batch that lost to another instance",
             self.conflicts.clone(),
         );
         registry.register(
             "bursts_fallen_back",
-            "Batches that met another writer, and were appended under guard, or a ledger that went \
-             back in time, and were decided again",
+            "Batches that met another writer and were appended under guard, or met a ledger that \
+             went back in time and were decided again",
             self.bursts_fallen_back.clone(),
         );
         registry.register(
@@ -205,16 +198,16 @@ impl Metrics {
         );
     }
 
-    /// What tells of the stores, the clock, the queues of counted grants and the callers.
+    /// The metrics of the stores, the clock, the queues of counted grants and the callers.
     fn register_state(&self, registry: &mut Registry) {
         registry.register(
             "recorded",
-            "Grants that Redis decided and the ledger took, by how they stand there",
+            "Grants that Redis decided and the ledger recorded, by standing",
             self.recorded.clone(),
         );
         registry.register(
             "counters_available",
-            "1 while Redis serves, 0 while the breaker is open or there is no Redis",
+            "1 while Redis is available, 0 while the breaker is open or there is no Redis",
             self.counters_available.clone(),
         );
         registry.register(
@@ -224,19 +217,19 @@ impl Metrics {
         );
         registry.register_with_unit(
             "clock_offset",
-            "How far the clock is ahead of the ledger's, as last seen",
+            "How far the clock is ahead of the ledger's clock, at the last look",
             Unit::Seconds,
             self.clock_offset.clone(),
         );
         registry.register_with_unit(
             "zone_rules_age",
-            "How long ago the release of the rules of time zones came out",
+            "Age of the release of the rules of time zones",
             Unit::Seconds,
             self.zone_rules_age.clone(),
         );
         registry.register(
             "provisional_queue",
-            "Grants that Redis decided and that wait for the ledger, as last counted",
+            "Grants that Redis decided and that wait for the ledger, at the last count",
             self.provisional_queue.clone(),
         );
         registry.register(
@@ -251,7 +244,7 @@ impl Metrics {
         );
         registry.register(
             "ledger_alarms",
-            "Places where the newest reconciliation found the ledger at odds with itself",
+            "Places where the newest reconciliation found that the ledger contradicts itself",
             self.ledger_alarms.clone(),
         );
         registry.register(
@@ -261,30 +254,30 @@ impl Metrics {
         );
         registry.register_with_unit(
             "record_lag",
-            "How long ago something may have been committed that has no position in the record yet",
+            "Age of the oldest commit that may have no position in the record yet",
             Unit::Seconds,
             self.record_lag.clone(),
         );
         registry.register_with_unit(
             "figures_lag",
-            "How long ago something may have got a position that is not in the statistics yet",
+            "Age of the oldest position that may not be in the statistics yet",
             Unit::Seconds,
             self.figures_lag.clone(),
         );
         registry.register_with_unit(
             "seal_lag",
-            "How old the oldest position is that is not sealed; 0 where nothing is to be sealed",
+            "Age of the oldest position that is not sealed; 0 if nothing waits for a seal",
             Unit::Seconds,
             self.seal_lag.clone(),
         );
         registry.register(
             "seal_push_failures",
-            "How often this instance could not push a seal to PERDIEM_SEAL_TO",
+            "Pushes of a seal to PERDIEM_SEAL_TO that failed",
             self.seal_push_failures.clone(),
         );
         registry.register(
             "wrong_keys",
-            "Requests with a key that is not valid",
+            "Requests with an invalid key",
             self.wrong_keys.clone(),
         );
         registry.register(
@@ -294,13 +287,13 @@ impl Metrics {
         );
     }
 
-    /// Notes what became of a claim, and when it came.
+    /// Notes the outcome of a claim that came at an instant.
     pub fn claim_ended(&self, outcome: &'static str, came: Instant) {
         self.claims.get_or_create(&ByOutcome { outcome }).inc();
         self.claim_seconds.observe(came.elapsed().as_secs_f64());
     }
 
-    /// Runs a stage for a batch and notes how long it took.
+    /// Runs a stage for a batch and notes its time.
     pub async fn timed<T, E>(
         &self,
         stage: Stage,
@@ -316,7 +309,7 @@ impl Metrics {
         result
     }
 
-    /// How long batches of claims took since the instance began, in all. Some run at the same time.
+    /// The total time of all batches since the instance started. Some batches run at the same time.
     pub fn busy(&self) -> Duration {
         Duration::from_micros(self.busy_micros.load(Ordering::Relaxed))
     }
@@ -327,12 +320,12 @@ impl Metrics {
         let stage = stage.label();
         let seconds = self.stage_seconds.get_or_create(&stage);
         seconds.observe(time.as_secs_f64());
-        // No two locks of families at once.
+        // Two families are never locked at the same time.
         drop(seconds);
         self.batch_items.get_or_create(&stage).observe(items as f64);
     }
 
-    /// Notes accounts at which another instance was quicker.
+    /// Notes accounts that lost to another instance.
     pub fn conflicts(&self, accounts: usize) {
         self.conflicts.inc_by(accounts as u64);
     }
@@ -342,7 +335,7 @@ impl Metrics {
         self.bursts_fallen_back.inc();
     }
 
-    /// Notes a grant of Redis' that the ledger took.
+    /// Notes a counted grant that the ledger recorded.
     pub fn recorded(&self, provisional: Provisional) {
         self.note_standing(match provisional {
             Provisional::Within => "within",
@@ -350,12 +343,12 @@ impl Metrics {
         });
     }
 
-    /// Notes a grant of Redis' that the ledger had already.
+    /// Notes a counted grant that the ledger already had.
     pub fn repeated(&self) {
         self.note_standing("repeated");
     }
 
-    /// Notes a grant of Redis' that the ledger cannot take.
+    /// Notes a counted grant that the ledger cannot record.
     pub fn set_aside(&self) {
         self.note_standing("set_aside");
     }
@@ -369,24 +362,24 @@ impl Metrics {
         self.provisional_queue.set(length.cast_signed());
     }
 
-    /// Notes what a reconciliation came to.
+    /// Notes the result of a reconciliation.
     pub fn reconciled(&self, tally: &Tally) {
         self.reconciliations.inc();
         let drift = tally.differences - tally.alarms;
         self.drift.set(drift.cast_signed());
     }
 
-    /// Notes a request with a key that is not valid.
+    /// Notes a request with an invalid key.
     pub fn wrong_key(&self) {
         self.wrong_keys.inc();
     }
 
-    /// Notes a read of the ledger for what this instance did not know.
+    /// Notes a read of the ledger for something unknown.
     pub fn unknown_read(&self) {
         self.unknown_reads.inc();
     }
 
-    /// Notes how far the clock is ahead of the ledger's.
+    /// Notes how far the clock is ahead of the ledger's clock.
     pub fn clock_offset(&self, seconds: f64) {
         self.clock_offset.set(seconds);
     }
@@ -398,7 +391,7 @@ impl Metrics {
 }
 
 impl Engine {
-    /// The measures of this instance, in the text format of OpenMetrics 1.0.
+    /// The metrics of this instance, in the text format of OpenMetrics 1.0.
     pub fn metrics(&self) -> String {
         let metrics = &self.metrics;
         let under_way = self.claims_under_way.taken();

@@ -1,8 +1,7 @@
-//! What an instance knows, without asking anybody: the policies and keys as of a moment ago,
-//! whether the ledger and the clock can be relied on, the last lines that it appended, the queues
-//! that hold grants, who has how many requests under way, who sent wrong keys, what it denied,
-//! and what it measured. All of it is lost with the process. The other rooms read it here; this one imports
-//! from none of them.
+//! The knowledge of an instance: recent policies and keys, the state of the ledger and the clock,
+//! the last lines that the instance appended, the queues that hold grants, the requests in progress
+//! of each caller, wrong keys, denials, and metrics. All of it is lost with the process. Other
+//! parts of the engine read it here; this part imports nothing from them.
 
 mod access;
 mod denials;

@@ -1,9 +1,9 @@
-//! Places under way, shared between callers.
+//! Places for requests in progress, shared between callers.
 //!
-//! A caller may hold as many places as are free. So one caller alone can hold half of them, two
-//! a third each, and so on: however many places some take, others find one. (Switches share
-//! their buffers so: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
-//! packet switches", 1998.)
+//! A caller may hold as many places as are free. One caller alone can hold half of them, two
+//! callers a third each, and so on. However many places some callers take, other callers find one.
+//! (Switches share their buffers in this way: Choudhury and Hahne, "Dynamic queue length thresholds
+//! for shared-memory packet switches", 1998.)
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,20 +12,20 @@ use foldhash::HashMap;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// Places. Cheap to clone; clones share them.
+/// The places. A clone is cheap and shares them.
 #[derive(Clone)]
 pub struct Places(Arc<Shared>);
 
 struct Shared {
     most: usize,
     state: Mutex<State>,
-    /// Told when all places are free.
+    /// Notified when all places are free.
     emptied: Notify,
 }
 
 struct State {
     free: usize,
-    /// Whether somebody may wait.
+    /// Whether a caller may be waiting.
     is_awaited: bool,
     callers: HashMap<Arc<str>, Holder>,
 }
@@ -33,11 +33,11 @@ struct State {
 #[derive(Default)]
 struct Holder {
     held: usize,
-    /// Those that wait for a place, each with room for one.
+    /// The requests that wait for a place, each with a channel for one place.
     waiting: VecDeque<oneshot::Sender<Place>>,
 }
 
-/// Some of a caller's places, until this is dropped.
+/// Places of a caller. They are free again when this value is dropped.
 pub struct Place {
     places: Places,
     caller: Arc<str>,
@@ -45,7 +45,6 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many places.
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Shared {
             most,
@@ -58,19 +57,20 @@ impl Places {
         }))
     }
 
-    /// A place, if the caller may have one now.
+    /// Takes a place, if the caller may have one now.
     pub fn try_take(&self, caller: &Arc<str>) -> Option<Place> {
         self.try_take_many(caller, 1)
     }
 
-    /// So many places together, if the caller may have them now; no more than it could ever have.
+    /// Takes several places together, if the caller may have them now. A caller gets at most as
+    /// many as it could ever have.
     pub fn try_take_many(&self, caller: &Arc<str>, count: usize) -> Option<Place> {
         let count = count.min(self.0.most.div_ceil(2));
         self.state().take(caller, count)?;
         Some(self.place(caller.clone(), count))
     }
 
-    /// A place, as soon as the caller may have one; `None` when that is not so until a deadline.
+    /// Waits for a place; `None` if the caller gets none before the deadline.
     pub async fn take(&self, caller: &Arc<str>, deadline: Instant) -> Option<Place> {
         let given = {
             let mut state = self.state();
@@ -87,12 +87,12 @@ impl Places {
         timeout_at(deadline, given).await.ok()?.ok()
     }
 
-    /// How many are taken.
+    /// How many places are taken.
     pub fn taken(&self) -> usize {
         self.0.most - self.state().free
     }
 
-    /// Waits until none is taken.
+    /// Waits until no place is taken.
     pub async fn emptied(&self) {
         loop {
             let emptied = self.0.emptied.notified();
@@ -124,7 +124,7 @@ impl Places {
         }
         let is_empty = state.free == self.0.most;
         drop(state);
-        // One that nobody waits for any more comes back at once.
+        // A place that no request waits for any more is free again at once.
         for (place, giver) in given {
             drop(giver.send(place));
         }
@@ -138,7 +138,7 @@ impl State {
     /// Takes places for a caller, if it may have them.
     fn take(&mut self, caller: &Arc<str>, count: usize) -> Option<()> {
         let held = self.callers.get(caller).map_or(0, |holder| holder.held);
-        // As if they were taken one by one.
+        // The same rule as for one place after the other.
         let last = count.saturating_sub(1);
         if held + last >= self.free.saturating_sub(last) {
             return None;
@@ -167,8 +167,8 @@ impl State {
         }
     }
 
-    /// Takes a place for who waits for one and may have it: of the caller that holds the fewest,
-    /// the one that has waited longest.
+    /// Takes a place for a waiting request: the oldest request of the caller with the fewest
+    /// places.
     fn next_waiting(&mut self) -> Option<(Arc<str>, oneshot::Sender<Place>)> {
         if !self.is_awaited {
             return None;
@@ -240,7 +240,7 @@ mod tests {
         assert!(places.try_take_many(&app, 4).is_none());
         assert_eq!(places.taken(), 3);
         drop(of_shop);
-        // More than it could ever have are as many as it can have.
+        // A request for more places than a caller could ever have gets as many as it can have.
         let all = places.try_take_many(&shop, 1000);
         assert_eq!((all.is_some(), places.taken()), (true, 4));
     }

@@ -1,4 +1,4 @@
-//! The policies, overrides and keys are read from the ledger, so that a claim need not read them.
+//! Reads the policies, overrides and keys from the ledger, so that a claim does not read them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::domain::schedule::StoredVersion;
 use crate::faults::reach;
 use crate::ledger::{Ledger, LedgerError, LedgerPlace, LedgerView};
 
-/// The least time between the beginnings of two reads for what is not known: unknown names and
-/// keys, however many come, cost the ledger 50 reads a second.
+/// The shortest time between the starts of two reads for unknown names and keys. However many
+/// unknown names come, the ledger gets at most 50 such reads a second.
 const READS_APART: Duration = Duration::from_millis(20);
 
-/// Logs what was learned and cannot be read, once.
+/// Logs, once, the versions that cannot be read.
 fn tell_unreadable(versions: &[StoredVersion], overrides: &[Result<Override, UnreadableOverride>]) {
     let versions = versions.iter().filter_map(|version| version.as_ref().err());
     let overrides = overrides
@@ -32,11 +32,10 @@ fn tell_unreadable(versions: &[StoredVersion], overrides: &[Result<Override, Unr
     }
 }
 
-/// Reads what claims are decided by.
+/// Keeps the terms of claims fresh.
 pub struct Policies {
-    /// What was read.
     pub terms: Arc<Terms>,
-    /// The keys are learned by the same poll.
+    /// The keys. The same poll reads them.
     access: Arc<Access>,
     progress: Mutex<Progress>,
     refreshing: tokio::sync::Mutex<()>,
@@ -44,17 +43,16 @@ pub struct Policies {
 
 #[derive(Default)]
 struct Progress {
-    /// All changes up to this one are known.
+    /// Every change up to this revision is known.
     revision: u64,
-    /// The server that last lines were read from.
+    /// The server that the last lines were read from.
     place: Option<LedgerPlace>,
-    /// When the last read for what is not known began, and why it failed; `None` once another
-    /// read succeeded.
+    /// The start and the error of the last failed read for something unknown; `None` after a read
+    /// succeeded.
     failed: Option<(Instant, Arc<LedgerError>)>,
 }
 
 impl Policies {
-    /// Reads every policy and override.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -69,11 +67,11 @@ impl Policies {
         Ok(policies)
     }
 
-    /// The [`Terms::of`], once the version that the last line was decided under is known.
+    /// As [`Terms::of`], once the version of the last line is known.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`], also when there is no such
-    /// version.
+    /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`]; also [`LedgerError::Corrupt`] if
+    /// that version does not exist.
     pub async fn terms_after(
         &self,
         policy: &Arc<Policy>,
@@ -96,12 +94,12 @@ impl Policies {
         Err(LedgerError::Corrupt(corrupt))
     }
 
-    /// Whether what was read is fresh.
+    /// Whether the terms are fresh.
     pub fn are_fresh(&self) -> bool {
         is_fresh(self.terms.as_of(), Instant::now())
     }
 
-    /// Learns what changed since the last time.
+    /// Reads the changes since the last read.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -110,8 +108,8 @@ impl Policies {
         self.read(ledger).await
     }
 
-    /// As [`Policies::refresh`], unless all is fresh, or the ledger found silent, when it is its
-    /// turn: of many who wait one reads for all.
+    /// As [`Policies::refresh`], unless everything is fresh or the ledger is silent when the turn
+    /// comes: of many callers, one reads for all.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -130,9 +128,9 @@ impl Policies {
         }
     }
 
-    /// As [`Policies::freshen`], after lines were read. Where another server told them than those
-    /// before, all is read again: a copy took the ledger's place, and may lack versions that are known
-    /// here.
+    /// As [`Policies::freshen`], after lines were read. If another server showed these lines,
+    /// everything is read again: a copy took the place of the ledger, and may lack versions that
+    /// are known here.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`] or [`LedgerError::Corrupt`].
@@ -155,11 +153,12 @@ impl Policies {
         Ok(())
     }
 
-    /// Learns all that was committed before an instant: sees to it that a read that began after
-    /// it has ended. One read serves all who wait for it. `note` is called before each read.
+    /// Makes sure that everything is known that was committed before an instant: waits for a read
+    /// that started after the instant. One read serves all callers. `note` is called before each
+    /// read.
     ///
     /// # Errors
-    /// Why that read failed.
+    /// The error of that read.
     pub async fn learn_all_before(
         &self,
         instant: Instant,
@@ -167,8 +166,10 @@ impl Policies {
         note: impl Fn(),
     ) -> Result<(), Arc<LedgerError>> {
         loop {
+            // 1. Only one caller reads at a time.
             let one_at_a_time = self.refreshing.lock().await;
             let (as_of, failed) = (self.terms.as_of(), self.progress().failed.clone());
+            // 2. A read that started after the instant is enough, also a failed one.
             if as_of >= instant {
                 return Ok(());
             }
@@ -179,12 +180,14 @@ impl Policies {
                 }
                 last = began_at;
             }
+            // 3. Reads keep a distance from each other.
             let began_at = Instant::now();
             if began_at < last + READS_APART {
                 drop(one_at_a_time);
                 sleep_until(last + READS_APART).await;
                 continue;
             }
+            // 4. This caller reads for all.
             note();
             let read = self.read(ledger).await.map_err(Arc::new);
             if let Err(error) = &read {
@@ -202,13 +205,14 @@ impl Policies {
         if revision < known {
             return self.read_all(ledger).await;
         }
-        // First, so that a revoked key stops working also where a policy cannot be read.
+        // 1. The keys come first: a revoked key stops working even if a policy cannot be read.
         self.access.refresh(ledger, revision).await?;
         if revision > known {
             let policies = ledger.policies_between(known, revision).await?;
             let overrides = ledger.overrides_between(known, revision).await?;
             tell_unreadable(&policies, &overrides);
-            // Together, so that no version of a policy is known before an older override.
+            // 2. Overrides come before policies: no version of a policy is known before an older
+            //    override.
             self.terms.learn_overrides(overrides, Some(revision));
             self.terms.learn(&policies);
         }

@@ -1,5 +1,5 @@
-//! What claims are decided by, as this instance knows it: policies and overrides. Nothing here reads
-//! the ledger.
+//! The terms of claims, as this instance knows them: policies and overrides. Nothing here reads the
+//! ledger.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::domain::policy::{Policy, PolicyId, PolicyName};
 use crate::domain::schedule::{StoredVersion, UnreadableTerms, UnreadableVersion, Versions};
 use crate::domain::work::Work;
 
-/// How long a change may take to hold everywhere.
+/// How long a change may take to reach every instance.
 pub const FRESH: Duration = Duration::from_secs(1);
 
-/// Whether claims may still be decided by what was known as of an instant.
+/// Whether terms that were complete as of an instant may still decide claims.
 pub fn is_fresh(as_of: Instant, now: Instant) -> bool {
     now.saturating_duration_since(as_of) < FRESH
 }
 
-/// Every policy's versions that are or may come into force, archived ones too, and every
-/// account's override.
+/// All versions of policies that are or may become active, including archived policies, and the
+/// override of every account.
 pub struct Terms {
     known: ArcSwap<KnownPolicies>,
     overrides: RwLock<Overrides>,
@@ -47,14 +47,14 @@ struct KnownPolicies {
 struct Overrides {
     by_account: HashMap<AccountId, KnownOverride>,
     unreadable: HashMap<AccountId, Arc<UnreadableTerms>>,
-    /// The accounts whose override was deleted after `revision`. They are kept until then, so
-    /// that no older version takes their place.
+    /// The accounts whose override was deleted after `revision`. They are kept until then, so that
+    /// no older version replaces the deletion.
     deleted: Vec<AccountId>,
-    /// All changes up to this one are known.
+    /// Every change up to this revision is known.
     revision: u64,
 }
 
-/// The last version of an override; without terms it is deleted.
+/// The last version of an override; `None` as terms means deleted.
 struct KnownOverride {
     version: u32,
     revision: u64,
@@ -62,7 +62,6 @@ struct KnownOverride {
 }
 
 impl Terms {
-    /// Nothing is known.
     pub fn new(now: Instant) -> Self {
         Self {
             known: ArcSwap::default(),
@@ -71,10 +70,10 @@ impl Terms {
         }
     }
 
-    /// The version of a policy that is in force at an instant.
+    /// The version of a policy that is active at an instant.
     ///
     /// # Errors
-    /// What of the policy cannot be read.
+    /// The part of the policy that cannot be read.
     pub fn get(
         &self,
         name: &PolicyName,
@@ -87,20 +86,20 @@ impl Terms {
         }
     }
 
-    /// The newest version of the policy with an id, in force or not.
+    /// The newest version of a policy, active or not.
     ///
     /// # Errors
-    /// What of the policy cannot be read.
+    /// The part of the policy that cannot be read.
     pub fn newest(&self, id: PolicyId) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
         let versions = known.versions.get(&id);
         read(versions.and_then(Versions::newest))
     }
 
-    /// A certain version of a policy, if it is or may come into force.
+    /// A version of a policy, if it is or may become active.
     ///
     /// # Errors
-    /// What of the policy cannot be read.
+    /// The part of the policy that cannot be read.
     pub fn version(
         &self,
         id: PolicyId,
@@ -111,10 +110,11 @@ impl Terms {
         read(versions.and_then(|versions| versions.get(version)))
     }
 
-    /// What a claim in an account is decided by at `now`, after its `last` line: the version of
-    /// its policy that is in force at the instant of the decision, and no older than the line's
-    /// if one is known, with the account's override. Where that version cannot be read, the version
-    /// that the claim began with: the rule refuses it after a line of a newer one.
+    /// The terms that decide a claim of an account at `now`, after its `last` line: the version of
+    /// the policy that is active at the instant of the decision, with the override of the account.
+    /// The version is not older than the version of the last line, if such a version is known. If
+    /// the version cannot be read, the result is the version that the claim started with; the rule
+    /// refuses it after a line of a newer version.
     pub fn of(
         &self,
         policy: &Arc<Policy>,
@@ -135,8 +135,7 @@ impl Terms {
         }
     }
 
-    /// The [`Terms::of`]; `None` while the version that the last line was decided under is not
-    /// known.
+    /// As [`Terms::of`]; `None` while the version of the last line is not known.
     pub fn after(
         &self,
         policy: &Arc<Policy>,
@@ -149,15 +148,15 @@ impl Terms {
         (terms.version >= version).then_some(terms)
     }
 
-    /// Whether Redis decided claims of a policy under any of its versions, or may come to.
+    /// Whether any version of a policy that was known here lets Redis decide claims.
     pub fn may_be_counted(&self, policy: PolicyId) -> bool {
         let known = self.known.load();
         let versions = known.versions.get(&policy);
         versions.is_some_and(Versions::may_be_counted)
     }
 
-    /// What a claim's rule says after a line that may not be the account's last one; by the terms
-    /// that hold then, which are the claim's own from now on.
+    /// Applies the rule to a claim after a line that may not be the last line of the account. The
+    /// claim gets the terms of that decision.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -171,7 +170,7 @@ impl Terms {
         decide(&work.policy, work.units, Some(line), &Past::default(), now)
     }
 
-    /// What an account's override says at an instant.
+    /// The terms of the override of an account at an instant.
     pub fn override_of(&self, account: AccountId, at: DateTime<Utc>) -> Option<Arc<OverrideTerms>> {
         let overrides = self
             .overrides
@@ -181,24 +180,24 @@ impl Terms {
         terms.filter(|terms| terms.hold(at)).cloned()
     }
 
-    /// The version of every policy that is in force at an instant.
+    /// The active version of every policy at an instant.
     ///
     /// # Errors
-    /// What of some policy cannot be read.
+    /// The part of a policy that cannot be read.
     pub fn all(&self, at: DateTime<Utc>) -> Result<Vec<Arc<Policy>>, Arc<UnreadableTerms>> {
         let known = self.known.load();
         let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
         in_force.filter_map(Result::transpose).collect()
     }
 
-    /// The version of every policy that is in force at an instant and can be read.
+    /// The active version of every policy at an instant, without the policies that cannot be read.
     pub fn readable(&self, at: DateTime<Utc>) -> Vec<Arc<Policy>> {
         let known = self.known.load();
         let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
         in_force.filter_map(|read| read.ok().flatten()).collect()
     }
 
-    /// How many policies' claims this instance cannot decide at an instant.
+    /// How many policies cannot be read at an instant: this instance does not decide their claims.
     pub fn unreadable(&self, at: DateTime<Utc>) -> usize {
         let known = self.known.load();
         let in_force = known.versions.keys().map(|id| known.in_force(*id, at));
@@ -210,17 +209,17 @@ impl Terms {
         *self.as_of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every change that was made before an instant is known now.
+    /// Notes that every change before an instant is known.
     pub fn know_as_of(&self, instant: Instant) {
         *self.as_of.lock().unwrap_or_else(PoisonError::into_inner) = instant;
     }
 
-    /// Takes over versions of policies.
+    /// Adds versions of policies.
     pub fn learn(&self, versions: &[StoredVersion]) {
         self.known.rcu(|known| known.with(versions));
     }
 
-    /// Takes over versions of overrides: one that was made here, or all up to a revision.
+    /// Adds versions of overrides: one that was made here, or all versions up to a revision.
     pub fn learn_overrides(
         &self,
         learned: Vec<Result<Override, UnreadableOverride>>,
@@ -237,8 +236,7 @@ impl Terms {
         }
     }
 
-    /// Takes over all versions of policies and overrides up to a revision, in the place of all that
-    /// was known.
+    /// Replaces everything by all versions of policies and overrides up to a revision.
     pub fn replace(
         &self,
         versions: &[StoredVersion],
@@ -263,7 +261,7 @@ impl Terms {
 }
 
 /// # Errors
-/// What of the version cannot be read.
+/// The part of the version that cannot be read.
 fn read(version: Option<&StoredVersion>) -> Result<Option<Arc<Policy>>, Arc<UnreadableTerms>> {
     match version {
         None => Ok(None),
@@ -344,7 +342,7 @@ impl Overrides {
             .collect()
     }
 
-    /// All changes up to a revision are known: no older version comes any more.
+    /// Notes that every change up to a revision is known: no older version can arrive any more.
     fn forget_deleted(&mut self, up_to: u64) {
         self.revision = up_to;
         let by_account = &mut self.by_account;

@@ -1,5 +1,5 @@
-//! What this instance does not know. Another instance may have made it a moment ago, so the
-//! ledger is asked before anyone is told that there is no such policy or key.
+//! Unknown policies and keys. Another instance may have created them a moment ago, so the ledger is
+//! read before a client hears that a policy or key does not exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::domain::policy::{Policy, PolicyName};
 use crate::engine::{Engine, Failure, Principal};
 use crate::ledger::LedgerError;
 
-/// How soon the ledger is read again after a failure.
+/// The pause before the ledger is read again after a failure.
 pub const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// The version of a policy that is in force, archived or not, for a request that came at
-    /// an instant; `None` where the ledger has no such policy.
+    /// The active version of a policy, archived or not, for a request that came at an instant;
+    /// `None` if the ledger has no such policy.
     ///
     /// # Errors
-    /// [`Failure`] where the ledger did not tell before the deadline.
+    /// [`Failure`] if the ledger did not answer before the deadline.
     pub(in crate::engine) async fn known_policy(
         &self,
         name: &PolicyName,
@@ -29,10 +29,10 @@ impl Engine {
     }
 
     /// As [`Engine::known_policy`], for a request that an archived policy refuses: the policy may
-    /// have been revived.
+    /// have been revived meanwhile.
     ///
     /// # Errors
-    /// [`Failure`] where the ledger did not tell before the deadline.
+    /// [`Failure`] if the ledger did not answer before the deadline.
     pub(in crate::engine) async fn usable_policy(
         &self,
         name: &PolicyName,
@@ -42,7 +42,7 @@ impl Engine {
             .await
     }
 
-    /// A claim comes along here: nothing waits where memory has the policy.
+    /// Every claim comes through here: nothing waits if the memory has the policy.
     async fn find_policy(
         &self,
         name: &PolicyName,
@@ -62,7 +62,8 @@ impl Engine {
         policy.map_err(|terms| LedgerError::from(terms).into())
     }
 
-    /// Learns all that was committed before a request came, or fails at the claim's deadline.
+    /// Reads everything that was committed before a request came. Fails at the deadline of the
+    /// claim.
     ///
     /// # Errors
     /// [`Failure`].
@@ -83,10 +84,10 @@ impl Engine {
         }
     }
 
-    /// Whose secret it is, if that key is valid now.
+    /// The owner of a secret, if its key is valid now.
     ///
     /// # Errors
-    /// [`Failure`] where only the ledger can tell, and does not.
+    /// [`Failure`] if only the ledger can tell, and the ledger does not answer.
     pub async fn authenticate(&self, secret: &str) -> Result<Option<Principal>, Failure> {
         let came = Instant::now();
         self.know_keys().await;
@@ -97,22 +98,22 @@ impl Engine {
         }
         let learned = self.learn_unknown(came).await;
         match self.access.authenticate(secret, self.clock.now()) {
-            // Keys are read first: a policy that cannot be read keeps nobody out.
+            // Keys are read before policies: a policy that cannot be read locks nobody out.
             Recognition::Valid(principal) => Ok(Some(principal)),
             Recognition::Wrong | Recognition::Unknown => learned.map(|()| None),
         }
     }
 
-    /// Sees to it that a key that was revoked a second ago is known to be, also at an instance
-    /// that was held up. While the ledger does not answer, what is known stands.
+    /// Makes sure that this instance knows keys that were revoked a second ago, even after a pause
+    /// of the process. While the ledger does not answer, the known keys stay valid.
     async fn know_keys(&self) {
         if self.policies.are_fresh() || self.watch.ledger_is_silent() {
             return;
         }
         let (policies, ledger) = (self.policies.clone(), self.ledger.clone());
         let watch = self.watch.clone();
-        // Reads until all is fresh, or the ledger found silent: one failure, perhaps of a
-        // connection that broke while the process was held up, is no silence.
+        // Reads until everything is fresh, or the ledger is found silent. One failure does not mean
+        // silence: a connection may have broken during a pause of the process.
         let freshen = async move {
             let is_silent = || watch.ledger_is_silent();
             while !policies.are_fresh() && !is_silent() {
@@ -122,7 +123,7 @@ impl Engine {
                 }
             }
         };
-        // Whoever polls says what is wrong with the ledger, and claims find out by themselves.
+        // The watcher reports problems of the ledger, and claims find them by themselves.
         drop(self.detached(freshen).await);
     }
 }

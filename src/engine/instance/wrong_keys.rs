@@ -1,5 +1,5 @@
-//! Wrong keys. Whoever sends them again and again waits longer and longer for the answer; whoever
-//! has a valid key never waits, since many clients may share an address.
+//! Slows down wrong keys. Each wrong key from the same address waits longer for its answer. A valid
+//! key never waits, since many clients may share an address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,30 +11,29 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 
-/// How many wrong keys an address may send at once without waiting …
+/// The number of wrong keys that an address may send without a wait.
 const FREE: u32 = 10;
-/// … and how long it takes until it may send one more.
+/// The time after which an address may send one more.
 const EVERY: Duration = Duration::from_secs(6);
-/// The first wait; each next one is twice as long …
+/// The first wait. Each next wait is twice as long.
 const WAIT_LEAST: Duration = Duration::from_millis(250);
-/// … up to this one.
+/// The longest wait.
 const WAIT_MOST: Duration = Duration::from_secs(4);
-/// Beyond so many more, wrong keys do not make an address wait for longer.
+/// After this many more wrong keys, the time of an address grows no further.
 const OVER_MOST: u32 = 10;
-/// How many addresses are remembered.
+/// The number of addresses that are remembered.
 const ADDRESSES_MOST: usize = 10_000;
-/// How many answers wait at once.
+/// The number of answers that wait at the same time.
 const WAITING_MOST: usize = 64;
 
 /// When a wrong key is answered.
 #[derive(Debug)]
 pub enum WrongKeyAnswer {
-    /// At once.
     Now,
-    /// After a while, during which it holds one of the places of those that wait.
+    /// After a wait. The answer holds one of the places for waiting answers.
     After(Duration, OwnedSemaphorePermit),
-    /// At once, and with the word to come back later: too many wait, or too many addresses send
-    /// wrong keys.
+    /// At once, and the client should come back later: too many answers wait, or too many addresses
+    /// send wrong keys.
     TooMany(Duration),
 }
 
@@ -54,8 +53,8 @@ impl Default for WrongKeys {
 }
 
 impl Engine {
-    /// Notes that an address sent a wrong key, and says when to answer. Without an address it
-    /// is one of its own.
+    /// Notes a wrong key from an address, and returns when to answer. Requests without an address
+    /// share one.
     pub fn wrong_key(&self, address: Option<IpAddr>) -> WrongKeyAnswer {
         self.metrics.wrong_key();
         let address = network(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
@@ -79,7 +78,7 @@ impl Engine {
     }
 }
 
-/// Whoever has one address of IPv6 has its whole /64.
+/// The owner of one IPv6 address owns its whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -90,8 +89,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The addresses that sent wrong keys lately, each with the instant at which it has waited for
-/// all of them: [`EVERY`] for each.
+/// The addresses that sent wrong keys recently. Each address has the instant at which all of its
+/// wrong keys are forgiven: [`EVERY`] for each.
 struct Addresses {
     even_at: HashMap<IpAddr, Instant>,
     most: usize,
@@ -105,8 +104,8 @@ impl Addresses {
         }
     }
 
-    /// Notes a wrong key, and tells how long its answer waits. `None` when there is no room
-    /// for one more address.
+    /// Notes a wrong key, and returns the wait for its answer; `None` if there is no room for
+    /// another address.
     fn note(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
         if self.even_at.len() >= self.most && !self.even_at.contains_key(&address) {
             self.even_at.retain(|_, even_at| *even_at > now);
@@ -153,7 +152,7 @@ mod tests {
         }
         assert_eq!(waits[..6], [250, 500, 1000, 2000, 4000, 4000]);
         assert!(waits[6..].iter().all(|wait| *wait == 4000));
-        // Another address is another matter.
+        // Each address has its own wait.
         assert_eq!(millis(addresses.note(address(2), now)), 0);
     }
 
@@ -164,13 +163,13 @@ mod tests {
         for _ in 0..1000 {
             addresses.note(address(1), now);
         }
-        // Whatever was sent, after two minutes all is forgotten.
+        // After two minutes everything is forgotten.
         let later = now + EVERY * (FREE + OVER_MOST);
         for _ in 0..FREE {
             assert_eq!(millis(addresses.note(address(1), later)), 0);
         }
         assert_eq!(millis(addresses.note(address(1), later)), 250);
-        // One every six seconds never waits.
+        // One wrong key every six seconds never waits.
         let mut at = later + EVERY * 2;
         for _ in 0..100 {
             assert_eq!(millis(addresses.note(address(1), at)), 0);

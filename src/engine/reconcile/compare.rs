@@ -1,9 +1,9 @@
-//! The counters compared with the ledger while claims keep coming.
+//! Compares the counters with the ledger while claims keep coming.
 //!
-//! A counter is read first and the ledger's last line afterwards. A line is settled after it
-//! is committed, so a counter's number is never above the ledger's unless it is wrong. One
-//! that lies below it may be about to be settled: it is looked at again, and only one that
-//! does not move meanwhile is a difference.
+//! Invariant: a counter is read first, and the last line of the ledger afterwards. A line reaches
+//! its counter only after the commit, so the number of a right counter is never above the number of
+//! the ledger. A counter with a lower number may be updated at any moment: it is read again, and is
+//! a difference only if it does not change.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -22,12 +22,12 @@ use crate::domain::reconciliation::{Difference, DifferenceKind, Figures};
 use crate::engine::claim::useful_for;
 use crate::ledger::{Ledger, LedgerError};
 
-/// How many counters are read at a time.
+/// The number of counters in one read.
 const BATCH: usize = 128;
-/// How many counters that seem wrong are looked at again together.
+/// The number of suspects that are read again together.
 const SUSPECTS_MOST: usize = 10_000;
-/// The pauses before a counter that seems wrong is looked at again. One that lags is a
-/// difference after the last of them, any other after the first.
+/// The pauses before a suspect is read again. A counter that lags is a difference after the last
+/// pause; any other suspect is a difference after the first pause.
 const PAUSES: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -37,10 +37,9 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(2000),
 ];
 
-/// Why a comparison ended early.
 #[derive(Debug)]
 pub enum Ended {
-    /// Redis does not serve.
+    /// Redis does not answer.
     Counters,
     /// The ledger failed.
     Ledger(LedgerError),
@@ -58,15 +57,11 @@ impl From<LedgerError> for Ended {
     }
 }
 
-/// Compares the counters with the ledger.
 pub struct Comparison<'a> {
-    /// The ledger.
     pub ledger: &'a Ledger,
-    /// Its counters.
     pub counters: &'a Counters,
-    /// The source of time.
     pub clock: &'a Clock,
-    /// Whether what differs is healed.
+    /// Whether differences are healed.
     pub apply: bool,
 }
 
@@ -75,26 +70,26 @@ pub struct Comparison<'a> {
 struct Suspect {
     account: AccountId,
     kind: DifferenceKind,
-    /// Its number as it stands there.
+    /// The number of the counter, as Redis stores it.
     number: Vec<u8>,
-    /// Its line, if it has one.
+    /// The line of the counter, if it has one.
     line: Option<Line>,
-    /// The account's last line, if it has one.
+    /// The last line of the account, if it has one.
     last: Option<Line>,
 }
 
 impl Suspect {
-    /// Whether it is wrong in the same way, and did not move. The ledger may have.
+    /// Whether the counter is still wrong in the same way and did not change. The ledger may have
+    /// changed.
     fn is_still(&self, earlier: &Self) -> bool {
         self.kind == earlier.kind && self.number == earlier.number && self.line == earlier.line
     }
 }
 
 impl Comparison<'_> {
-    /// Compares every counter.
     ///
     /// # Errors
-    /// [`Ended`]; what was found until then is among the findings.
+    /// [`Ended`]; the differences found so far are among the findings.
     pub async fn run(&self, findings: &mut Findings) -> Result<(), Ended> {
         let mut scan = self.counters.scan().await?;
         let mut suspects = Vec::new();
@@ -103,7 +98,7 @@ impl Comparison<'_> {
             let Some(mut accounts) = self.counters.step(&mut scan).await? else {
                 break;
             };
-            // Redis may tell a name twice.
+            // Redis may return a name twice.
             accounts.sort_unstable();
             accounts.dedup();
             for accounts in accounts.chunks(BATCH) {
@@ -118,7 +113,7 @@ impl Comparison<'_> {
         self.judge(suspects, findings).await
     }
 
-    /// Those of some counters that seem wrong now.
+    /// Reads some counters and then their last lines. Returns the counters that seem wrong.
     async fn look(&self, accounts: &[AccountId]) -> Result<Vec<Suspect>, Ended> {
         let readings = self.counters.read(accounts).await?;
         let lines = self.ledger.last_lines(accounts).await?;
@@ -126,20 +121,23 @@ impl Comparison<'_> {
         let suspects = suspects.filter_map(|(account, reading)| match lines.get(account) {
             None => suspect(*account, reading, None),
             Some(Ok(last)) => suspect(*account, reading, Some(last)),
-            // The ledger's own check tells of it.
+            // The check of the ledger itself reports this line.
             Some(Err(_)) => None,
         });
         Ok(suspects.collect())
     }
 
-    /// Looks again at counters that seem wrong, and notes, and perhaps heals, those that are.
+    /// Reads suspects again, adds those that are wrong to the findings, and heals them if asked to.
     async fn judge(
         &self,
         mut suspects: Vec<Suspect>,
         findings: &mut Findings,
     ) -> Result<(), Ended> {
+        // 1. An account is judged once.
         suspects.sort_unstable_by_key(|suspect| suspect.account);
         suspects.dedup_by_key(|suspect| suspect.account);
+        // 2. The suspects are read again after each pause. A counter that has changed, or is right
+        //    now, is no suspect any more.
         for (round, pause) in PAUSES.into_iter().enumerate() {
             if suspects.is_empty() {
                 return Ok(());
@@ -149,6 +147,8 @@ impl Comparison<'_> {
             let mut waiting = Vec::new();
             for batch in suspects.chunks(BATCH) {
                 let still = self.look_again(batch).await?;
+                // 3. A counter that lags gets all pauses. Any other wrong counter is a difference
+                //    now.
                 let (wrong, lagging): (Vec<Suspect>, Vec<Suspect>) = still
                     .into_iter()
                     .partition(|suspect| is_last || suspect.kind != DifferenceKind::CounterLags);
@@ -156,6 +156,7 @@ impl Comparison<'_> {
                 if wrong.is_empty() {
                     continue;
                 }
+                // 4. Differences are healed if asked to, and added to the findings.
                 let healed = match self.apply {
                     true => self.heal(&wrong).await?,
                     false => vec![false; wrong.len()],
@@ -169,7 +170,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Those that did not move since they were looked at, as they are now.
+    /// Reads suspects again. Returns those that are still wrong and did not change.
     async fn look_again(&self, suspects: &[Suspect]) -> Result<Vec<Suspect>, Ended> {
         let accounts: Vec<AccountId> = suspects.iter().map(|suspect| suspect.account).collect();
         let now = self.look(&accounts).await?;
@@ -181,8 +182,8 @@ impl Comparison<'_> {
         Ok(now.into_iter().filter(is_still).collect())
     }
 
-    /// Puts the ledger's lines in the place of counters, each unless a newer settlement came.
-    /// Returns which of them moved.
+    /// Replaces counters by the lines of the ledger, unless a newer line came. Returns which
+    /// counters changed.
     async fn heal(&self, wrong: &[Suspect]) -> Result<Vec<bool>, Ended> {
         let now = self.clock.now();
         let mut settlements = Vec::new();
@@ -198,7 +199,7 @@ impl Comparison<'_> {
                 confirmed_at: now,
                 seen: seen(&suspect.number),
                 only_existing: false,
-                // Where Redis may decide alone, a denial that needs its keys completes them.
+                // If Redis may decide alone, a later denial that needs all keys adds them.
                 keys: SettledKeys::After(last.clone(), Vec::new()),
                 ttl: useful_for(last, false, now),
             });
@@ -215,8 +216,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Puts the ledger's lines in the place of some accounts' counters, and deletes the counters of accounts
-/// without lines.
+/// Replaces the counters of some accounts by the lines of the ledger, and deletes the counters of
+/// accounts without lines.
 ///
 /// # Errors
 /// [`Ended`].
@@ -236,7 +237,7 @@ pub async fn heal_counters(
     comparison.heal(&wrong).await.map(drop)
 }
 
-/// What is wrong with a counter, if anything, by the line that was read after it.
+/// Compares a counter with the line that was read after it. Returns what is wrong.
 fn suspect(account: AccountId, reading: Reading, last: Option<&Line>) -> Option<Suspect> {
     let Reading::Present {
         number,
@@ -252,7 +253,7 @@ fn suspect(account: AccountId, reading: Reading, last: Option<&Line>) -> Option<
         (Some(line), Some(last)) if line == last => return None,
         (Some(line), Some(last)) => match line.number.cmp(&last.number) {
             Ordering::Greater => DifferenceKind::CounterTooHigh,
-            // What the ledger holds of them is taken off the queue and settled in one step.
+            // The drain takes grants off the queue and updates the counter in one step.
             Ordering::Less if grants_wait => return None,
             Ordering::Less => DifferenceKind::CounterLags,
             Ordering::Equal => DifferenceKind::CounterDiffers,
@@ -283,7 +284,7 @@ fn difference(suspect: &Suspect, is_healed: bool) -> Difference {
     }
 }
 
-/// The windows whose units differ between a counter's line and the ledger's.
+/// The windows whose units differ between the line of a counter and the line of the ledger.
 fn figures(counter: Option<&Line>, ledger: Option<&Line>) -> Vec<Figures> {
     fn totals(line: Option<&Line>) -> &[Total] {
         line.map_or(&[], |line| &line.totals)
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!(tell(Some(&two), Some(&three)), (Some(2), Some(3)));
         assert_eq!(tell(None, Some(&three)), (None, Some(3)));
         assert_eq!(tell(Some(&two), None), (Some(2), None));
-        // Another window of the same length: both are told.
+        // Another window of the same length: both are reported.
         let mut tomorrow = line(3, 3);
         let total = &mut Arc::make_mut(&mut tomorrow.totals)[0];
         if let LimitState::Calendar(calendar) = &mut total.state {

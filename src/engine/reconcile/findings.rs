@@ -1,15 +1,15 @@
-//! What a reconciliation finds, as it goes.
+//! The findings of a reconciliation, while it runs.
 
 use uuid::Uuid;
 
 use crate::domain::reconciliation::{DIFFERENCES_KEPT, Difference, Tally};
 
-/// How many alarms are logged one by one.
+/// The largest number of alarms that are logged one by one.
 const LOGGED_MOST: u64 = 20;
 
-/// What was found so far. Bounded, however much differs.
+/// The findings so far. Their size is bounded.
 pub struct Findings {
-    /// How many there is of what.
+    /// The counts.
     pub tally: Tally,
     /// The first differences.
     pub differences: Vec<Difference>,
@@ -17,7 +17,6 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Nothing yet.
     pub fn new(reconciliation: Uuid) -> Self {
         Self {
             tally: Tally::default(),
@@ -26,7 +25,7 @@ impl Findings {
         }
     }
 
-    /// Notes a difference. An alarm is logged, without the subject.
+    /// Adds a difference. An alarm is logged, without the subject.
     pub fn add(&mut self, difference: Difference) {
         self.tally.differences += 1;
         self.tally.healed += u64::from(difference.is_healed);

@@ -1,6 +1,6 @@
-//! Reconciliation: the counters are compared with the ledger (`compare`), and the ledger with
-//! itself (`walk`), when an admin asks for it and by itself now and then (`reconciler`). It goes on
-//! beside claims, at a pace that leaves them half of every store (`pace`).
+//! Reconciliation compares the counters with the ledger (`compare`), and checks the ledger itself
+//! (`walk`). A reconciliation runs when an admin asks for it, and regularly (`reconciler`). It runs
+//! beside claims, at a pace that leaves claims at least half of every store (`pace`).
 
 mod compare;
 mod findings;

@@ -1,5 +1,5 @@
-//! The pace of work that nobody waits for: it rests as long as it works, so that claims have
-//! at least half of every store to themselves.
+//! The pace of background work. The work pauses as long as it works, so that claims have at least
+//! half of every store.
 
 use std::time::Duration;
 
@@ -7,16 +7,15 @@ use tokio::time::{Instant, sleep};
 
 const REST_MOST: Duration = Duration::from_millis(100);
 
-/// A piece of such work.
+/// A piece of background work.
 pub struct Pace(Instant);
 
 impl Pace {
-    /// The work begins.
     pub fn begin() -> Self {
         Self(Instant::now())
     }
 
-    /// The work is done: rests for as long as it took.
+    /// Pauses for as long as the work took.
     pub async fn rest(self) {
         sleep(self.0.elapsed().min(REST_MOST)).await;
     }

@@ -1,4 +1,4 @@
-//! Reconciliations: asked for, or by themselves now and then.
+//! Runs reconciliations: on request, and regularly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use crate::engine::instance::{Metrics, Watch, new_id};
 use crate::engine::{Engine, Failure, ListFailure};
 use crate::ledger::{Ledger, LedgerError};
 
-/// How often it is looked whether a round is due, at least.
+/// The longest pause before the instance checks whether a reconciliation is due.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileFailure {
-    /// This instance is at another one.
-    #[error("a reconciliation is under way at this instance")]
+    /// This instance already runs a reconciliation.
+    #[error("this instance already runs a reconciliation")]
     InProgress,
-    /// Not the caller's fault.
+    /// Not the fault of the caller.
     #[error(transparent)]
     Failure(#[from] Failure),
 }
 
-/// Compares the counters with the ledger, and the ledger with itself; one at a time.
+/// Compares the counters with the ledger, and checks the ledger itself. Only one reconciliation
+/// runs at a time.
 pub struct Reconciler {
     ledger: Ledger,
     counters: Option<Counters>,
@@ -47,7 +47,6 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler that has nothing to do yet.
     pub fn new(
         ledger: Ledger,
         counters: Option<Counters>,
@@ -65,7 +64,8 @@ impl Reconciler {
         })
     }
 
-    /// Reconciles and heals whenever no instance on this ledger began to for so long.
+    /// Starts a reconciliation, with healing, whenever no instance on this ledger has started one
+    /// for this long.
     pub async fn run(self: Arc<Self>, every: Duration) {
         loop {
             if let Ok(place) = self.place.clone().try_acquire_owned() {
@@ -105,7 +105,7 @@ impl Reconciler {
         }
     }
 
-    /// Compares, perhaps heals, and ends the report.
+    /// Compares, heals if asked to, and finishes the report.
     async fn reconcile(&self, started: &Started) -> Result<(), LedgerError> {
         let mut findings = Findings::new(started.id);
         let counters = self.compare(started.apply, &mut findings).await?;
@@ -154,8 +154,8 @@ impl Reconciler {
 }
 
 impl Engine {
-    /// Reconciles, and returns the report with the differences that it keeps. A report without
-    /// an end is still under way: it goes on whether or not its client waits.
+    /// Reconciles, and returns the report with its differences. A report without an end is still in
+    /// progress: the reconciliation continues whether or not the client waits.
     ///
     /// # Errors
     /// [`ReconcileFailure`].
@@ -185,7 +185,7 @@ impl Engine {
         Ok(self.reconciliation(id).await?.ok_or_else(gone)?)
     }
 
-    /// One report, with the differences that it keeps.
+    /// One report, with its differences.
     ///
     /// # Errors
     /// [`Failure`].
@@ -198,7 +198,7 @@ impl Engine {
         Ok(self.detached(work).await??)
     }
 
-    /// A page of at most `limit` reports, newest first, and the cursor of the next.
+    /// A page of at most `limit` reports, newest first, and the cursor of the next page.
     ///
     /// # Errors
     /// [`ListFailure`].

@@ -1,4 +1,4 @@
-//! The ledger's own check, from its first account to its last.
+//! Checks the ledger itself, from its first account to its last.
 
 use super::findings::Findings;
 use super::pace::Pace;
@@ -10,18 +10,18 @@ use crate::domain::past::Past;
 use crate::domain::reconciliation::{Difference, DifferenceKind};
 use crate::ledger::{Audited, Ledger, LedgerError};
 
-/// How many entries, or accounts, are read at a time.
+/// The number of entries, or accounts, in one read.
 const PAGE: u32 = 500;
 
-/// An account on the way.
+/// The account that is being checked.
 struct Account {
     id: AccountId,
     audit: AccountAudit,
     is_foreign: bool,
 }
 
-/// Checks every account's entries, page by page. What is appended behind the walk is left to
-/// the next one.
+/// Checks the entries of every account, page by page. Entries that are appended behind the walk are
+/// checked by the next walk.
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
@@ -31,7 +31,7 @@ pub async fn walk(ledger: &Ledger, findings: &mut Findings) -> Result<(), Ledger
         Err(error) => Err(error),
     };
     match walked {
-        // There is no way past a row whose place cannot be read.
+        // The walk cannot continue after a row whose position cannot be read.
         Err(LedgerError::Corrupt(_)) => {
             findings.add(Difference {
                 kind: DifferenceKind::UnreadableEntry,
@@ -76,7 +76,8 @@ async fn walk_entries(ledger: &Ledger, findings: &mut Findings) -> Result<(), Le
     }
 }
 
-/// An account is opened with its first entry: one without entries has lost them.
+/// Checks that every account has entries. An account is opened with its first entry, so an account
+/// without entries lost them.
 async fn walk_accounts(ledger: &Ledger, findings: &mut Findings) -> Result<(), LedgerError> {
     let mut after = None;
     loop {
@@ -102,16 +103,19 @@ impl Account {
         ledger: &Ledger,
         findings: &mut Findings,
     ) -> Result<(), LedgerError> {
+        // 1. The account must be the one of the policy and subject of the entry.
         findings.tally.entries += 1;
         let number = Some(row.number);
         if !self.is_foreign && !belongs(row, ledger) {
-            // Once an account: whatever wrote one of them wrote the others.
+            // One alarm for each account: the other entries have the same writer.
             self.is_foreign = true;
             findings.add(alarm(DifferenceKind::ForeignEntry, self.id, number, None));
         }
+        // 2. If older entries were dropped, the check starts after them.
         if row.is_after_cut {
             self.audit.begin_after_cut(row.number);
         }
+        // 3. The totals, the number and the instant must follow from the entry before.
         let flaws = match &row.entry {
             Ok(entry) => self.check_entry(entry, ledger).await?,
             Err(_) => {
@@ -124,6 +128,7 @@ impl Account {
                 self.audit.pass_over(row.number)
             }
         };
+        // 4. Each flaw is an alarm.
         for flaw in flaws {
             findings.add(match flaw {
                 Flaw::Gap(expected) => alarm(DifferenceKind::Gap, self.id, number, Some(expected)),
@@ -145,7 +150,8 @@ impl Account {
         ledger: &Ledger,
     ) -> Result<Vec<Flaw>, LedgerError> {
         let mut past = Past::default();
-        // What a part of the past tells may ask for another: a limit's tail, and then a grant.
+        // One part of the past may lead to a question for another part: first the tail of a limit,
+        // then a grant.
         while let Some((line, wanted)) = self.audit.unknown(entry, &past) {
             let mut was_told = false;
             for part in wanted.parts() {
@@ -154,7 +160,7 @@ impl Account {
                         past.extend(told);
                         was_told = true;
                     }
-                    // Dropped entries may count in it: its total is taken as it is.
+                    // Dropped entries may count in this part: the total is taken as it is.
                     Err(LedgerError::Archived(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -167,8 +173,8 @@ impl Account {
     }
 }
 
-/// Whether an entry's account was opened for its policy and is the one of its subject. The id
-/// of an erased subject's account cannot be checked.
+/// Whether the account of an entry was opened for its policy, and belongs to its subject. The
+/// account of an erased subject cannot be checked.
 fn belongs(row: &Audited, ledger: &Ledger) -> bool {
     let Some(policy) = &row.policy else {
         return false;

@@ -21,7 +21,7 @@ fn a_setting_that_says_nothing_is_told() {
     let needs_file = &["needs a file"];
     let schemes = &["redis://"];
     let too_short = &["16 characters"];
-    let no_header = &["blank", "openssl rand -hex 24"];
+    let no_header = &["space", "openssl rand -hex 24"];
     #[rustfmt::skip]
     let rows = [
         ("DATABASE_URL", "mysql://perdiem:hunter2-is-secret@db/perdiem", stores),

@@ -114,7 +114,7 @@ async fn a_search_has_bounds() {
         ),
         (
             "metadata.%22=1&policy=benefit&on=2026-11-01".to_owned(),
-            "no quotation marks",
+            "without quotation marks",
         ),
         (
             format!("{name}&metadata.n=1&policy=benefit&on=2026-11-01"),

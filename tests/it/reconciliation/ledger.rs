@@ -62,7 +62,7 @@ async fn a_wrong_total_is_an_alarm_with_its_figures(stack: Stack) {
     nothing_differs(&scene.app, false).await;
     eventually("/readyz is content", || async {
         let answer = scene.app.get("/readyz").await;
-        !answer.text.contains("at odds with itself")
+        !answer.text.contains("contradicts itself")
     })
     .await;
 }

@@ -280,7 +280,7 @@ async fn what_is_given_to_verify_is_checked_first() {
     drop(app);
     for (key, says) in [
         ("missing.pub", "the file cannot be read"),
-        ("perdiem+00000000+AAAA", "it is no key"),
+        ("perdiem+00000000+AAAA", "this is not a key"),
     ] {
         let (is_good, said) = verify(&["--key", key, "--database-url", &ground.database_url]);
         assert!(
