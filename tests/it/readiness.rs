@@ -198,7 +198,7 @@ async fn without_redis_it_is_ready_and_says_so() {
             assert_eq!(ready.json()["status"], "ready");
             troubles(&ready)
                 .iter()
-                .any(|trouble| trouble.contains("the ledger decides alone"))
+                .any(|trouble| trouble.contains("the ledger decides all claims"))
         },
     )
     .await;
