@@ -87,7 +87,7 @@ enum Command {
     Explain(explanation::ExplainArgs),
     /// Export entries to a file with a manifest; continues an interrupted export
     Export(export::ExportArgs),
-    /// Give a grant's units back
+    /// Reverse a grant: give its units back
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
     Confirm(corrections::ConfirmArgs),

@@ -211,7 +211,7 @@ const OTHERS: u32 = 0o007;
 /// The file cannot be read, or it is empty.
 pub fn read_secret(path: &str) -> Result<String, String> {
     let text =
-    fs::read_to_string(path).map_err(|error| format!("the file cannot be read: {error}"))?;
+        fs::read_to_string(path).map_err(|error| format!("the file cannot be read: {error}"))?;
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);
     match secret.is_empty() {
@@ -227,7 +227,7 @@ pub fn read_secret(path: &str) -> Result<String, String> {
 pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
     let key = SealKey::parse(&read_secret(path)?);
     let metadata =
-    fs::metadata(path).map_err(|error| format!("the file cannot be read: {error}"))?;
+        fs::metadata(path).map_err(|error| format!("the file cannot be read: {error}"))?;
     if metadata.is_file() && metadata.permissions().mode() & OTHERS != 0 {
         return Err(format!(
             "every user of this machine can read or write this secret file: run chmod o= {path}"
