@@ -55,7 +55,7 @@ fn print_report(report: &Value) {
         println!("… and {more} more");
     }
     let note = match text(&report["counters"]) {
-        "absent" => " (the service has no Redis)",
+        "absent" => " (there are none)",
         "unavailable" => " (not all: Redis is unavailable)",
         _ => "",
     };

@@ -21,8 +21,8 @@ BEYOND_SCHEMAS = [
     # One value against another, or against the clock.
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
-    ("#/at", "after 1970 and not in the future"),
-    ("to|#/to", "must come after from|at most 400 days|is below `from`"),
+    ("#/at", "after 1970 that is not in the future"),
+    ("to|#/to", "after from|at most 400 days|not below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
     # A limit's kind against its per, and numbers against durations.
     (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
@@ -37,13 +37,13 @@ BEYOND_SCHEMAS = [
     ("#/metadata", r"at most \d+ bytes|no U\+0000|levels deep"),
     ("#(/policy)?/(description|reason)|reason", r"must not contain U\+0000"),
     # A number with a hole in its range.
-    ("#/units", "not 0, from"),
+    ("#/units", "but not 0"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
     # What the policy stands at.
     ("#/effective", "a new policy takes effect at once|never comes"),
     (r"#/limits/\d+/per", "has no limit per"),
-    ("#/units", r"these units can never fit|more than the \d+ that are used"),
-    ("#/reason|reason", "a reason is needed to"),
+    ("#/units", r"these units can never fit|only \d+ are used"),
+    ("#/reason|reason", "the reason is missing"),
     # Instants against the clock, names against what there is, and each other.
     ("#/ends_at", "must lie in the future"),
     ("#/policies", "an admin key is never confined"),
@@ -54,9 +54,9 @@ BEYOND_SCHEMAS = [
     ("at", "lies in the future"),
     ("by", "there is no key with this id"),
     ("metadata.<name>", "name the policy, and a span"),
-    ("wait", "nothing comes to it"),
+    ("wait", "gets no new entries"),
     # This server runs without Redis.
-    ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis|Redis alone counts"),
+    ("#(/policy)?/(durability|on_ledger_outage)", "requires Redis|Redis alone counts"),
     ("#/hold_seconds", "not built yet"),
 ]
 # The same, where a problem names no faults: a key that another claim was sent with before.

@@ -256,7 +256,7 @@ async fn keys() {
         ("", faults, "#/ends_at #/reason", "U+0000"),
         ("ends_at", json!("2020-01-01T00:00:00Z"), "#/ends_at", "must lie in the future"),
         ("ends_at", json!(NOON), "#/ends_at", "must lie in the future"),
-        ("reason", Value::Null, "#/reason", "a reason is needed"),
+        ("reason", Value::Null, "#/reason", "the reason is missing"),
         ("", json!({ "reason": "x" }), "", "ends_at"),
         ("role", json!("admin"), "", "role"),
     ];
@@ -275,7 +275,7 @@ async fn corrections() {
     let rows = [
         ("units", json!(0), "#/units", "not 0, from"),
         ("units", json!(MOST + 1), "#/units", "not 0, from"),
-        ("units", json!(-1), "#/units", "more than the 0 that are used"),
+        ("units", json!(-1), "#/units", "only 0 are used"),
         ("reason", json!(" "), "#/reason", "say why"),
         ("at", json!(tomorrow), "#/at", "not in the future"),
         ("at", json!("yesterday"), "#/at", "RFC 3339"),
