@@ -15,7 +15,7 @@ extractors!(KeyHeader, Precondition);
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct IfMatch {
-    /// The change is made only if the ETag is still this one; with `*`, only if there is a version.
+    /// The change is made only if the ETag is still this one. With `*`, only if it exists.
     #[param(
         rename = "If-Match",
         value_type = String,

@@ -39,7 +39,7 @@ pub struct BacktestBody {
 pub struct BacktestAnswer {
     #[schema(example = "benefit")]
     policy: String,
-    /// Every local day of the span.
+    /// Every local day from `from` until the day before `to`.
     days: Vec<BacktestDayAnswer>,
     total: BacktestTotal,
     /// The subjects that the draft would have denied first, in that order; at most 100.

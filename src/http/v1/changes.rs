@@ -54,7 +54,7 @@ pub struct ChangeAnswer {
 }
 
 /// An act of the kind `day`: the figures of a policy's local day. It is made an hour after the day
-/// ended, and an hour after the last later change of the figures.
+/// ended, and again an hour after a later change of the figures.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "the act has it as JSON")]
 pub struct DayAct {

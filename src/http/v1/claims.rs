@@ -159,9 +159,9 @@ impl Claimed {
 
 /// Claim units of a policy for a subject.
 ///
-/// The answer comes after the grant is committed to the ledger. A retry with the same
-/// `Idempotency-Key` is safe: the same claim gets the same grant, with status 200 and
-/// `Idempotent-Replayed: true`. A denial is not stored: the same key can be granted later.
+/// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
+/// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
+/// 200 and `Idempotent-Replayed: true`. A denial is not stored: the same key can be granted later.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(

@@ -193,7 +193,9 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
         }))
 }
 
-/// List the keys, newest first, without their secrets. Revoked keys are listed too.
+/// List the keys, newest first.
+///
+/// Revoked keys are listed too. The answer has no secrets.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

@@ -187,8 +187,9 @@ pub async fn get(
     Ok(response.json(OverrideAnswer::new(&policy.0, found)))
 }
 
-/// List the overrides of a policy, in an order that does not change. Overrides whose `until` has
-/// passed are listed too.
+/// List the overrides of a policy.
+///
+/// The order never changes. Overrides whose `until` has passed are listed too.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

@@ -388,8 +388,9 @@ pub async fn archive(
     Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
 }
 
-/// List all versions of a policy, archived or not, newest first. Each one says who made it, when
-/// and why.
+/// List all versions of a policy, newest first.
+///
+/// Each version says who made it, when and why. The policy may be archived.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

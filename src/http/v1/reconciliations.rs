@@ -93,7 +93,7 @@ pub struct DifferenceBody {
     /// Null for an account that the ledger does not know.
     #[schema(example = "benefit")]
     policy: Option<String>,
-    /// Null for an account that the ledger does not know, and once the subject was erased.
+    /// Null for an account that the ledger does not know, and after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
     /// The account: a keyed hash of policy and subject.
@@ -117,7 +117,7 @@ pub struct WindowFigures {
     per: Per,
     #[schema(example = "2026-11-20T16:00:00Z")]
     window_start: DateTime<Utc>,
-    /// The window ends before this instant.
+    /// The end of the window: the first instant after it.
     #[schema(example = "2026-11-21T16:00:00Z")]
     resets_at: DateTime<Utc>,
     /// The units in the counter or the entry; null where it does not have the window.

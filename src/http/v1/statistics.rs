@@ -169,13 +169,12 @@ impl StatisticsQuery {
     }
 }
 
-/// List the figures of each policy and local day, oldest first: grants, corrections, subjects and
-/// denials.
+/// List the figures of each policy and local day, oldest first.
 ///
-/// An entry counts on the day of its units: a reversal counts on the day of its grant. The figures
-/// follow the record within seconds, or later under heavy load: `as_of` is the last position that
-/// they contain. A day without figures is left out. A key that is confined to policies must name
-/// one of them.
+/// The figures are about grants, corrections, subjects and denials. An entry counts on the day of
+/// its units: a reversal counts on the day of its grant. The figures follow the record within
+/// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
+/// figures is left out. A key that is confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
