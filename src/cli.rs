@@ -51,7 +51,13 @@ const FAILED: u8 = 1;
 /// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
 const TRY_AGAIN: u8 = 75;
 
-const EXIT_CODES: &str = "Exit codes:
+const AFTER_HELP: &str = "First steps:
+  perdiem serve                                   prints an admin key at the first start
+  read -rs PERDIEM_KEY && export PERDIEM_KEY      in another terminal: paste the key
+  perdiem policy put benefit --limit '3 per day' --time-zone GMT+8
+  perdiem claim benefit member-42
+
+Exit codes:
   0   done
   1   failed
   2   wrong arguments or settings
@@ -63,7 +69,7 @@ const EXIT_CODES: &str = "Exit codes:
 
 /// A daily-quota service with a persistent ledger.
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = EXIT_CODES)]
+#[command(version, about, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -209,7 +215,7 @@ enum PolicyCommand {
     List(ServerArgs),
     /// Show a policy
     Show(PolicyShowArgs),
-    /// Create or replace a policy
+    /// Create or replace a policy; settings that are left out get their defaults
     Put(Box<PolicyPutArgs>),
     /// Pause a policy: it grants nothing until it is resumed
     Pause(pause::StopArgs),

@@ -65,11 +65,15 @@ pub fn streamed<T, E>(
     render: impl FnMut(ExportPiece<T, E>) -> Bytes,
 ) -> impl Stream<Item = Result<Bytes, RenderError>> {
     let rest = stream::unfold(Some((pieces, render)), |reading| async {
+        // 1. Wait for the next piece. A channel that closed early means that the client was too
+        // slow.
         let (mut pieces, mut render) = reading?;
         let piece = match pieces.recv().await {
             Some(piece) => piece.map_err(RenderError::from),
             None => Err(RenderError::Slow),
         };
+        // 2. Write the piece as bytes. Rows are followed by more pieces, everything else is the
+        // end.
         let goes_on = matches!(piece, Ok(ExportPiece::Rows(_)));
         let bytes = piece
             .map(&mut render)
@@ -77,7 +81,7 @@ pub fn streamed<T, E>(
         Some((bytes, goes_on.then_some((pieces, render))))
     });
     let bytes = stream::iter([Ok(header)]).chain(rest);
-    // An empty piece would end a chunked body.
+    // Leave out empty pieces: an empty piece would end a chunked body.
     bytes.filter(|bytes| std::future::ready(!bytes.as_ref().is_ok_and(Bytes::is_empty)))
 }
 

@@ -75,6 +75,7 @@ impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A,
     }
 }
 
+/// Reads the body, at most the largest one of the URL.
 fn read_body(
     request: &HttpRequest,
     payload: &mut Payload,
@@ -88,9 +89,11 @@ fn read_body(
     let time = engine.map(|engine| engine.running_time());
     async move {
         let mut bytes = pin!(bytes);
+        // 1. Take a body that has arrived with the head: this needs no timer.
         if let Some(bytes) = at_once(bytes.as_mut()).await {
             return bytes;
         }
+        // 2. Wait for the rest within the time for a body.
         match read_time.zip(time) {
             Some((ReadTime(most), time)) => time
                 .timeout(most, bytes)
@@ -125,7 +128,7 @@ async fn collect(
     if length.is_some_and(|length| length > most) {
         return Err(ApiError::TooLarge(most));
     }
-    let broken = "the body is incomplete, or does not match its Content-Encoding";
+    let broken = "the body is incomplete, or its transfer encoding is wrong";
     let mut body = BytesMut::new();
     while let Some(piece) = payload.next().await {
         let piece = piece.map_err(|_| ApiError::Malformed(broken.to_owned()))?;

@@ -159,12 +159,18 @@ impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
     }
 }
 
+/// Checks a request's key, its role, its policies, and the names in the query. Each check has its
+/// status, and the order of the checks is the order of the statuses in the specification.
 fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Principal, ApiError> {
+    // 1. The key is valid: otherwise 401.
     let principal = authenticate(request)?;
+    // 2. The key has a role of the route: otherwise 403.
     if !W::ROLES.contains(&principal.role) {
         return Err(wrong_role::<W>(&principal).into());
     }
+    // 3. The key is not confined to other policies: otherwise 403.
     P::check(&principal, request)?;
+    // 4. The query has only parameters that the request takes: otherwise 400.
     query::check(request)?;
     Ok(principal)
 }

@@ -116,6 +116,7 @@ impl Application {
     /// Serves until `stop` ends. Then it takes no new connections, finishes the requests in
     /// progress within the drain time, and closes the stores.
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
+        // 1. Collect what every worker shares.
         let data = Data::from(self.engine.clone());
         let read_time = ReadTime(self.options.request_time);
         let open_metrics = OpenMetrics(self.options.open_metrics);
@@ -126,6 +127,8 @@ impl Application {
             .disable_signals()
             .shutdown_timeout(self.options.drain_time.as_secs());
         let ending = builder.graceful_shutdown_signal();
+        // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
+        // `every::answer`.
         let service = move || {
             let routes = Rc::new(routes());
             let app = App::new()
@@ -160,9 +163,12 @@ impl Application {
             })
             .and_then(http)
         };
+        // 3. Start the workers.
         let server = builder.listen("perdiem", self.listener, service)?.run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
+        // 4. Serve until the stop. Then the server takes no new connections, and finishes the
+        // requests in progress.
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
         tokio::select! {
@@ -174,6 +180,7 @@ impl Application {
                 ended?;
             }
         }
+        // 5. Close the stores, within what is left of the drain time.
         self.engine.close(deadline).await;
         Ok(())
     }

@@ -81,11 +81,13 @@ pub async fn export(
     engine: EngineData,
 ) -> HttpAnswer {
     let mut filters = query.0;
+    // 1. Check the parameters, and report all wrong ones at once.
     let mut faults = Faults::default();
     let format = filters.remove("format").unwrap_or_default();
     let format = faults.parameter("format", Some(&format), ExportFormat::parse);
     let history = parse_filters(&filters, &mut faults)?;
     let (format, history) = faults.or(format.map(|format| (format, history)))?;
+    // 2. Record the export as an act, with the position up to which it reads.
     filters.remove("as_of");
     let about = |as_of| {
         let format = format.as_str().to_owned();
@@ -98,6 +100,7 @@ pub async fn export(
         serde_json::json!(act).to_string()
     };
     let (act, export) = engine.export_entries(&caller.key(), history, about).await?;
+    // 3. Stream the rows. The act names the manifest.
     let link = format!("</v1/exports/{}>; rel=\"describedby\"", act.revision);
     let mut file = ExportFile::new(made(&engine, act).await?, format, export.span);
     let header = file.header();
