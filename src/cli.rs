@@ -1,6 +1,6 @@
 //! The command line.
 
-// Before the commands, which print by it.
+// This module comes first: the commands print with its macros.
 #[macro_use]
 mod output;
 
@@ -521,7 +521,7 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     match set_up {
         Ok(Some(role)) => println!("the role {role} has the rights that the service needs"),
         Ok(None) => {}
-        // The owner can serve without it.
+        // Without the role, the owner of the tables can still run the service.
         Err(missing @ ServiceRoleError::Missing { .. }) => eprintln!("perdiem: {missing}"),
         Err(error) => return Err(error.into()),
     }

@@ -60,7 +60,7 @@ struct Written {
 }
 
 impl Sparing {
-    /// Whether one more line is written.
+    /// Whether this place may write one more line now.
     fn lets_through(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
         if *place.level() > tracing::Level::INFO {
             return true;

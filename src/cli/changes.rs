@@ -32,7 +32,6 @@ pub struct ChangesArgs {
     server: ServerArgs,
 }
 
-/// Lists the newest changes.
 pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         ("policy", args.policy),

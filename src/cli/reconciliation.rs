@@ -18,7 +18,6 @@ const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time between two questions whether the reconciliation has ended.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Reconciles, and prints the report.
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let begin = request(&args.server, Method::POST, "/v1/reconciliations")?
         .json(&json!({ "apply": args.apply }));

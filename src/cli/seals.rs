@@ -150,7 +150,6 @@ async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the proof of a grant or a change.
 pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
     let path = match (&args.proven.grant, args.proven.change) {
         (Some(grant), _) => format!("/v1/grants/{}/proof", segment(grant)),
@@ -161,7 +160,6 @@ pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks a ledger, a proof, an export or an archive.
 pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     let key = match &args.key {
         Some(text) => Some(read_key(text)?),

@@ -46,10 +46,10 @@ pub enum ApiError {
     HeadTooLarge,
     #[error("the request has wrong values, listed in errors")]
     Invalid(Vec<InvalidPart>),
-    #[error("there is no policy {0}, or it is archived")]
+    #[error("there is no policy {0}, or it is archived: check the name")]
     UnknownPolicy(String),
     /// For requests that also show archived policies.
-    #[error("there is no policy {0}")]
+    #[error("there is no policy {0}: check the name")]
     UnheardPolicy(String),
     #[error("{0}")]
     NotFound(&'static str),
@@ -441,7 +441,8 @@ impl From<KeyError> for ApiError {
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {
                 let part = |(index, name): (usize, PolicyName)| {
-                    let detail = format!("there is no policy {name}, or it is archived");
+                    let detail =
+                        format!("there is no policy {name}, or it is archived: check the name");
                     InvalidPart::body(&format!("/policies/{index}"), detail)
                 };
                 Self::Invalid(unknown.into_iter().map(part).collect())

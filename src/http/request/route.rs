@@ -42,7 +42,6 @@ pub enum Bounded {
     Open,
 }
 
-/// A URL.
 pub struct Route {
     /// The path; `{name}` matches any one segment.
     pattern: &'static str,
