@@ -1,6 +1,6 @@
 //! The command line.
 
-// Before the commands, which print by it.
+// This module comes first: the commands print with its macros.
 #[macro_use]
 mod output;
 
@@ -46,24 +46,30 @@ use crate::http::{Application, specification_yaml};
 use crate::ledger::{Ledger, LedgerOptions, ServiceRoleError};
 use crate::telemetry;
 
-/// What a command that has failed exits with.
+/// The exit code of a command that failed.
 const FAILED: u8 = 1;
-/// What a command exits with that may succeed the next time (`EX_TEMPFAIL`).
+/// The exit code of a command that can succeed the next time (`EX_TEMPFAIL`).
 const TRY_AGAIN: u8 = 75;
 
-const EXIT_CODES: &str = "Exit codes:
+const AFTER_HELP: &str = "First steps:
+  perdiem serve                                   prints an admin key at the first start
+  read -rs PERDIEM_KEY && export PERDIEM_KEY      in another terminal: paste the key
+  perdiem policy put benefit --limit '3 per day' --time-zone GMT+8
+  perdiem claim benefit member-42
+
+Exit codes:
   0   done
   1   failed
   2   wrong arguments or settings
-  3   a claim is denied
-  4   a reconciliation leaves something wrong
+  3   the claim is denied
+  4   the reconciliation found differences that are not healed
   5   `policy apply --dry-run` would change something
-  75  try again: the server does not answer, or cannot answer now
-  141 the reader of standard output went away, as `| head -1` does";
+  75  failed for now, try again: for example, the server does not answer
+  141 the reader of standard output ended first, as `| head -1` does";
 
 /// A daily-quota service with a persistent ledger.
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = EXIT_CODES)]
+#[command(version, about, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -71,63 +77,62 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Migrate the database, then serve
+    /// Migrate the database, then start the service
     Serve(ServeArgs),
-    /// Make the database, or bring it up to date, set up the service's role, and exit
+    /// Create or migrate the database, set up the service's role, then exit
     Migrate(MigrateArgs),
-    /// Print openapi.yaml
+    /// Print the specification of the HTTP API (openapi.yaml)
     Openapi,
-    /// Claim units for a subject; exits with 3 when denied
+    /// Claim units for a subject; exits with 3 when the claim is denied
     Claim(ClaimArgs),
-    /// Show a subject's limits now
+    /// Show a subject's limits and usage now
     Usage(UsageArgs),
-    /// Show entries: grants, and what corrected them
+    /// Show entries of the ledger: grants and their corrections
     Entries(history::EntriesArgs),
-    /// Tell why a grant was granted, or what a claim of a subject meets
+    /// Explain a grant, or how a claim at an instant is decided
     Explain(explanation::ExplainArgs),
-    /// Export entries into a file, with a manifest; goes on where it was interrupted
+    /// Export entries to a file with a manifest; continues an interrupted export
     Export(export::ExportArgs),
-    /// Give a grant's units back
+    /// Reverse a grant: give its units back
     Reverse(corrections::ReverseArgs),
     /// Confirm a hold before it lapses
     Confirm(corrections::ConfirmArgs),
-    /// Enter units by hand, for one subject or from a file
+    /// Adjust usage by hand, for one subject or from a file
     Adjust(corrections::AdjustArgs),
-    /// Compare counters with the ledger and check the ledger; exits with 4 when something stays
-    /// wrong
+    /// Compare counters with the ledger, and check the ledger; exits with 4 when differences remain
     Reconcile(ReconcileArgs),
-    /// Show what was changed, by whom, when and why, newest first
+    /// Show changes, newest first: what, by whom, when and why
     Changes(changes::ChangesArgs),
-    /// Show the figures of local days: grants, corrections, denials
+    /// Show figures for each local day: grants, corrections, denials
     Stats(statistics::StatsArgs),
-    /// Show why a subject's claims were denied: the first denial of each window
+    /// Show why a subject's claims were denied: the first denial in each window
     Denials(statistics::DenialsArgs),
-    /// Print what proves that a grant stands, or a change: a .tlog-proof
+    /// Print the proof of a grant or of a change: a .tlog-proof
     Proof(seals::ProofArgs),
-    /// Check the ledger in DATABASE_URL by its seals, or a proof, or an export
+    /// Check the ledger, a proof, an export or an archive
     Verify(seals::VerifyArgs),
-    /// Write what was recorded before a date into files that prove themselves
+    /// Archive the record before a date into files that anyone can check
     Archive(archive::ArchiveArgs),
-    /// Make a key for seals, or begin the next log of seals
+    /// Create a key for seals, or begin the next log of seals
     #[command(subcommand)]
     Seal(seals::SealCommand),
-    /// Erase a subject: its name finds nothing any more
+    /// Erase a subject: its name, metadata and reasons
     Erase(erasure::EraseArgs),
-    /// List, show, put, pause, archive, apply or backtest policies
+    /// Manage policies: list, show, put, pause, resume, archive, apply, backtest
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Give one subject of a policy other limits
+    /// Manage overrides: another max for one subject of a policy
     #[command(subcommand)]
     Override(overrides::OverrideCommand),
-    /// Make, list, show, end or revoke API keys
+    /// Manage API keys: create, list, show, end, revoke
     #[command(subcommand)]
     Key(KeyCommand),
 }
 
-/// A running server, and a key for it.
+/// A running server, and an API key for it.
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// Where the server is
+    /// URL of the server
     #[arg(long, env = "PERDIEM_URL", default_value = "http://127.0.0.1:8080")]
     url: String,
 
@@ -141,11 +146,11 @@ struct ServerArgs {
     )]
     key: Option<String>,
 
-    /// A file with an API key
+    /// File that contains an API key
     #[arg(long, env = "PERDIEM_KEY_FILE", value_name = "FILE", value_parser = read_secret)]
     key_file: Option<String>,
 
-    /// Print the server's JSON
+    /// Print the server's answer as JSON
     #[arg(long)]
     json: bool,
 }
@@ -155,26 +160,26 @@ struct ClaimArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom to count
+    /// The subject to count
     subject: String,
 
-    /// How many units
+    /// Number of units
     #[arg(long, default_value_t = 1)]
     units: u64,
 
-    /// Make the grant a hold, which lapses after so many seconds unless it is confirmed
+    /// Make the grant a hold: it lapses after this many seconds unless it is confirmed
     #[arg(long)]
     hold_seconds: Option<u64>,
 
-    /// What makes a retry safe
+    /// A key that makes a retry safe: the same claim with the same key is granted once
     #[arg(long)]
     idempotency_key: Option<String>,
 
-    /// A JSON object to keep beside the grant
+    /// A JSON object to store with the grant
     #[arg(long)]
     metadata: Option<String>,
 
-    /// Only say what would happen
+    /// Only show what would happen; nothing is counted
     #[arg(long)]
     dry_run: bool,
 
@@ -187,7 +192,7 @@ struct UsageArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom it counts
+    /// The subject
     subject: String,
 
     #[command(flatten)]
@@ -196,7 +201,7 @@ struct UsageArgs {
 
 #[derive(Debug, Args)]
 struct ReconcileArgs {
-    /// Heal the counters that differ: the ledger is right
+    /// Heal the counters that differ: set them to the ledger's values
     #[arg(long)]
     apply: bool,
 
@@ -210,23 +215,23 @@ enum PolicyCommand {
     List(ServerArgs),
     /// Show a policy
     Show(PolicyShowArgs),
-    /// Create or replace a policy
+    /// Create or replace a policy; settings that are left out get their defaults
     Put(Box<PolicyPutArgs>),
-    /// Grant nothing under a policy until it is resumed
+    /// Pause a policy: it grants nothing until it is resumed
     Pause(pause::StopArgs),
-    /// Let a paused policy grant again
+    /// Resume a paused policy
     Resume(pause::StopArgs),
-    /// Take no more claims under a policy; its history stays
+    /// Archive a policy: it takes no more claims, its history stays
     Archive(pause::StopArgs),
-    /// Bring a file of policies into force
+    /// Create and replace policies from a file
     ///
-    /// The file is YAML or JSON: under `policies`, each policy by its name, with the fields that
-    /// PUT /v1/policies/{policy} takes. What a policy leaves out has its default. The difference is
-    /// shown first; if one policy is refused, nothing is changed; and what somebody else changes
-    /// meanwhile is not overwritten. With --dry-run it exits with 0 when there is nothing to do
-    /// and with 5 when something would change.
+    /// The file is YAML or JSON. It has one field, `policies`: each policy by its name, with the
+    /// fields of PUT /v1/policies/{policy}. A field that is left out gets its default. The command
+    /// first shows the differences. If one policy is refused, nothing is changed. A change that
+    /// somebody else makes meanwhile is not overwritten. With --dry-run nothing is changed; the
+    /// exit code is 0 when nothing would change, and 5 when something would.
     Apply(apply::ApplyArgs),
-    /// Tell what a draft of a policy would have denied
+    /// Show which grants a draft of a policy would have denied
     Backtest(backtest::BacktestArgs),
 }
 
@@ -244,24 +249,25 @@ struct PolicyPutArgs {
     /// The policy's name
     policy: String,
 
-    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step 1h",
-    /// "5 per 24h from_first_claim" or "10 per 1s rate burst 20"; may be repeated
+    /// A limit, such as "3 per day", "1 per ever", "5 per 24h sliding", "500 per 24h sliding step
+    /// 1h", "5 per 24h from_first_claim" or "10 per 1s rate burst 20". Repeat the option for more
+    /// limits
     #[arg(long = "limit", required = true, value_parser = limits::parse_limit)]
     limits: Vec<limits::LimitArg>,
 
-    /// An IANA name or a fixed offset, such as Asia/Shanghai or GMT+8
+    /// IANA name or fixed offset, such as Asia/Shanghai or GMT+8
     #[arg(long)]
     time_zone: String,
 
-    /// What it is for
+    /// A text for people: what the policy is for
     #[arg(long)]
     description: Option<String>,
 
-    /// When a day begins, as HH:MM
+    /// Local time at which a day begins, as HH:MM [default: 00:00]
     #[arg(long)]
     day_starts_at: Option<String>,
 
-    /// A weekday's English name
+    /// Day on which a week begins, as an English name such as sunday [default: monday]
     #[arg(long)]
     week_starts_on: Option<String>,
 
@@ -273,31 +279,35 @@ struct PolicyPutArgs {
     #[arg(long)]
     active_until: Option<String>,
 
-    /// Grant nothing for now
+    /// Pause the policy: it grants nothing
     #[arg(long)]
     paused: bool,
 
-    /// enforce, or observe: grant all, and mark what would have been denied
+    /// enforce, or observe: grant every claim, and mark those that would have been denied [default:
+    /// enforce]
     #[arg(long)]
     mode: Option<String>,
 
-    /// now, or next_window: from the policy's next local day on
+    /// When the change takes effect: now, or next_window (the policy's next local day) [default:
+    /// now]
     #[arg(long)]
     effective: Option<String>,
 
-    /// recorded, or counted: Redis decides, and the ledger records it afterwards
+    /// recorded, or counted: Redis decides, and the ledger records the grants afterwards [default:
+    /// recorded]
     #[arg(long)]
     durability: Option<String>,
 
-    /// refuse, or count: Redis decides while the ledger does not answer
+    /// Claims while the ledger does not answer: refuse them, or count: Redis decides [default:
+    /// refuse]
     #[arg(long)]
     on_ledger_outage: Option<String>,
 
-    /// Why; needed to replace a policy
+    /// Reason of the change; required to replace a policy
     #[arg(long)]
     reason: Option<String>,
 
-    /// Replace only this version
+    /// Replace the policy only if this is its newest version
     #[arg(long)]
     if_version: Option<u32>,
 
@@ -307,36 +317,36 @@ struct PolicyPutArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
-    /// Make a key; its secret is printed this once
+    /// Create a key; its secret is printed once
     Create(KeyCreateArgs),
     /// List the keys, newest first
     List(ServerArgs),
     /// Show a key
     Show(KeyShowArgs),
-    /// Give a key an end, or take it away
+    /// Set or remove the end of a key
     End(KeyEndArgs),
-    /// Revoke a key for good
+    /// Revoke a key: it never works again
     Revoke(KeyRevokeArgs),
 }
 
 #[derive(Debug, Args)]
 struct KeyCreateArgs {
-    /// What it is for
+    /// A name that says who uses the key
     name: String,
 
-    /// claim, audit or admin
+    /// The role of the key: claim, audit or admin
     #[arg(long)]
     role: String,
 
-    /// A policy that it is confined to; may be repeated
+    /// Confine the key to this policy. Repeat the option for more policies [default: all policies]
     #[arg(long = "policy")]
     policies: Vec<String>,
 
-    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
     #[arg(long)]
     ends_at: Option<String>,
 
-    /// Why
+    /// Reason of the change
     #[arg(long)]
     reason: Option<String>,
 
@@ -358,19 +368,19 @@ struct KeyEndArgs {
     /// The key's id
     id: String,
 
-    /// Accept it until this instant, such as 2026-12-01T00:00:00Z
+    /// Instant from which the key is not accepted, such as 2026-12-01T00:00:00Z
     #[arg(long, required_unless_present = "never")]
     at: Option<String>,
 
-    /// Take its end away
+    /// Remove the end
     #[arg(long, conflicts_with = "at")]
     never: bool,
 
-    /// Why
+    /// Reason of the change
     #[arg(long)]
     reason: String,
 
-    /// Change only this version
+    /// Change the key only if this is its version
     #[arg(long)]
     if_version: Option<u32>,
 
@@ -383,11 +393,11 @@ struct KeyRevokeArgs {
     /// The key's id
     id: String,
 
-    /// Why
+    /// Reason of the change
     #[arg(long)]
     reason: String,
 
-    /// Revoke only this version
+    /// Revoke the key only if this is its version
     #[arg(long)]
     if_version: Option<u32>,
 
@@ -395,11 +405,11 @@ struct KeyRevokeArgs {
     server: ServerArgs,
 }
 
-/// Runs a command. What goes wrong is one line on standard error and exit code 1, or 75 where it is worth
-/// another try.
+/// Runs a command. An error becomes one line on standard error and exit code 1, or 75 where the
+/// command can succeed the next time.
 ///
-/// This is not async on purpose. An async function is compiled in the crate that awaits it: the
-/// binary would compile most of the library a second time.
+/// This function is not async on purpose: an async function is compiled in the crate that awaits
+/// it, so the binary would compile most of the library a second time.
 pub fn run(cli: Cli, runtime: &Runtime) -> ExitCode {
     runtime.block_on(execute(cli)).unwrap_or_else(|error| {
         eprintln!("perdiem: {}", Chain(error.as_ref()));
@@ -454,7 +464,7 @@ async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     telemetry::start(&args.log)?;
-    // Before anything that a supervisor might want to end.
+    // Before the long steps: a supervisor can stop the process during them.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let engine = args.engine_options();
@@ -466,14 +476,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("ending: finishing what is in flight");
+        tracing::info!("stopping: finishing the requests in progress");
     };
     application.run(stop).await?;
-    tracing::info!("ended");
+    tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says where the server listens and what to try. A new key is shown here and nowhere else.
+/// Prints where the server listens and what to try. A new key is shown here and nowhere else.
 fn welcome(application: &Application) {
     let url = format!("http://{}", application.address());
     println!("perdiem listens on {url} (documentation: {url}/docs)");
@@ -483,7 +493,7 @@ fn welcome(application: &Application) {
             println!(
                 "try, in another terminal, and paste the key when the first line waits for it:"
             );
-            // What is read is in no shell's history.
+            // The shell's history does not keep what `read` reads.
             println!("  read -rs PERDIEM_KEY && export PERDIEM_KEY");
             println!(
                 "  curl -X PUT {url}/v1/policies/benefit -H \"Authorization: Bearer $PERDIEM_KEY\" \
@@ -511,7 +521,7 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     match set_up {
         Ok(Some(role)) => println!("the role {role} has the rights that the service needs"),
         Ok(None) => {}
-        // The owner can serve without it.
+        // Without the role, the owner of the tables can still run the service.
         Err(missing @ ServiceRoleError::Missing { .. }) => eprintln!("perdiem: {missing}"),
         Err(error) => return Err(error.into()),
     }

@@ -1,5 +1,5 @@
-//! The settings: each is a flag and an environment variable of the same name. One that holds a
-//! secret can also name a file that it stands in.
+//! The settings. Each is a flag and an environment variable of the same name. A setting with a
+//! secret can also name a file that contains the secret.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,11 @@ use crate::engine::{EngineOptions, SealTarget};
 use crate::http::ServeOptions;
 use crate::ledger::RoleName;
 
-/// Where the ledger is, if nobody says so.
 const DATABASE_URL_DEFAULT: &str = "sqlite:perdiem.db";
 
-/// Where the ledger is.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// The ledger: sqlite:… or postgres://… [default: sqlite:perdiem.db]
+    /// URL of the ledger: sqlite:… or postgres://… [default: sqlite:perdiem.db]
     #[arg(
         long,
         env = "DATABASE_URL",
@@ -31,20 +29,18 @@ pub struct DatabaseArgs {
     )]
     database_url: Option<String>,
 
-    /// A file with the ledger's URL
+    /// File that contains the ledger's URL
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", value_parser = read_secret)]
     database_url_file: Option<String>,
 }
 
-/// How to migrate.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateArgs {
-    /// Where the ledger is.
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// On PostgreSQL, the role whose members serve. It is made if it is missing, and gets the rights
-    /// that the service needs, and no others
+    /// On PostgreSQL, the role whose members run the service. The command creates the role if it is
+    /// missing, and gives it only the rights that the service needs
     #[arg(
         long,
         env = "PERDIEM_SERVICE_ROLE",
@@ -54,15 +50,13 @@ pub struct MigrateArgs {
     pub service_role: RoleName,
 }
 
-/// How to serve.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Where the ledger is.
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// The counters: redis://, redis+sentinel:// or redis+cluster://, with rediss for TLS; without
-    /// it the ledger decides alone
+    /// URL of Redis, which keeps the counters: redis://, redis+sentinel:// or redis+cluster://,
+    /// with rediss for TLS. Without Redis, the ledger decides alone
     #[arg(
         long,
         env = "REDIS_URL",
@@ -71,19 +65,19 @@ pub struct ServeArgs {
     )]
     pub redis_url: Option<String>,
 
-    /// A file with the counters' URL
+    /// File that contains the URL of Redis
     #[arg(long, env = "REDIS_URL_FILE", value_name = "FILE", value_parser = read_secret)]
     pub redis_url_file: Option<String>,
 
-    /// A file with the certificates (PEM) that rediss trusts in the place of the public authorities
+    /// File with the certificates (PEM) that rediss trusts instead of the public authorities
     #[arg(long, env = "REDIS_CA_FILE", value_name = "FILE", value_parser = read_secret)]
     pub redis_ca_file: Option<String>,
 
-    /// Who the sentinels are asked as, where they know users
+    /// User name for the sentinels, if they require one
     #[arg(long, env = "REDIS_SENTINEL_USER")]
     pub redis_sentinel_user: Option<String>,
 
-    /// The sentinels' own password; the one in the URL is the primary's
+    /// Password of the sentinels. The password in the URL is that of the primary
     #[arg(
         long,
         env = "REDIS_SENTINEL_PASSWORD",
@@ -92,17 +86,17 @@ pub struct ServeArgs {
     )]
     pub redis_sentinel_password: Option<String>,
 
-    /// A file with the sentinels' own password
+    /// File that contains the password of the sentinels
     #[arg(long, env = "REDIS_SENTINEL_PASSWORD_FILE", value_name = "FILE",
         value_parser = read_secret)]
     pub redis_sentinel_password_file: Option<String>,
 
-    /// Where to listen; port 0 takes a free one
+    /// Address and port to listen on; port 0 takes a free port
     #[arg(long, env = "PERDIEM_BIND", default_value = "127.0.0.1:8080")]
     pub bind: String,
 
-    /// An admin key to accept from the start. Without it, and with no key in the database, the
-    /// first start makes one and prints it once
+    /// An admin key that is accepted from the start. Without this setting, the first start on a
+    /// database without keys creates an admin key and prints it once
     #[arg(
         long,
         env = "PERDIEM_ADMIN_KEY",
@@ -111,90 +105,87 @@ pub struct ServeArgs {
     )]
     pub admin_key: Option<String>,
 
-    /// A file with the admin key
+    /// File that contains the admin key
     #[arg(long, env = "PERDIEM_ADMIN_KEY_FILE", value_name = "FILE", value_parser = read_secret)]
     pub admin_key_file: Option<String>,
 
-    /// The longest that a claim may take, in milliseconds
+    /// Longest time to decide a claim, in milliseconds
     #[arg(long, env = "PERDIEM_CLAIM_DEADLINE_MS", default_value_t = 2000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub claim_deadline_ms: u64,
 
-    /// The longest that Redis may take to answer before the ledger decides without it, in
-    /// milliseconds
+    /// Longest wait for an answer of Redis, in milliseconds; then the ledger decides without Redis
     #[arg(long, env = "PERDIEM_REDIS_TIMEOUT_MS", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(5..=10_000))]
     pub redis_timeout_ms: u64,
 
-    /// How many claims may be under way at once; one key may have half of them; beyond them the
-    /// answer is 503
+    /// Most claims in progress at once. One key can have half of them; further claims are answered
+    /// with 503
     #[arg(long, env = "PERDIEM_CLAIMS_MOST", default_value_t = 4000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub claims_most: u32,
 
-    /// How far this machine's clock may be off the ledger's before it decides nothing, in
-    /// seconds; 0 does not look
+    /// Largest difference between this machine's clock and the ledger's clock, in seconds. Beyond
+    /// it, the instance decides no claims; 0 turns the check off
     #[arg(long, env = "PERDIEM_CLOCK_TOLERANCE_SECONDS", default_value_t = 10)]
     pub clock_tolerance_seconds: u32,
 
-    /// How often counters are compared with the ledger, and healed, and the ledger is checked, in
-    /// seconds; 0 never does it
+    /// Seconds between automatic reconciliations, which compare the counters with the ledger, heal
+    /// them, and check the ledger; 0 turns them off
     #[arg(long, env = "PERDIEM_RECONCILE_EVERY_SECONDS", default_value_t = 3600)]
     pub reconcile_every_seconds: u32,
 
-    /// A file with the key that signs seals, as `perdiem seal new-key` makes it; without it nothing
-    /// is sealed
+    /// File with the key that signs seals, written by `perdiem seal new-key`; without it nothing is
+    /// sealed
     #[arg(long, env = "PERDIEM_SEAL_KEY_FILE", value_name = "FILE", value_parser = read_seal_key)]
     pub seal_key_file: Option<Arc<SealKey>>,
 
-    /// Where each seal is pushed to: file:FOLDER, or command:PROGRAM ARGUMENTS, which gets it on its
-    /// standard input
+    /// Where to send each seal: file:FOLDER, or command:PROGRAM ARGUMENTS, which reads the seal
+    /// from its standard input
     #[arg(long, env = "PERDIEM_SEAL_TO", value_name = "TARGET", value_parser = SealTarget::parse,
         requires = "seal_key_file")]
     pub seal_to: Option<SealTarget>,
 
-    /// How long a request's head may take to arrive, and its body again, in seconds
+    /// Longest time for the head of a request to arrive, and again for its body, in seconds
     #[arg(long, env = "PERDIEM_REQUEST_SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=600))]
     pub request_seconds: u64,
 
-    /// How long a connection may be idle before it is closed, in seconds
+    /// Longest idle time of a connection, in seconds; then the connection is closed
     #[arg(long, env = "PERDIEM_IDLE_SECONDS", default_value_t = 75,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub idle_seconds: u64,
 
-    /// How long an answer may wait for a client that does not read, in seconds; then its
-    /// connection is closed
+    /// Longest wait for a client that does not read its answer, in seconds; then the connection is
+    /// closed
     #[arg(long, env = "PERDIEM_STALL_SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=600))]
     pub stall_seconds: u64,
 
-    /// How long anything but a claim may take to be answered, in seconds; then the answer is 503
+    /// Longest time to answer a request that is not a claim, in seconds; then the answer is 503
     #[arg(long, env = "PERDIEM_ANSWER_SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(1..=600))]
     pub answer_seconds: u64,
 
-    /// Whether /metrics is open to all, and not only to those with a key
+    /// Show /metrics to everyone, also without a key
     #[arg(long, env = "PERDIEM_OPEN_METRICS")]
     pub open_metrics: bool,
 
-    /// How long claims in flight may take to end after SIGTERM, in seconds
+    /// Longest time to finish the claims in progress after SIGTERM, in seconds
     #[arg(long, env = "PERDIEM_DRAIN_SECONDS", default_value_t = 10)]
     pub drain_seconds: u32,
 
-    /// What to log, and how.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// What to log, and how.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
-    /// How log lines look, on standard error
+    /// Format of the log lines on standard error
     #[arg(long, env = "PERDIEM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Human)]
     pub log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug or trace, also by module (info,perdiem=debug)
+    /// Log level: error, warn, info, debug or trace; also by module, such as info,perdiem=debug
     #[arg(
         long,
         env = "PERDIEM_LOG",
@@ -203,54 +194,54 @@ pub struct LogArgs {
     pub log: String,
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
     Human,
-    /// One JSON object a line.
+    /// One JSON object on each line.
     Json,
 }
 
-/// What everybody may do with a file, in its mode.
+/// The rights of all other users, in a file's mode.
 const OTHERS: u32 = 0o007;
 
-/// Reads a secret from a file. The newline that editors write at its end is none of it.
+/// Reads a secret from a file. A newline at the end of the file is not a part of the secret.
 ///
 /// # Errors
-/// Why there is no secret in the file.
+/// The file cannot be read, or it is empty.
 pub fn read_secret(path: &str) -> Result<String, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("the file cannot be read: {error}"))?;
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);
     match secret.is_empty() {
-        true => Err("it is empty: write the secret into it".to_owned()),
+        true => Err("the file is empty: write the secret into it".to_owned()),
         false => Ok(secret.to_owned()),
     }
 }
 
-/// Reads the key that signs seals. Its group may read the file, as where an orchestrator mounts it.
+/// Reads the key that signs seals. The group of the file may read it: orchestrators mount it so.
 ///
 /// # Errors
-/// Why there is no key in the file, or why it is no secret.
+/// The file has no key, or other users can read it.
 pub fn read_seal_key(path: &str) -> Result<Arc<SealKey>, String> {
     let key = SealKey::parse(&read_secret(path)?);
-    let metadata = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    let metadata =
+        fs::metadata(path).map_err(|error| format!("the file cannot be read: {error}"))?;
     if metadata.is_file() && metadata.permissions().mode() & OTHERS != 0 {
         return Err(format!(
-            "every user of this machine may read or write it, and it is secret: chmod o= {path}"
+            "every user of this machine can read or write this secret file: run chmod o= {path}"
         ));
     }
     key.map(Arc::new).map_err(|error| error.to_string())
 }
 
 impl DatabaseArgs {
-    /// Where the ledger is.
     pub fn url(&self) -> &str {
         self.named().unwrap_or(DATABASE_URL_DEFAULT)
     }
 
-    /// Where the ledger is said to be.
+    /// The URL that the settings name; `None` where they name none.
     pub fn named(&self) -> Option<&str> {
         let named = self.database_url_file.as_ref();
         named.or(self.database_url.as_ref()).map(String::as_str)
@@ -258,7 +249,7 @@ impl DatabaseArgs {
 }
 
 impl ServeArgs {
-    /// What the engine is built from, on the machine's clock.
+    /// The options of the engine, with the machine's clock.
     pub fn engine_options(&self) -> EngineOptions {
         let tolerance = TimeDelta::seconds(self.clock_tolerance_seconds.into());
         let reconcile_every = Duration::from_secs(self.reconcile_every_seconds.into());
@@ -287,7 +278,6 @@ impl ServeArgs {
         }
     }
 
-    /// How to serve.
     pub fn serve_options(&self) -> ServeOptions {
         ServeOptions {
             bind: self.bind.clone(),

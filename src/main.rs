@@ -7,8 +7,8 @@ use clap::Parser;
 use perdiem::cli::{self, Cli};
 use tokio::runtime::Builder;
 
-/// A claim allocates on one thread and frees on another: glibc's allocator took an eighth of the
-/// service's time.
+/// A claim allocates on one thread and frees on another. glibc's allocator took an eighth of the
+/// service's time for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -16,8 +16,8 @@ fn main() -> ExitCode {
     #[cfg(feature = "faults")]
     perdiem::faults::arm();
     let cli = Cli::parse();
-    // HTTP has a thread a core besides (http/server/application.rs). Two engine threads on two cores
-    // wake each other for nothing: one costs a seventh less a claim.
+    // HTTP also has one thread a core (http/server/application.rs). On two cores, two engine
+    // threads wake each other for nothing: with one thread a claim costs a seventh less.
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let runtime = Builder::new_multi_thread()
         .worker_threads(cores.div_ceil(2))
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match runtime {
         Ok(runtime) => cli::run(cli, &runtime),
         Err(error) => {
-            eprintln!("perdiem: no threads can be started: {error}");
+            eprintln!("perdiem: cannot start threads: {error}");
             ExitCode::FAILURE
         }
     }

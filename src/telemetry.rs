@@ -1,4 +1,5 @@
-//! Logs: structured lines on standard error, and not more of one kind than people read.
+//! Logs: structured lines on standard error. Each place in the code writes a limited number of
+//! lines.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -15,19 +16,19 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::{LogArgs, LogFormat};
 
-/// How many lines one place of the code writes in a second.
+/// The most lines that one place in the code writes in a second.
 const LINES_A_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
-/// How often it is told what was left out.
+/// The time between two lines that say what was left out.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Begins to log. Call it on a runtime: what is left out is told from there.
+/// Starts the log. Call it on a runtime: a task there reports the lines that were left out.
 ///
 /// # Errors
-/// A filter that cannot be read.
+/// `PERDIEM_LOG` is wrong.
 pub fn start(args: &LogArgs) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log)
-        .map_err(|error| anyhow::anyhow!("PERDIEM_LOG cannot be read: {error}; write info"))?;
+        .map_err(|error| anyhow::anyhow!("PERDIEM_LOG is wrong: {error}; write a level: info"))?;
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -44,12 +45,12 @@ pub fn start(args: &LogArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets through so many lines of each place of the code in a second: no caller can flood the
-/// log. Lines for debugging are not limited.
+/// Limits the lines that each place in the code writes in a second, so that no caller can flood the
+/// log. Lines of the levels debug and trace are not limited.
 #[derive(Debug, Clone, Default)]
 struct Sparing(Arc<Mutex<HashMap<Identifier, Written>>>);
 
-/// What one place of the code wrote.
+/// What one place in the code wrote.
 #[derive(Debug)]
 struct Written {
     place: &'static Metadata<'static>,
@@ -59,7 +60,7 @@ struct Written {
 }
 
 impl Sparing {
-    /// Whether one more line is written.
+    /// Whether this place may write one more line now.
     fn lets_through(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
         if *place.level() > tracing::Level::INFO {
             return true;
@@ -83,7 +84,7 @@ impl Sparing {
         is_written
     }
 
-    /// The places that left lines out since the last time, and how many.
+    /// The places whose lines were left out since the last call, with the number of lines.
     fn take_left_out(&self) -> Vec<(&'static Metadata<'static>, u64)> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = places
@@ -103,7 +104,7 @@ impl<S: Subscriber> Filter<S> for Sparing {
     }
 }
 
-/// Tells now and then what was left out.
+/// Reports from time to time how many lines were left out.
 async fn tell_left_out(sparing: Sparing) {
     let mut ticks = interval(TELL_EVERY);
     loop {
@@ -114,7 +115,7 @@ async fn tell_left_out(sparing: Sparing) {
                 lines,
                 module,
                 line,
-                "lines of one place of the code were left out of the log"
+                "log lines were left out: one place in the code wrote too many"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! `perdiem policy apply`: a file of policies brought into force.
+//! `perdiem policy apply`: creates, replaces and archives policies by a file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use super::difference::{FieldDifference, differences, words};
 use super::{ServerArgs, yaml};
 use crate::domain::policy::PolicyName;
 
-/// What a rehearsal exits with when something would change.
+/// The exit code of a dry run when something would change.
 const WOULD_CHANGE: u8 = 5;
 
-/// A reason for a rehearsal, which keeps none.
+/// A dry run needs a reason too, but stores none.
 const REHEARSED: &str = "a dry run";
 
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// A YAML or JSON file: under `policies`, each policy by its name; - reads standard input
+    /// YAML or JSON file with each policy by its name under `policies`; - reads standard input
     #[arg(short, long)]
     file: PathBuf,
 
-    /// Only show what would change; exits with 5 when something would
+    /// Only show what would change; exits with 5 when something would change
     #[arg(long)]
     dry_run: bool,
 
@@ -35,7 +35,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     prune: bool,
 
-    /// Why, where a policy of the file has no reason of its own
+    /// Reason for all policies that have no reason in the file
     #[arg(long)]
     reason: Option<String>,
 
@@ -43,15 +43,15 @@ pub struct ApplyArgs {
     server: ServerArgs,
 }
 
-/// One policy, of the file or of the server, and what is to be done.
+/// One policy of the file or of the server, and the action that it needs.
 struct PlanStep {
     name: String,
     action: Action,
-    /// What stands.
+    /// The policy on the server.
     before: Option<Value>,
-    /// What would stand; `None` for what would be archived.
+    /// The policy after the change; `None` where it is archived.
     after: Option<Value>,
-    /// What the file says, with a reason if there is one.
+    /// The fields in the file, with a reason if there is one.
     body: Map<String, Value>,
 }
 
@@ -61,18 +61,22 @@ enum Action {
     Replace,
     Keep,
     Archive,
-    /// Not in the file, and left alone.
+    /// The policy is not in the file, and is not changed.
     Leave,
 }
 
-/// Brings a file of policies into force.
 pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
+    // 1. Read the file.
     let policies = policies_of(yaml::read(&args.file)?, args.reason.as_deref())?;
+    // 2. Ask the server, by dry runs, what each policy would become. A refusal ends the command
+    // here.
     let mut steps = plan(&args, policies).await?;
+    // 3. Show the differences.
     if !args.server.json {
         steps.iter().for_each(|step| print!("{step}"));
         println!("{}", summary(&steps));
     }
+    // 4. Apply the changes, each with a reason.
     let has_changes = steps.iter().any(|step| step.action.is_change());
     if !args.dry_run && has_changes {
         check_reasons(&steps)?;
@@ -81,6 +85,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             println!("applied");
         }
     }
+    // 5. Print the result as JSON: after the changes, with what the server answered.
     if args.server.json {
         let steps: Vec<Value> = steps.iter().map(PlanStep::json).collect();
         println!("{:#}", Value::Array(steps));
@@ -91,7 +96,7 @@ pub async fn apply(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whoever replaces or archives a policy says why.
+/// Replacing or archiving a policy requires a reason.
 fn check_reasons(steps: &[PlanStep]) -> anyhow::Result<()> {
     let without: Vec<&str> = steps
         .iter()
@@ -101,7 +106,7 @@ fn check_reasons(steps: &[PlanStep]) -> anyhow::Result<()> {
         .collect();
     if !without.is_empty() {
         let names = without.join(", ");
-        bail!("say why, with --reason or in the file: {names}; nothing was changed");
+        bail!("no reason for {names}: write it with --reason or in the file; nothing was changed");
     }
     Ok(())
 }
@@ -112,21 +117,21 @@ fn policies_of(
     reason: Option<&str>,
 ) -> anyhow::Result<Vec<(String, Map<String, Value>)>> {
     let Value::Object(mut file) = file else {
-        bail!("the file is not a map: write each policy by its name under policies:");
+        bail!("the file is not a map: write policies:, and each policy by its name under it");
     };
     let policies = file.remove("policies");
     if let Some(unknown) = file.keys().next() {
-        bail!("the file has an unknown field {unknown}: each policy stands under policies:");
+        bail!("the file has the unknown field {unknown}: write each policy under policies:");
     }
     let policies = match policies {
         Some(Value::Object(policies)) if !policies.is_empty() => policies,
-        _ => bail!("the file names no policies: write each by its name under policies:"),
+        _ => bail!("the file has no policies: write each policy by its name under policies:"),
     };
     let mut named = Vec::new();
     for (name, policy) in policies {
         PolicyName::new(&name).with_context(|| format!("the policy {name:?}"))?;
         let Value::Object(mut policy) = policy else {
-            bail!("the policy {name} is not a map of fields");
+            bail!("the policy {name} is not a map: write its fields, such as time_zone and limits");
         };
         if let Some(reason) = reason
             && policy.get("reason").is_none_or(Value::is_null)
@@ -138,14 +143,15 @@ fn policies_of(
     Ok(named)
 }
 
-/// Asks the server what each policy would become. Nothing is changed, and nothing will be if
-/// one of them is refused.
+/// Asks the server what each policy would become. Nothing is changed. A refusal of one policy is an
+/// error, so that nothing is changed later either.
 async fn plan(
     args: &ApplyArgs,
     policies: Vec<(String, Map<String, Value>)>,
 ) -> anyhow::Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     let mut refusals = Vec::new();
+    // 1. The server's policies that the file does not name: archive them, or leave them.
     let standing = all_items(&args.server, "/v1/policies?limit=1000").await?;
     for policy in standing {
         let name = text(&policy["name"]).to_owned();
@@ -166,6 +172,8 @@ async fn plan(
             body: reason.into_iter().collect(),
         });
     }
+    // 2. The file's policies: a dry run of each one. All refusals are collected, to report them at
+    // once.
     for (name, body) in policies {
         match rehearse(&args.server, name.clone(), body).await? {
             Ok(step) => steps.push(step),
@@ -175,16 +183,18 @@ async fn plan(
     if !refusals.is_empty() {
         bail!("nothing was changed; {}", refusals.join("; "));
     }
+    // 3. Sort by name: the output does not depend on the order in the file.
     steps.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(steps)
 }
 
-/// Reads a policy as it stands, and asks what it would become.
+/// Reads the policy that the server has, and asks what it would become.
 async fn rehearse(
     server: &ServerArgs,
     name: String,
     body: Map<String, Value>,
 ) -> anyhow::Result<Result<PlanStep, String>> {
+    // 1. Read the policy.
     let path = format!("/v1/policies/{}", segment(&name));
     let (status, answer) = send(request(server, Method::GET, &path)?).await?;
     let before = match status {
@@ -199,6 +209,8 @@ async fn rehearse(
         after: None,
         body,
     };
+    // 2. Send the new policy as a dry run, on the condition that the policy is still the one that
+    // was read.
     let mut rehearsal = step.body.clone();
     rehearsal
         .entry("reason")
@@ -208,6 +220,7 @@ async fn rehearse(
     if !status.is_success() {
         return Ok(Err(describe(&answer)));
     }
+    // 3. The same version in both answers means: nothing would change.
     if let Some(before) = &step.before {
         step.action = match before["version"] == answer["version"] {
             true => Action::Keep,
@@ -221,8 +234,8 @@ async fn rehearse(
     Ok(Ok(step))
 }
 
-/// Does what was planned, one after the other, and stops at the first that is refused: what
-/// somebody else changed meanwhile is not overwritten.
+/// Applies the changes one after the other, and stops at the first refusal: a change that somebody
+/// else made meanwhile is not overwritten.
 async fn perform(server: &ServerArgs, steps: &mut [PlanStep]) -> anyhow::Result<()> {
     let changes = steps.iter_mut().filter(|step| step.action.is_change());
     let mut changes: Vec<&mut PlanStep> = changes.collect();
@@ -272,7 +285,7 @@ impl PlanStep {
         reason.filter(|reason| !reason.trim().is_empty())
     }
 
-    /// Lets a request through only while the policy stands as it was read.
+    /// Makes a request conditional: it fails if the policy has changed since it was read.
     fn guard(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.before {
             Some(before) => request.header(IF_MATCH, format!("\"{}\"", before["version"])),
@@ -292,7 +305,9 @@ impl PlanStep {
         let (status, answer) = send(self.guard(request)).await?;
         match status {
             StatusCode::PRECONDITION_FAILED => {
-                bail!("somebody changed it meanwhile; run the command again to see the difference")
+                bail!(
+                    "somebody changed the policy meanwhile: run the command again to see the difference"
+                )
             }
             status if status.is_success() => {
                 self.after = Some(answer);
@@ -311,7 +326,7 @@ impl PlanStep {
         })
     }
 
-    /// What differs; of a new one, what the file says.
+    /// The fields that differ; for a new policy, the fields in the file.
     fn differences(&self) -> Vec<FieldDifference<'_>> {
         let (before, after) = (self.before.as_ref(), self.after.as_ref());
         let differences = differences(before, after);
@@ -328,7 +343,7 @@ impl PlanStep {
     }
 }
 
-/// Since when a version is in force, or from when on it will be.
+/// When the version takes effect: `now`, or an instant.
 fn effect(version: &Value) -> String {
     match version["in_force_version"] == version["version"] {
         true => "now".to_owned(),
@@ -352,7 +367,7 @@ impl fmt::Display for PlanStep {
             Action::Keep => writeln!(formatter, "= {name}"),
             Action::Archive => writeln!(
                 formatter,
-                "- {name}: archived, since the file does not name it"
+                "- {name}: archived, because it is not in the file"
             ),
             Action::Leave => writeln!(formatter, "! {name}: not in the file; --prune archives it"),
         }

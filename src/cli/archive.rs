@@ -1,4 +1,4 @@
-//! `perdiem archive`: the leaves of the log in files, and the check of such a folder.
+//! `perdiem archive`: writes the leaves of the log to files, and checks a folder of such files.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::engine::{
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// The folder to write; an archive that it has goes on where it ended
+    /// The folder of the archive; an archive that exists there is continued
     folder: PathBuf,
 
     /// Archive what was recorded before this date (UTC) or instant, such as 2026-01-01 or
@@ -26,16 +26,17 @@ pub struct ArchiveArgs {
     #[arg(long, value_name = "DATE", value_parser = parse_before)]
     before: DateTime<Utc>,
 
-    /// Also drop the entries of the archive that nothing needs any more: none of the last 400 days. As
-    /// the owner of the tables, while an instance seals
+    /// Also drop archived entries that are no longer needed from the ledger; entries of the last
+    /// 400 days stay. Requires the owner of the tables and a running instance that seals
     #[arg(long)]
     drop: bool,
 
-    /// Why
+    /// Reason of the archiving
     #[arg(long)]
     reason: Option<String>,
 
-    /// The public key of the seals, to check the signature too: NAME+HASH+BASE64, or a file with it
+    /// Public key of the seals, to check the signature too: NAME+HASH+BASE64, or a file that
+    /// contains it
     #[arg(long)]
     key: Option<String>,
 
@@ -53,7 +54,6 @@ fn parse_before(text: &str) -> Result<DateTime<Utc>, String> {
     })
 }
 
-/// Archives what was recorded before an instant.
 pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     let order = ArchiveOrder {
         folder: args.folder,
@@ -71,8 +71,8 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
                 let dropped = drop_archived(&ledger, &order, now, tell).await?;
                 Ok(dropped.map_or((None, None), |dropped| {
                     let text = format!(
-                        "{} entries were dropped; of those up to position {}, {} stay: the last one \
-                         of each account, and open holds",
+                        "{} entries were dropped. Of the entries up to position {}, {} stay: the last \
+                         entry of each account, and open holds",
                         dropped.entries, dropped.last, dropped.kept
                     );
                     (Some(dropped.archived), Some(text))
@@ -92,13 +92,13 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
             order.before
         ),
         Some(archived) if archived.added == 0 => println!(
-            "{place} has the {} positions that were recorded before {}: nothing to add",
+            "{place} already has the {} positions that were recorded before {}: nothing to add",
             archived.last, order.before
         ),
         Some(archived) => {
             println!(
-                "{place} has the positions 1 to {} of {}, {} of them new; they were read back, and are \
-                 the first ones of a checkpoint of {}",
+                "{place} has the positions 1 to {} of {}, {} of them new. They were read back and \
+                 checked by a checkpoint of {} positions",
                 archived.last, archived.origin, archived.added, archived.sealed
             );
             println!("check it anywhere with: perdiem verify --archive {place} --key KEY");
@@ -110,12 +110,13 @@ pub async fn archive(args: ArchiveArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for work on an archive, or for Ctrl-C.
+/// Waits for the work on an archive, or for Ctrl-C.
 async fn unless_interrupted<T>(
     work: impl Future<Output = Result<T, ArchiveFailure>>,
 ) -> anyhow::Result<T> {
     tokio::select! {
-        // Ctrl-C first: from its first look on it does not end the process.
+        // Ctrl-C is polled first: from its first poll on, Ctrl-C no longer ends the process by
+        // itself.
         biased;
         interrupted = ctrl_c() => {
             interrupted?;
@@ -126,7 +127,7 @@ async fn unless_interrupted<T>(
     }
 }
 
-/// Checks an archive by its files; with a database that was named, also against the ledger.
+/// Checks an archive by its files; where the settings name a database, also against the ledger.
 pub async fn verify(
     folder: &Path,
     key: Option<&VerifierKey>,
@@ -142,7 +143,7 @@ pub async fn verify(
         tell_of_no_key();
     }
     println!(
-        "{} has the positions 1 to {} of {}, recorded before {}: the first ones of a checkpoint of {}",
+        "{} has the positions 1 to {} of {}, recorded before {}, checked by a checkpoint of {} positions",
         folder.display(),
         index.last,
         index.origin,
@@ -150,7 +151,7 @@ pub async fn verify(
         checkpoint.size
     );
     if database.named().is_none() {
-        println!("they were not compared with the ledger: name it in DATABASE_URL");
+        println!("they were not compared with the ledger: set DATABASE_URL to compare them");
         return Ok(ExitCode::SUCCESS);
     }
     let ledger = open(database).await?;

@@ -1,4 +1,4 @@
-//! `perdiem policy backtest`: a draft tried on the past.
+//! `perdiem policy backtest`: applies a draft of a policy to past grants.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{call, request, segment, text};
 use super::{ServerArgs, yaml};
 
-/// The longest that a server may take: it reads every entry of the days.
+/// The longest wait for the server, which reads every entry of the days.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct BacktestArgs {
     /// The policy's name
     policy: String,
 
-    /// The draft: a YAML or JSON file with the fields of a policy; - reads standard input
+    /// The draft: YAML or JSON file with the fields of a policy; - reads standard input
     #[arg(short, long)]
     file: PathBuf,
 
@@ -27,7 +27,7 @@ pub struct BacktestArgs {
     #[arg(long)]
     from: String,
 
-    /// The day after the last one
+    /// The local day after the last one
     #[arg(long)]
     to: String,
 
@@ -35,7 +35,6 @@ pub struct BacktestArgs {
     server: ServerArgs,
 }
 
-/// Tells what a draft would have denied.
 pub async fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let draft = yaml::read(&args.file)?;
     let path = format!("/v1/policies/{}/backtest", segment(&args.policy));

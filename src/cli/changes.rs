@@ -12,19 +12,19 @@ use super::difference::{differences, words};
 
 #[derive(Debug, Args)]
 pub struct ChangesArgs {
-    /// Only those of a policy and its overrides
+    /// Only changes of this policy and its overrides
     #[arg(long)]
     policy: Option<String>,
 
-    /// Only those made at this instant or later, such as 2026-11-01T00:00:00Z
+    /// Only changes at this instant or later, such as 2026-11-01T00:00:00Z
     #[arg(long)]
     from: Option<String>,
 
-    /// Only those made before this instant
+    /// Only changes before this instant
     #[arg(long)]
     to: Option<String>,
 
-    /// How many of the newest to show, at most 1000
+    /// Number of changes to show, at most 1000
     #[arg(long, default_value_t = 20)]
     limit: u32,
 
@@ -32,7 +32,6 @@ pub struct ChangesArgs {
     server: ServerArgs,
 }
 
-/// Lists the newest changes.
 pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         ("policy", args.policy),
@@ -52,7 +51,7 @@ pub async fn changes(args: ChangesArgs) -> anyhow::Result<ExitCode> {
     let items = page["items"].as_array();
     items.into_iter().flatten().for_each(print_change);
     if !page["next_cursor"].is_null() {
-        println!("… and older ones: show more with --limit, or those before an instant with --to");
+        println!("… older changes exist: show more with --limit, or earlier ones with --to");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -79,7 +78,7 @@ fn print_change(change: &Value) {
             None => println!("    {field}: {after}"),
         }
     }
-    // A change that waits for its time.
+    // The change takes effect later than it was made.
     if let Some(after) = after
         && after["effective_at"].is_string()
         && after["effective_at"] != after["changed_at"]

@@ -11,10 +11,9 @@ use super::limits::print_limits;
 use super::local::LocalTime;
 use super::{ClaimArgs, UsageArgs};
 
-/// What a denied claim exits with.
+/// The exit code of a denied claim.
 const DENIED: u8 = 3;
 
-/// Claims units for a subject.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     let mut body = json!({
         "subject": args.subject,
@@ -48,7 +47,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
                 println!("denied: {}", local.show_within(detail, ends));
             }
             None if answer["would_deny"] == true => {
-                println!("granted, and would be denied if the policy did not only observe");
+                println!("granted; in the mode enforce, the claim would be denied");
             }
             None => println!("{}", text(&answer["outcome"])),
         }
@@ -60,7 +59,6 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Shows a subject's limits.
 pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
     let path = format!(
         "/v1/policies/{}/subjects/{}",
@@ -75,8 +73,8 @@ pub async fn usage(args: UsageArgs) -> anyhow::Result<ExitCode> {
         print_limits(&answer["limits"], &local);
         if let Some(found) = answer.get("override") {
             match &found["until"] {
-                Value::Null => println!("by an override"),
-                until => println!("by an override, until {}", local.show(until)),
+                Value::Null => println!("limits of an override"),
+                until => println!("limits of an override, until {}", local.show(until)),
             }
         }
     }

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::ServerArgs;
 
-/// The longest that a server may take to answer.
+/// The longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All but the unreserved characters (RFC 3986, section 2.3).
+/// All characters except the unreserved ones (RFC 3986, section 2.3).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -24,7 +24,7 @@ pub async fn all_items(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<Va
     all_found(|| request(server, Method::GET, path)).await
 }
 
-/// Every item of what a request lists, page by page.
+/// Every item of the list that a request asks for, page by page.
 pub async fn all_found(
     first: impl Fn() -> anyhow::Result<RequestBuilder>,
 ) -> anyhow::Result<Vec<Value>> {
@@ -52,7 +52,7 @@ pub fn segment(text: &str) -> String {
 }
 
 pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-    // Another part of the program may have chosen it already.
+    // Another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let url = format!("{}{path}", server.url.trim_end_matches('/'));
@@ -61,14 +61,14 @@ pub fn request(server: &ServerArgs, method: Method, path: &str) -> anyhow::Resul
     Ok(client.request(method, url).bearer_auth(key))
 }
 
-/// What goes wrong now, and may not the next time: the server does not answer, or says so with 503.
+/// An error that can be over the next time: the server does not answer, or it answers with 503.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TryAgain(pub String);
 
 async fn reach(request: RequestBuilder) -> anyhow::Result<Response> {
     request.send().await.map_err(|error| {
-        let told = "the server does not answer; see that it runs, and name it in PERDIEM_URL";
+        let told = "the server does not answer: check that it runs, and that PERDIEM_URL names it";
         match error.is_builder() {
             true => anyhow::Error::new(error).context(told),
             false => anyhow::Error::new(error).context(TryAgain(told.to_owned())),
@@ -81,7 +81,7 @@ async fn read(response: Response) -> anyhow::Result<(StatusCode, Value)> {
     let answer = response
         .json()
         .await
-        .with_context(|| format!("the answer ({status}) is not perdiem's; see PERDIEM_URL"))?;
+        .with_context(|| format!("the answer ({status}) is not from perdiem: check PERDIEM_URL"))?;
     match status {
         StatusCode::SERVICE_UNAVAILABLE => Err(TryAgain(describe(&answer)).into()),
         _ => Ok((status, answer)),
@@ -92,7 +92,7 @@ pub async fn send(request: RequestBuilder) -> anyhow::Result<(StatusCode, Value)
     read(reach(request).await?).await
 }
 
-/// A good answer whose body is yet to be read.
+/// A successful answer whose body is not read yet.
 pub async fn stream(request: RequestBuilder) -> anyhow::Result<Response> {
     let response = reach(request).await?;
     if response.status().is_success() {
@@ -110,7 +110,7 @@ pub async fn call(request: RequestBuilder) -> anyhow::Result<Value> {
     Ok(answer)
 }
 
-/// A problem document in words.
+/// The text of a problem document.
 pub fn describe(problem: &Value) -> String {
     let mut words = text(&problem["detail"]).to_owned();
     for part in problem["errors"].as_array().into_iter().flatten() {

@@ -20,7 +20,7 @@ pub struct ReverseArgs {
     /// The grant's id
     grant: String,
 
-    /// Why
+    /// Reason of the correction
     #[arg(long)]
     reason: String,
 
@@ -42,31 +42,31 @@ pub struct AdjustArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom to count; a file names its own subjects
+    /// The subject; with --file, the file names the subjects
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     subject: Option<String>,
 
-    /// How many more units are used, or with a minus sign how many fewer
+    /// Units to add to the usage; a negative number subtracts
     #[arg(long, allow_negative_numbers = true, required_unless_present = "file")]
     units: Option<i64>,
 
-    /// The instant in whose windows they count, such as 2026-11-03T00:00:00Z; now when absent
+    /// Instant in whose windows the units count, such as 2026-11-03T00:00:00Z [default: now]
     #[arg(long, conflicts_with = "file")]
     at: Option<String>,
 
-    /// What makes a retry safe
+    /// A key that makes a retry safe: the same adjustment with the same key is entered once
     #[arg(long, conflicts_with = "file")]
     idempotency_key: Option<String>,
 
-    /// A CSV file with the columns subject and units, and perhaps at
+    /// CSV file with the columns subject and units; the column at is optional
     #[arg(long, requires = "name", conflicts_with = "units")]
     file: Option<PathBuf>,
 
-    /// A name for what the file enters: run again under the same name, it enters nothing twice
+    /// A name for this file of adjustments: a second run under the same name enters nothing twice
     #[arg(long, requires = "file")]
     name: Option<String>,
 
-    /// Why
+    /// Reason of the correction
     #[arg(long)]
     reason: String,
 
@@ -74,7 +74,6 @@ pub struct AdjustArgs {
     server: ServerArgs,
 }
 
-/// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdjustmentLine {
@@ -84,7 +83,6 @@ struct AdjustmentLine {
     at: Option<String>,
 }
 
-/// Reverses a grant.
 pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/reversal", segment(&args.grant));
     let body = json!({ "reason": args.reason });
@@ -92,7 +90,6 @@ pub async fn reverse(args: ReverseArgs) -> anyhow::Result<ExitCode> {
     show_correction(&args.server, answer, "reversed").await
 }
 
-/// Confirms a hold.
 pub async fn confirm(args: ConfirmArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/grants/{}/confirmation", segment(&args.grant));
     let answer = send(request(&args.server, Method::POST, &path)?).await?;
@@ -111,7 +108,7 @@ async fn show_correction(
         println!("{answer:#}");
     } else {
         match status {
-            StatusCode::OK => println!("{done} before"),
+            StatusCode::OK => println!("already {done}"),
             _ => println!("{done}"),
         }
         let grant = &answer["grant"];
@@ -122,7 +119,6 @@ async fn show_correction(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Enters units by hand, for one subject or from a file.
 pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(name)) = (&args.file, &args.name) {
         return adjust_from_file(&args, file, name).await;
@@ -138,7 +134,7 @@ pub async fn adjust(args: AdjustArgs) -> anyhow::Result<ExitCode> {
         println!("{answer:#}");
     } else {
         match status {
-            StatusCode::OK => println!("entered before"),
+            StatusCode::OK => println!("already entered"),
             _ => println!("entered"),
         }
         let local = LocalTime::of(&args.server, &args.policy, subject).await;
@@ -162,18 +158,18 @@ async fn adjust_from_file(
             StatusCode::CREATED => entered += 1,
             StatusCode::OK => before += 1,
             _ => bail!(
-                "line {line} is refused: {}; the {} before it are entered. Mend the file and \
-                 run it again under the same name: nothing is entered twice",
+                "line {line} is refused: {}; adjustments entered before it: {}. Correct the file, \
+                 and run the command again under the same name: nothing is entered twice",
                 describe(&answer),
                 entered + before,
             ),
         }
     }
-    println!("entered {entered}, entered before {before}");
+    println!("entered {entered}, already entered {before}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every row with its line, once all of them can be read.
+/// All rows with their line numbers. One wrong row is an error, so nothing is entered.
 fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, AdjustmentLine)>> {
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
@@ -186,13 +182,16 @@ fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, AdjustmentLine)>> {
         let line = record.position().map_or(0, |position| position.line());
         let row: AdjustmentLine = record.deserialize(Some(&headers)).with_context(|| {
             format!(
-                "line {line}: the columns are subject and units, a whole number, and perhaps at"
+                "line {line} is wrong: write a subject, units (a whole number) and, if wanted, at"
             )
         })?;
-        ensure!(row.units != 0, "line {line}: no units to enter");
+        ensure!(
+            row.units != 0,
+            "line {line}: units is 0: write another number"
+        );
         ensure!(
             seen.insert((row.subject.clone(), row.at.clone())),
-            "line {line}: the same subject and instant stand on another line: add them up",
+            "line {line}: another line has the same subject and instant: add the two up in one line",
         );
         rows.push((line, row));
     }
@@ -200,7 +199,7 @@ fn read_rows(file: &PathBuf) -> anyhow::Result<Vec<(u64, AdjustmentLine)>> {
 }
 
 impl AdjustmentLine {
-    /// What makes it safe to run the file again, in whatever order.
+    /// The idempotency key of the line: a second run of the file is safe, in any order of lines.
     fn key(&self, name: &str) -> String {
         let at = self.at.as_deref().unwrap_or_default();
         let mut hasher = blake3::Hasher::new();

@@ -1,11 +1,11 @@
-//! What differs between two versions, in words.
+//! The differences between two versions, as text.
 
 use serde_json::Value;
 
 use super::client::text;
 use super::limits::describe_limit;
 
-/// What an answer says of a version, beside what was written.
+/// The fields of a version that the server adds to what was written.
 const ABOUT_A_VERSION: [&str; 11] = [
     "changed_at",
     "changed_by",
@@ -20,10 +20,10 @@ const ABOUT_A_VERSION: [&str; 11] = [
     "version",
 ];
 
-/// A field that differs: its name, and what it was and became.
+/// A field that differs: its name, its old value and its new value.
 pub type FieldDifference<'a> = (&'a str, String, String);
 
-/// The fields that differ between two versions of a thing, one of which may not be there.
+/// The fields that differ between two versions. One of the two versions may not exist.
 pub fn differences<'a>(
     before: Option<&'a Value>,
     after: Option<&'a Value>,

@@ -13,14 +13,14 @@ use super::client::{describe, request, segment, send, text};
 
 #[derive(Debug, Args)]
 pub struct EraseArgs {
-    /// Whom to erase, under all policies
+    /// The subject to erase, under all policies
     subject: String,
 
-    /// Why, without the subject's name
+    /// Reason of the erasure, without the subject's name
     #[arg(long)]
     reason: String,
 
-    /// Do not ask first
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 
@@ -28,12 +28,13 @@ pub struct EraseArgs {
     server: ServerArgs,
 }
 
-/// Erases a subject. It asks first on a terminal. Elsewhere `--yes` is required.
+/// Erases a subject. On a terminal the command asks for confirmation. Elsewhere `--yes` is
+/// required.
 pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
     if !args.yes {
         ensure!(
             stdin().is_terminal() && stderr().is_terminal(),
-            "an erasure cannot be taken back: add --yes where nobody can be asked"
+            "an erasure cannot be undone: add --yes to erase without a terminal"
         );
         if !confirm(&args.subject)? {
             bail!("nothing was erased");
@@ -58,14 +59,14 @@ pub async fn erase(args: EraseArgs) -> anyhow::Result<ExitCode> {
     );
     if status == StatusCode::ACCEPTED {
         println!(
-            "some texts are still there: the erasure goes on by itself; run the command again to see its end"
+            "some texts are not deleted yet: the erasure continues by itself; run the command again later to see that it is done"
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn confirm(subject: &str) -> anyhow::Result<bool> {
-    eprint!("Erase {subject:?} under all policies? This cannot be taken back. [y/N] ");
+    eprint!("Erase {subject:?} under all policies? This cannot be undone. [y/N] ");
     let mut answer = String::new();
     stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -13,22 +13,22 @@ use super::local::LocalTime;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The grant's id; or the policy's name, with a subject
+    /// The grant's id, or the policy's name together with a subject
     #[arg(value_name = "GRANT|POLICY")]
     about: String,
 
-    /// Whom the policy counts
+    /// The subject of the claim
     subject: Option<String>,
 
-    /// The instant of the claim, such as 2026-11-03T09:00:00Z; now when absent
+    /// Instant of the claim, such as 2026-11-03T09:00:00Z [default: now]
     #[arg(long, requires = "subject")]
     at: Option<String>,
 
-    /// As the record was known then: a position or an instant; all of it when absent
+    /// Use the record only up to this position or instant [default: the whole record]
     #[arg(long)]
     known_at: Option<String>,
 
-    /// How many units the claim asks for
+    /// Units of the claim
     #[arg(long, default_value_t = 1, requires = "subject")]
     units: u64,
 
@@ -36,7 +36,6 @@ pub struct ExplainArgs {
     server: ServerArgs,
 }
 
-/// Explains a grant, or a claim of a subject.
 pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let about = segment(&args.about);
     let mut query = Vec::from_iter(args.known_at.map(|known_at| ("known_at", known_at)));
@@ -66,7 +65,7 @@ pub async fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     print_terms(&answer["terms"], &local);
     if args.subject.is_none() {
-        println!("the limits before it:");
+        println!("the limits before the grant:");
     }
     items(&answer["limits"]).for_each(|limit| print_limit(limit, &local));
     Ok(ExitCode::SUCCESS)
@@ -86,9 +85,9 @@ fn print_grant(grant: &Value, answer: &Value, local: &LocalTime) {
     print_entry(&answer["entry"], local);
     let since = items(&answer["since"]).collect::<Vec<_>>();
     println!(
-        "since then {}",
+        "since then: {}",
         match (text(&grant["state"]), since.is_empty()) {
-            ("granted", true) => "nothing became of it",
+            ("granted", true) => "no change",
             (state, _) => state,
         }
     );
@@ -163,7 +162,7 @@ fn print_limit(limit: &Value, local: &LocalTime) {
     );
     items(&limit["entries"]).for_each(|entry| print_entry(entry, local));
     if limit["entries_cut"] == true {
-        println!("    … and older ones: {} in all", limit["entry_count"]);
+        println!("    … older entries exist: {} in all", limit["entry_count"]);
     }
 }
 

@@ -1,5 +1,5 @@
-//! `perdiem export`: entries in a file, with a manifest beside it. An export that was interrupted goes
-//! on from its last whole row.
+//! `perdiem export`: writes entries to a file, with a manifest beside it. An interrupted export
+//! continues after its last whole row.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,26 +23,26 @@ use super::history::EntryFilters;
 use super::rows::{PartFile, Row, RowCutter};
 use super::xlsx;
 
-/// The longest that an export may take.
+/// The longest time for an export.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest that its next bytes may take.
+/// The longest wait for the next bytes.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How many rows a line tells of where there is no terminal.
+/// Without a terminal, progress is reported once for this many rows.
 const TOLD_EVERY: u64 = 100_000;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The file to write; FILE.manifest.json is written beside it
+    /// The file to write; its manifest is FILE.manifest.json
     file: PathBuf,
 
     #[command(flatten)]
     format: FormatArgs,
 
-    /// Only those of a policy
+    /// Only entries of this policy
     #[arg(long)]
     policy: Option<String>,
 
-    /// Only those of a subject
+    /// Only entries of this subject
     #[arg(long)]
     subject: Option<String>,
 
@@ -60,16 +60,16 @@ struct FormatArgs {
     #[arg(long)]
     csv: bool,
 
-    /// One JSON object a line
+    /// One JSON object on each line
     #[arg(long)]
     ndjson: bool,
 
-    /// A workbook for people, in which ids and subjects are text
+    /// Excel workbook, for people; ids and subjects are text
     #[arg(long)]
     xlsx: bool,
 }
 
-/// What an export that is under way was asked for, and where its manifest is.
+/// The request of an export in progress, and the place of its manifest.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExportState {
     url: String,
@@ -81,7 +81,7 @@ struct ExportState {
 /// The files of an export.
 struct ExportFiles {
     file: PathBuf,
-    /// The rows, until they are whole and checked.
+    /// The rows, until the export is complete and checked.
     part: PathBuf,
     state: PathBuf,
     manifest: PathBuf,
@@ -107,7 +107,7 @@ impl ExportFiles {
         if !self.state.exists() {
             ensure!(
                 !self.file.exists(),
-                "{} exists: name another file, or delete that one",
+                "{} exists already: name another file, or delete it",
                 self.file.display()
             );
             return Ok(None);
@@ -116,15 +116,15 @@ impl ExportFiles {
             .with_context(|| format!("{} is damaged: delete it", self.state.display()))?;
         ensure!(
             state.url == wanted.url && state.parameters == wanted.parameters,
-            "{} is of another export: run that command again, or delete it",
+            "{} belongs to another export: run that export again, or delete the file",
             self.state.display()
         );
         Ok(Some(state))
     }
 }
 
-/// Exports entries into a file.
 pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
+    // 1. Look for an interrupted export of the same request beside the file.
     let files = ExportFiles::of(&args.file);
     let parameters = args
         .filters
@@ -138,6 +138,7 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
         manifest: String::new(),
     };
     let interrupted = files.interrupted(&wanted)?;
+    // 2. Continue after the last whole row of the interrupted export, or begin a new file.
     let open = || {
         let part = PartFile::open(&files.part, args.format.csv);
         part.with_context(|| format!("{} cannot be written", files.part.display()))
@@ -155,8 +156,10 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
             open()?
         }
     };
+    // 3. Read all rows. After an interruption, save the rows that have arrived.
     let read = tokio::select! {
-        // Ctrl-C first: from its first look on it does not end the process.
+        // Ctrl-C is polled first: from its first poll on, Ctrl-C no longer ends the process by
+        // itself.
         biased;
         interrupted = ctrl_c() => match interrupted {
             Ok(()) => Err(again("interrupted")),
@@ -165,6 +168,7 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
         read = download.read(&args.format, &mut part) => read,
     };
     part.save()?;
+    // 4. Take the manifest that followed the rows, or ask for it.
     let manifest = match read? {
         Some(manifest) => manifest,
         None => {
@@ -172,15 +176,16 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
             call(manifest.timeout(TIMEOUT)).await?
         }
     };
+    // 5. Invariant: the file gets its name only when its bytes match the manifest.
     ensure!(
         manifest["sha256"] == part.sha256(),
-        "{} is not what the manifest tells of: delete it, and {}, and begin again",
+        "{} does not match its manifest: delete it and {}, and run the command again",
         files.part.display(),
         files.state.display()
     );
     finish(&args, &files, &manifest)?;
     println!(
-        "{} entries as of position {}, SHA-256 {} as the manifest says",
+        "{} entries up to position {}, SHA-256 {} as in the manifest",
         part.count,
         manifest["as_of"],
         part.sha256()
@@ -188,7 +193,7 @@ pub async fn export(args: ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives the files their names, once all is checked.
+/// Gives the files their names, after all checks.
 fn finish(args: &ExportArgs, files: &ExportFiles, manifest: &Value) -> anyhow::Result<()> {
     if args.format.xlsx {
         xlsx::write(&files.part, &files.file)
@@ -202,9 +207,9 @@ fn finish(args: &ExportArgs, files: &ExportFiles, manifest: &Value) -> anyhow::R
     Ok(())
 }
 
-/// That an export did not come to its end, and goes on when it is run again.
+/// The error of an export that did not end. The next run continues it.
 fn again(why: &str) -> anyhow::Error {
-    let text = format!("{why}: run the same command again, and the export goes on");
+    let text = format!("{why}: run the same command again to continue the export");
     TryAgain(text).into()
 }
 
@@ -214,12 +219,12 @@ struct Download {
     state: ExportState,
     is_resumed: bool,
     bar: ProgressBar,
-    /// How many rows were told of where there is no terminal.
+    /// The number of rows at the last report of progress, without a terminal.
     told: u64,
 }
 
 impl Download {
-    /// Asks for all rows, or for those that an interrupted export lacks.
+    /// Asks for all rows, or for the rows that an interrupted export lacks.
     async fn begin(
         server: &ServerArgs,
         files: &ExportFiles,
@@ -240,7 +245,7 @@ impl Download {
         let as_of = header("perdiem-as-of").and_then(|as_of| as_of.parse().ok());
         let link = header("link").and_then(|link| link.split(['<', '>']).nth(1));
         let (Some(as_of), Some(manifest)) = (as_of, link) else {
-            bail!("the answer is not perdiem's; see PERDIEM_URL");
+            bail!("the answer is not from perdiem: check PERDIEM_URL");
         };
         let is_resumed = interrupted.is_some();
         let state = interrupted.unwrap_or(ExportState {
@@ -262,7 +267,8 @@ impl Download {
         })
     }
 
-    /// Takes all rows. Returns the manifest that follows all rows of an export, if this one has all.
+    /// Takes all rows. Returns the manifest that follows the rows, unless the export was resumed:
+    /// then the manifest describes only the rows of this answer.
     async fn read(
         &mut self,
         format: &FormatArgs,
@@ -274,7 +280,7 @@ impl Download {
             let bytes = match timeout(SILENCE, self.response.chunk()).await {
                 Ok(Ok(Some(bytes))) => bytes,
                 Ok(Ok(None)) => break,
-                Ok(Err(_)) | Err(_) => return Err(again("the connection broke off")),
+                Ok(Err(_)) | Err(_) => return Err(again("the connection was lost")),
             };
             cutter.cut(&bytes, |row, bytes| {
                 match row {
@@ -285,14 +291,14 @@ impl Download {
             })?;
             ensure!(
                 !format.xlsx || part.count <= xlsx::ENTRIES_MOST,
-                "a worksheet has at most {} entries: narrow the filters, or take --csv",
+                "a worksheet has at most {} entries: use narrower filters, or --csv",
                 xlsx::ENTRIES_MOST
             );
             self.tell(part);
         }
         self.bar.finish_and_clear();
         if !format.csv && manifest.is_none() {
-            return Err(again("the export has no end"));
+            return Err(again("the export is incomplete"));
         }
         let manifest = manifest.map(|mut line| line["manifest"].take());
         Ok(manifest.filter(|_| !self.is_resumed))

@@ -1,4 +1,4 @@
-//! `perdiem verify --export`: a file, its manifest, and what the log has of the export.
+//! `perdiem verify --export`: checks a file, its manifest, and the record of the export.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,6 @@ use crate::domain::seal::note::{Checkpoint, VerifierKey};
 use crate::domain::seal::proof::LogProof;
 use crate::engine::ActKind;
 
-/// What a file holds.
 #[derive(Debug, Default)]
 struct Contents {
     sha256: String,
@@ -72,9 +71,9 @@ impl Contents {
         self.last_position = Some(position);
     }
 
-    /// What a manifest tells of the file, by its fields' names.
+    /// The fields of a manifest that describe the file's contents.
     fn told(&self) -> [(&'static str, Value); 5] {
-        // A number above 64 bits is in no file.
+        // No file has a number above 64 bits.
         let number = |units: u128| json!(u64::try_from(units).unwrap_or(u64::MAX));
         [
             ("rows", json!(self.rows)),
@@ -86,7 +85,7 @@ impl Contents {
     }
 }
 
-/// A row's fields: of NDJSON, or of CSV with columns of these names.
+/// The fields of a row: of NDJSON, or of CSV with these column names.
 fn fields(row: &[u8], names: &[String]) -> Value {
     if names.is_empty() {
         return serde_json::from_slice(row).unwrap_or_default();
@@ -120,9 +119,9 @@ fn csv_cells(row: &[u8]) -> Vec<String> {
     cells.collect()
 }
 
-/// What is at hand beside the file and its manifest.
+/// What can confirm a manifest.
 pub struct Witnesses<'a> {
-    /// A .tlog-proof of the export's change, with the key that checks it.
+    /// A .tlog-proof of the change that recorded the export, with the key that checks it.
     pub proof: Option<(&'a Path, &'a VerifierKey)>,
     pub key: Option<&'a VerifierKey>,
     pub database: &'a DatabaseArgs,
@@ -138,7 +137,7 @@ struct RecordedExport {
 }
 
 impl RecordedExport {
-    /// As a proof shows it.
+    /// The change as a proof shows it.
     fn proven(file: &Path, key: &VerifierKey) -> anyhow::Result<Self> {
         let named = || file.display().to_string();
         let proof = fs::read_to_string(file).with_context(named)?;
@@ -146,7 +145,7 @@ impl RecordedExport {
         let proven = proof.check(key).with_context(named)?;
         let leaf = &proven.leaf;
         let Some(private) = &proven.private else {
-            bail!("{}: the proof does not tell what was exported", named());
+            bail!("{}: the proof does not contain what was exported", named());
         };
         Ok(Self {
             revision: leaf["revision"].as_u64().unwrap_or_default(),
@@ -157,7 +156,7 @@ impl RecordedExport {
         })
     }
 
-    /// As a ledger has it.
+    /// The change as a ledger has it.
     async fn stored(database: &DatabaseArgs, revision: u64) -> anyhow::Result<Option<Self>> {
         let ledger = open(database).await?;
         let act = ledger.act(revision).await;
@@ -171,15 +170,15 @@ impl RecordedExport {
         }))
     }
 
-    /// Whether a manifest is of this export.
+    /// Checks that a manifest belongs to this export.
     fn check(&self, manifest: &Value) -> anyhow::Result<()> {
         let revision = self.revision;
         ensure!(
             self.kind == ActKind::Export.as_str(),
-            "the change {revision} is no export"
+            "change {revision} is not an export"
         );
         let mut filters = manifest["filters"].clone();
-        // The filters that named somebody who was erased since are not known any more.
+        // A filter that named a subject who was erased since is no longer known.
         for name in self.about["erased"].as_array().into_iter().flatten() {
             if let Some(filters) = filters.as_object_mut() {
                 filters.remove(text(name));
@@ -196,7 +195,7 @@ impl RecordedExport {
         ] {
             ensure!(
                 found == told,
-                "the manifest has {found} for {name}, and the export that was recorded {told}: the \
+                "the manifest has {found} for {name}, but the recorded export has {told}: the \
                  manifest was changed"
             );
         }
@@ -204,84 +203,81 @@ impl RecordedExport {
     }
 }
 
-/// Checks a file by its manifest, and the manifest by what is at hand.
+/// Checks a file by its manifest, and the manifest by the witnesses.
 pub async fn verify_export(
     file: &Path,
     manifest: &Path,
     witnesses: &Witnesses<'_>,
 ) -> anyhow::Result<ExitCode> {
-    // 1. The file is what the manifest tells of.
+    // 1. The file matches its manifest.
     let document = fs::read_to_string(manifest);
     let document = document.with_context(|| format!("{} cannot be read", manifest.display()))?;
     let document: Value = serde_json::from_str(&document)
-        .with_context(|| format!("{} is no manifest", manifest.display()))?;
+        .with_context(|| format!("{} is not a manifest", manifest.display()))?;
     let contents = Contents::read(file, document["format"] == "csv");
     let contents = contents.with_context(|| format!("{} cannot be read", file.display()))?;
     let (found, told) = (&contents.sha256, text(&document["sha256"]));
     ensure!(
         found == told,
-        "{} has the SHA-256 {found}, and the manifest tells {told}: one of the two was changed",
+        "{} has the SHA-256 {found}, but its manifest has {told}: one of the two files was changed",
         file.display()
     );
     for (name, found) in contents.told() {
         let told = &document[name];
         ensure!(
             found == *told,
-            "{} has {found} for {name}, and the manifest tells {told}: the manifest was changed",
+            "{} has {found} for {name}, but its manifest has {told}: the manifest was changed",
             file.display()
         );
     }
-    println!(
-        "{} is what its manifest tells of, SHA-256 {found}",
-        file.display()
-    );
-    // 2. The manifest is of an export that was recorded.
+    println!("{} matches its manifest, SHA-256 {found}", file.display());
+    // 2. The manifest belongs to a recorded export.
     let revision = document["revision"].as_u64().unwrap_or_default();
     let mut is_compared = false;
     if let Some((proof, key)) = witnesses.proof {
         RecordedExport::proven(proof, key)?.check(&document)?;
-        println!("the proof is of this export: change {revision}");
+        println!("the proof belongs to this export: change {revision}");
         is_compared = true;
     }
     if witnesses.database.named().is_some() {
         let Some(stored) = RecordedExport::stored(witnesses.database, revision).await? else {
             bail!(
-                "the ledger has no export {revision}: the manifest was changed, or is of another"
+                "the ledger has no export {revision}: the manifest was changed, or belongs to another ledger"
             );
         };
         stored.check(&document)?;
-        println!("the ledger has recorded this export: change {revision}");
+        println!("the ledger recorded this export: change {revision}");
         is_compared = true;
     }
     if !is_compared {
         println!(
-            "it was not compared with the recorded export, change {revision}: give --proof, or name \
-             the ledger in DATABASE_URL"
+            "the manifest was not compared with the recorded export, change {revision}: add --proof, \
+             or set DATABASE_URL"
         );
     }
-    // 3. Its positions are sealed.
+    // 3. The positions of the export are sealed.
     check_seal(&document, witnesses.key)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn check_seal(manifest: &Value, key: Option<&VerifierKey>) -> anyhow::Result<()> {
     let Some(note) = manifest["seal"].as_str() else {
-        println!("the manifest names no seal: it was made before its positions were sealed");
+        println!("the manifest has no seal: it was made before its positions were sealed");
         return Ok(());
     };
     let seal = Checkpoint::parse(note).context("the seal of the manifest")?;
     match key {
         Some(key) => seal.check(key).context("the seal of the manifest")?,
-        None => println!("the signature was not checked: give --key"),
+        None => println!("the signature was not checked: add --key"),
     }
     let last = manifest["as_of"].as_u64().unwrap_or_default();
     ensure!(
         last <= seal.size,
-        "the manifest tells of position {last}, and its seal has {} positions",
+        "the manifest names position {last}, but its seal has only {} positions",
         seal.size
     );
     println!(
-        "its positions are among the {} of {}",
+        "its positions are among the {} sealed positions of {}",
         seal.size, seal.origin
     );
     Ok(())

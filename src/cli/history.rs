@@ -1,4 +1,4 @@
-//! `perdiem entries`: an account's statement, and lists of entries of all accounts.
+//! `perdiem entries`: the entries of one account, or of all accounts.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -11,43 +11,43 @@ use super::ServerArgs;
 use super::client::{all_items, call, request, segment, text};
 use super::local::LocalTime;
 
-/// Which entries. Filters combine.
+/// Filters for entries. They combine.
 #[derive(Debug, Args)]
 pub struct EntryFilters {
-    /// Only those of a kind: grant, confirmation, reversal, lapse or adjustment
+    /// Only entries of this kind: grant, confirmation, reversal, lapse or adjustment
     #[arg(long)]
     kind: Option<String>,
 
-    /// Only those that count on this local day of the policy, such as 2026-11-03
+    /// Only entries that count on this local day of the policy, such as 2026-11-03
     #[arg(long, value_name = "DATE")]
     on: Option<String>,
 
-    /// Only those that count from this local day or instant on
+    /// Only entries that count at this local day or instant, or later
     #[arg(long)]
     from: Option<String>,
 
-    /// Only those that count before this local day or instant
+    /// Only entries that count before this local day or instant
     #[arg(long)]
     to: Option<String>,
 
-    /// Only those that a key claimed or corrected: its id, or PERDIEM_ADMIN_KEY
+    /// Only entries that this key claimed or corrected: the key's id, or PERDIEM_ADMIN_KEY
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
 
-    /// Only those that were recorded at this instant or later
+    /// Only entries that were recorded at this instant or later
     #[arg(long)]
     recorded_from: Option<String>,
 
-    /// Only those that were recorded before this instant
+    /// Only entries that were recorded before this instant
     #[arg(long)]
     recorded_to: Option<String>,
 
-    /// Only grants with this member in their metadata, such as order=A-17; needs a policy and a span
-    /// of at most 92 days
+    /// Only grants with this member in their metadata, such as order=A-17; requires a policy and a
+    /// span of at most 92 days
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_member)]
     metadata: Option<(String, String)>,
 
-    /// As the entries were known then: a position or an instant
+    /// The entries as they were known at this position or instant
     #[arg(long)]
     as_of: Option<String>,
 }
@@ -58,7 +58,6 @@ fn parse_member(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl EntryFilters {
-    /// The parameters of a query.
     pub fn parameters(
         &self,
         policy: Option<&String>,
@@ -84,24 +83,24 @@ impl EntryFilters {
 
 #[derive(Debug, Args)]
 pub struct EntriesArgs {
-    /// The policy's name; all policies when absent
+    /// The policy's name [default: all policies]
     policy: Option<String>,
 
-    /// Whom it counts; with no filter, the account's entries are shown, the newest first
+    /// The subject; without filters, all its entries are shown, newest first
     subject: Option<String>,
 
-    /// Only those of a subject, under all policies
+    /// Only entries of this subject, under all policies
     #[arg(long = "subject", value_name = "SUBJECT", conflicts_with = "policy")]
     of_subject: Option<String>,
 
     #[command(flatten)]
     filters: EntryFilters,
 
-    /// Only those above this position
+    /// Only entries above this position
     #[arg(long)]
     after: Option<u64>,
 
-    /// How many to show, at most 1000
+    /// Number of entries to show, at most 1000
     #[arg(long)]
     limit: Option<u32>,
 
@@ -109,7 +108,7 @@ pub struct EntriesArgs {
     server: ServerArgs,
 }
 
-/// Shows entries: an account's statement, or a list.
+/// Shows the entries of one account, or a list.
 pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
     let subject = args.subject.as_ref().or(args.of_subject.as_ref());
     let mut parameters = args.filters.parameters(args.policy.as_ref(), subject);
@@ -139,12 +138,15 @@ pub async fn entries(args: EntriesArgs) -> anyhow::Result<ExitCode> {
         print_entry(item, &zones[policy]);
     }
     if let Some(last) = items.last().filter(|_| !page["next_cursor"].is_null()) {
-        println!("… and more: go on with --after {}", last["position"]);
+        println!(
+            "… more entries exist: continue with --after {}",
+            last["position"]
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows an account's entries, the newest first.
+/// Shows an account's entries, newest first.
 async fn statement(server: &ServerArgs, policy: &str, subject: &str) -> anyhow::Result<ExitCode> {
     let account = format!(
         "/v1/policies/{}/subjects/{}",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{all_items, call, request, segment, text};
 use super::{KeyCreateArgs, KeyEndArgs, KeyRevokeArgs, KeyShowArgs, ServerArgs};
 
-/// Makes a key. Its secret is printed here and nowhere else.
+/// Creates a key. Its secret is printed here and nowhere else.
 pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
     let policies = (!args.policies.is_empty()).then_some(args.policies);
     let body = json!({
@@ -26,7 +26,6 @@ pub async fn create(args: KeyCreateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the keys.
 pub async fn list(args: ServerArgs) -> anyhow::Result<ExitCode> {
     let keys = all_items(&args, "/v1/keys?limit=1000").await?;
     if args.json {
@@ -37,14 +36,13 @@ pub async fn list(args: ServerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows a key.
 pub async fn show(args: KeyShowArgs) -> anyhow::Result<ExitCode> {
     let key = call(request(&args.server, Method::GET, &path(&args.id))?).await?;
     print(&args.server, &key);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives a key an end, or takes it away.
+/// Sets or removes a key's end.
 pub async fn end(args: KeyEndArgs) -> anyhow::Result<ExitCode> {
     let body = json!({ "ends_at": args.at, "reason": args.reason });
     let request = request(&args.server, Method::PATCH, &path(&args.id))?.json(&body);
@@ -53,7 +51,6 @@ pub async fn end(args: KeyEndArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Revokes a key.
 pub async fn revoke(args: KeyRevokeArgs) -> anyhow::Result<ExitCode> {
     let request =
         request(&args.server, Method::DELETE, &path(&args.id))?.query(&[("reason", &args.reason)]);

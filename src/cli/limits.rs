@@ -47,7 +47,7 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
         })
     };
     read().ok_or_else(|| {
-        "write it like \"3 per day\", \"5 per 24h sliding\" or \"10 per 1s rate burst 20\""
+        "write a limit like \"3 per day\", \"5 per 24h sliding\" or \"10 per 1s rate burst 20\""
             .to_owned()
     })
 }
@@ -59,13 +59,13 @@ pub fn parse_limit(text: &str) -> Result<LimitArg, String> {
 pub fn parse_max(text: &str) -> Result<LimitArg, String> {
     let limit = parse_limit(text).ok().filter(|limit| limit.kind.is_none());
     limit.ok_or_else(|| {
-        "write it like \"10 per day\": an override changes the max alone, and names the limit by \
-         its per"
+        "write a limit like \"10 per day\": an override changes the max alone, and names the limit \
+         by its per"
             .to_owned()
     })
 }
 
-/// A limit in the words that [`parse_limit`] reads.
+/// A limit as text that [`parse_limit`] reads.
 pub fn describe_limit(limit: &Value) -> String {
     let mut words = format!("{} per {}", limit["max"], text(&limit["per"]));
     if let Some(kind) = limit["kind"].as_str() {
@@ -81,20 +81,21 @@ pub fn describe_limit(limit: &Value) -> String {
     words
 }
 
-/// Limits in a line.
+/// Limits in one line.
 pub fn describe_limits(limits: &Value) -> String {
     let limits = limits.as_array().into_iter().flatten();
     limits.map(describe_limit).collect::<Vec<_>>().join(", ")
 }
 
-/// Shows what is used of each limit.
+/// Shows the usage of each limit.
 pub fn print_limits(limits: &Value, local: &LocalTime) {
     for limit in limits.as_array().into_iter().flatten() {
         println!("{}{}", describe_use(limit), describe_return(limit, local));
     }
 }
 
-/// Such as `day     1 of 3 used, 2 left`. A rate has room for its burst.
+/// Returns text such as `day     1 of 3 used, 2 left`. For a rate, the burst takes the place of the
+/// max.
 pub fn describe_use(limit: &Value) -> String {
     let most = match limit["kind"].as_str() {
         Some("rate") => limit["used"].as_u64().zip(limit["remaining"].as_u64()),
@@ -110,7 +111,7 @@ pub fn describe_use(limit: &Value) -> String {
     )
 }
 
-/// When units return, such as ` until …`.
+/// Says when units return, such as ` until …`.
 fn describe_return(limit: &Value, local: &LocalTime) -> String {
     let [more_at, resets_at] = ["more_at", "resets_at"].map(|field| local.show(&limit[field]));
     match (&limit["more_at"], &limit["resets_at"]) {

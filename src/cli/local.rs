@@ -12,13 +12,13 @@ use crate::domain::zone::Zone;
 pub struct LocalTime(Option<Zone>);
 
 impl LocalTime {
-    /// The zone with a name; UTC where this machine does not know it.
+    /// The zone with this name; UTC where this machine does not know the name.
     pub fn new(time_zone: &Value) -> Self {
         Self(Zone::parse(text(time_zone)).ok())
     }
 
-    /// A policy's zone. A subject's usage tells it, which every key of the policy may read; UTC
-    /// where it cannot be read.
+    /// A policy's zone, from a subject's usage, which every key of the policy may read. UTC where
+    /// the usage cannot be read.
     pub async fn of(server: &ServerArgs, policy: &str, subject: &str) -> Self {
         let (policy, subject) = (segment(policy), segment(subject));
         let path = format!("/v1/policies/{policy}/subjects/{subject}");
@@ -41,7 +41,7 @@ impl LocalTime {
         }
     }
 
-    /// A text in which an answer names some of its instants.
+    /// A text of an answer, in which these instants of the answer are shown in the zone.
     pub fn show_within<'v>(
         &self,
         detail: &str,

@@ -1,4 +1,5 @@
-//! What commands share that work without a server: the ledger, the key of seals, and how far they are.
+//! The parts that commands without a server share: the ledger, the key of seals, and the progress
+//! bar.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,12 +14,12 @@ use crate::config::DatabaseArgs;
 use crate::domain::seal::note::VerifierKey;
 use crate::ledger::{Ledger, LedgerOptions};
 
-/// The longest that a read of the ledger may take.
+/// The longest time for a read of the ledger.
 const QUERY_TIME: Duration = Duration::from_secs(60);
-/// How many positions a line tells of where there is no terminal.
+/// Without a terminal, progress is reported once for this many positions.
 const TOLD_EVERY: u64 = 100_000;
 
-/// How many positions of the record were worked on.
+/// Shows how many positions of the record are done.
 pub struct PositionBar {
     bar: ProgressBar,
     told: Cell<u64>,
@@ -34,7 +35,6 @@ impl PositionBar {
         Ok(Self { bar, told })
     }
 
-    /// Tells how far it is, and of how much.
     pub fn tell(&self, done: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(done);
@@ -53,7 +53,7 @@ impl PositionBar {
     }
 }
 
-/// Opens a ledger for a long command, which neither makes nor migrates one.
+/// Opens a ledger for a long command. Such a command neither creates nor migrates a ledger.
 pub async fn open(database: &DatabaseArgs) -> anyhow::Result<Ledger> {
     let options = LedgerOptions {
         url: database.url().to_owned(),
@@ -68,7 +68,7 @@ pub fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
     let key = match fs::read_to_string(given) {
         Ok(text) => VerifierKey::parse(&text),
         Err(error) => match VerifierKey::parse(given) {
-            // It has no plus: it is no key that was mistyped.
+            // A text without a plus is a file's name, not a mistyped key.
             Err(_) if !given.contains('+') => {
                 return Err(error)
                     .with_context(|| format!("--key {given}: the file cannot be read"));
@@ -81,5 +81,5 @@ pub fn read_key(given: &str) -> anyhow::Result<VerifierKey> {
 
 /// Says that signatures were not checked.
 pub fn tell_of_no_key() {
-    println!("the signatures were not checked: give --key");
+    println!("the signatures were not checked: add --key");
 }

@@ -1,16 +1,17 @@
-//! What commands print. The reader of a pipe may go away (`perdiem entries benefit | head -1`): then a
-//! command ends, quietly.
+//! The output of commands. Where the reader of a pipe ends first (`perdiem entries benefit | head
+//! -1`), the command ends without an error message.
 //!
-//! The macros take the place of the standard library's, which panic then: so no command can forget it.
+//! These macros replace those of the standard library, which panic in that case. So no command can
+//! forget it.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::process;
 
-/// What a command exits with whose reader went away, as a shell tells of SIGPIPE: its own exit code may
-/// be unknown yet.
+/// The exit code of a command whose reader ended first, the same as a shell gives for SIGPIPE. The
+/// command's own exit code may not be known yet.
 const NOBODY_READS: i32 = 141;
-/// What it exits with when its output cannot be written, on a full disk for example.
+/// The exit code of a command whose output cannot be written, for example on a full disk.
 const CANNOT_WRITE: i32 = 1;
 
 macro_rules! println {
@@ -34,7 +35,6 @@ macro_rules! eprintln {
     };
 }
 
-/// Writes to standard output.
 pub fn print(text: Arguments<'_>) {
     let mut output = stdout().lock();
     let written = output.write_fmt(text).and_then(|()| output.flush());
@@ -44,12 +44,14 @@ pub fn print(text: Arguments<'_>) {
     if error.kind() == ErrorKind::BrokenPipe {
         process::exit(NOBODY_READS);
     }
-    tell(format_args!("perdiem: standard output: {error}"));
+    tell(format_args!(
+        "perdiem: cannot write to standard output: {error}"
+    ));
     process::exit(CANNOT_WRITE);
 }
 
-/// Writes a line to standard error, where somebody reads it.
+/// Writes a line to standard error, if somebody reads it.
 pub fn tell(text: Arguments<'_>) {
-    // Nobody is left who could be told.
+    // Nobody is left to report the error to.
     let _ = writeln!(stderr(), "{text}");
 }

@@ -10,16 +10,15 @@ use super::ServerArgs;
 use super::client::{all_items, call, request, segment};
 use super::limits::{LimitArg, describe_limits, parse_max};
 
-/// What to do with overrides.
 #[derive(Debug, Subcommand)]
 pub enum OverrideCommand {
-    /// Give a subject other limits than its policy
+    /// Create or replace a subject's override
     Put(PutArgs),
     /// Show a subject's override
     Show(SubjectArgs),
     /// List a policy's overrides
     List(ListArgs),
-    /// Let the policy's own limits hold again
+    /// Delete a subject's override: the policy's own limits apply again
     Delete(DeleteArgs),
 }
 
@@ -28,22 +27,23 @@ pub struct PutArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom it counts
+    /// The subject
     subject: String,
 
-    /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks; may be repeated
+    /// Another max for one of the policy's limits, such as "10 per day"; 0 blocks the subject.
+    /// Repeat the option for more limits
     #[arg(long = "limit", required = true, value_parser = parse_max)]
     limits: Vec<LimitArg>,
 
-    /// From this instant on the policy's own limits hold again, such as 2026-12-01T00:00:00Z
+    /// Instant at which the override ends, such as 2026-12-01T00:00:00Z [default: no end]
     #[arg(long)]
     until: Option<String>,
 
-    /// Why; needed to replace an override
+    /// Reason of the change; required to replace an override
     #[arg(long)]
     reason: Option<String>,
 
-    /// Replace only this version
+    /// Replace the override only if this is its version
     #[arg(long)]
     if_version: Option<u32>,
 
@@ -56,7 +56,7 @@ pub struct SubjectArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom it counts
+    /// The subject
     subject: String,
 
     #[command(flatten)]
@@ -77,14 +77,14 @@ pub struct DeleteArgs {
     /// The policy's name
     policy: String,
 
-    /// Whom it counts
+    /// The subject
     subject: String,
 
-    /// Why
+    /// Reason of the deletion
     #[arg(long)]
     reason: String,
 
-    /// Delete only this version
+    /// Delete the override only if this is its version
     #[arg(long)]
     if_version: Option<u32>,
 
@@ -92,7 +92,6 @@ pub struct DeleteArgs {
     server: ServerArgs,
 }
 
-/// Does it.
 pub async fn run(command: OverrideCommand) -> anyhow::Result<ExitCode> {
     match command {
         OverrideCommand::Put(args) => put(args).await,

@@ -1,4 +1,4 @@
-//! Commands that stop a policy, and let it go on.
+//! Commands that pause, resume and archive a policy.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::client::{call, request, segment};
 use super::local::LocalTime;
 use super::policies::show;
 
-/// What a policy answers with that it can be put with.
+/// The fields of a policy's answer that a `PUT` takes.
 const RULE: [&str; 10] = [
     "description",
     "time_zone",
@@ -31,7 +31,7 @@ pub struct StopArgs {
     /// The policy's name
     policy: String,
 
-    /// Why
+    /// Reason of the change
     #[arg(long)]
     reason: String,
 
@@ -39,14 +39,15 @@ pub struct StopArgs {
     server: ServerArgs,
 }
 
-/// Pauses a policy, or resumes it. Nothing else is changed, and nothing that somebody else
-/// changes meanwhile is overwritten.
+/// Pauses or resumes a policy. Nothing else is changed. A change that somebody else makes meanwhile
+/// is not overwritten.
 pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let policy = call(request(&args.server, Method::GET, &path)?).await?;
     if policy["in_force_version"] != policy["version"] {
         bail!(
-            "version {} waits until {}, and would be lost: put the policy as it is to be",
+            "version {} takes effect at {} and would be lost: repeat all its settings with \
+            `perdiem policy put`",
             policy["version"],
             LocalTime::new(&policy["time_zone"]).show(&policy["effective_at"])
         );
@@ -63,7 +64,6 @@ pub async fn pause(args: StopArgs, paused: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Archives a policy.
 pub async fn archive(args: StopArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let request = request(&args.server, Method::DELETE, &path)?;

@@ -10,7 +10,6 @@ use super::limits::describe_limits;
 use super::local::LocalTime;
 use super::{PolicyPutArgs, PolicyShowArgs, ServerArgs};
 
-/// Lists the policies.
 pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     let items = all_items(&args, "/v1/policies?limit=1000").await?;
     if args.json {
@@ -21,7 +20,6 @@ pub async fn list_policies(args: ServerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows a policy.
 pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/policies/{}", segment(&args.policy));
     let policy = call(request(&args.server, Method::GET, &path)?).await?;
@@ -29,7 +27,6 @@ pub async fn show_policy(args: PolicyShowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates or replaces a policy.
 pub async fn put_policy(args: PolicyPutArgs) -> anyhow::Result<ExitCode> {
     let body = json!({
         "description": args.description,

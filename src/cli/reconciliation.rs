@@ -10,15 +10,14 @@ use tokio::time::{Instant, sleep};
 use super::ReconcileArgs;
 use super::client::{call, request, text};
 
-/// What a reconciliation exits with that leaves something wrong.
+/// The exit code of a reconciliation that found differences and did not heal all of them.
 const WRONG: u8 = 4;
 
-/// The longest that a reconciliation may take. A large ledger takes its time.
+/// The longest wait for a reconciliation. A large ledger takes long.
 const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often it is asked whether it has ended.
+/// The time between two questions whether the reconciliation has ended.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Reconciles, and prints the report.
 pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let begin = request(&args.server, Method::POST, "/v1/reconciliations")?
         .json(&json!({ "apply": args.apply }));
@@ -27,7 +26,9 @@ pub async fn reconcile(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     while report["finished_at"].is_null() {
         let path = format!("/v1/reconciliations/{}", text(&report["id"]));
         if Instant::now() > deadline {
-            anyhow::bail!("the reconciliation has not ended in a day: see GET {path}");
+            anyhow::bail!(
+                "the reconciliation did not end within a day: read its report with GET {path}"
+            );
         }
         sleep(ASK_EVERY).await;
         report = call(request(&args.server, Method::GET, &path)?).await?;
@@ -54,7 +55,7 @@ fn print_report(report: &Value) {
     }
     let note = match text(&report["counters"]) {
         "absent" => " (there are none)",
-        "unavailable" => " (not all: Redis does not serve)",
+        "unavailable" => " (not all: Redis is unavailable)",
         _ => "",
     };
     println!("counters compared: {}{note}", report["counter_count"]);
@@ -95,7 +96,7 @@ fn print_difference(difference: &Value) {
     }
 }
 
-/// A number, or that there is none.
+/// A number, or `none`.
 fn number(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! The rows of an export, in a stream of bytes or in a file that was not finished.
+//! The rows of an export, in a stream of bytes or in an unfinished file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -6,10 +6,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// What a whole row is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Row {
-    /// The names of CSV's columns.
+    /// The column names of CSV.
     Header,
     /// An entry, with its position.
     Entry(u64),
@@ -30,7 +29,7 @@ impl Row {
     }
 }
 
-/// Cuts bytes into whole rows. A row ends with its line; in CSV, what is in quotes may have line
+/// Cuts bytes into whole rows. A row ends with its line. In CSV, a quoted cell may contain line
 /// breaks.
 #[derive(Default)]
 pub struct RowCutter {
@@ -48,7 +47,7 @@ impl RowCutter {
         }
     }
 
-    /// Hands on each row that these bytes end.
+    /// Passes on each row that ends in these bytes.
     pub fn cut(
         &mut self,
         bytes: &[u8],
@@ -56,7 +55,7 @@ impl RowCutter {
     ) -> io::Result<()> {
         for byte in bytes {
             self.begun.push(*byte);
-            // A quote in a cell is two: the text goes on.
+            // A quote inside a cell is written twice: the cell continues.
             self.is_quoted ^= self.is_csv && *byte == b'"';
             if *byte == b'\n' && !self.is_quoted {
                 take(Row::of(&self.begun), &self.begun)?;
@@ -67,19 +66,19 @@ impl RowCutter {
     }
 }
 
-/// The file of an export that is under way. It holds whole rows up to where it was interrupted.
+/// The file of an export in progress. It has whole rows up to the interruption.
 pub struct PartFile {
     file: io::BufWriter<File>,
     hasher: Sha256,
-    /// How many entries it holds.
+    /// The number of entries in the file.
     pub count: u64,
-    /// The position of the last one.
+    /// The position of the last entry.
     pub last: Option<u64>,
     is_empty: bool,
 }
 
 impl PartFile {
-    /// Opens the file, or makes it. What is no whole row is cut off.
+    /// Opens or creates the file. An incomplete row at the end is cut off.
     pub fn open(path: &Path, is_csv: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).open(path)?;
@@ -119,7 +118,7 @@ impl PartFile {
         }
     }
 
-    /// Adds a row. A header is only the first one.
+    /// Adds a row. A header is added only at the beginning.
     pub fn add(&mut self, row: &Row, bytes: &[u8]) -> io::Result<()> {
         if *row == Row::Header && !self.is_empty {
             return Ok(());
@@ -128,7 +127,7 @@ impl PartFile {
         self.file.write_all(bytes)
     }
 
-    /// Keeps what was added, whatever happens next.
+    /// Writes all added rows to disk.
     pub fn save(&mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()

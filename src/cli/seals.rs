@@ -1,4 +1,4 @@
-//! The log of seals from the command line: keys, proofs and checks.
+//! The commands about seals: keys, proofs and checks.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -25,29 +25,29 @@ use crate::engine::{DroppedLeaves, GivenSeal, restart_seals, verify_ledger};
 
 #[derive(Debug, Subcommand)]
 pub enum SealCommand {
-    /// Make a key that signs seals, and print what checks them
+    /// Create a key that signs seals, and print its public key
     NewKey(NewKeyArgs),
-    /// Begin the next log of seals, after the ledger was restored from a backup
+    /// Begin the next log of seals after the ledger was restored from a backup
     Restart(RestartArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct NewKeyArgs {
-    /// The file to write, which nobody else may read
+    /// The file to write; only its owner can read it
     file: PathBuf,
 
-    /// What the logs of its seals are called: a name of yours, such as example.com/quotas
+    /// Name of the log of seals, such as example.com/quotas
     #[arg(long, default_value = "perdiem")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct RestartArgs {
-    /// Why
+    /// Reason of the restart
     #[arg(long)]
     reason: String,
 
-    /// The file with the key that signs seals
+    /// File with the key that signs seals
     #[arg(long, env = "PERDIEM_SEAL_KEY_FILE", value_name = "FILE", value_parser = read_seal_key)]
     seal_key_file: Arc<SealKey>,
 
@@ -70,30 +70,30 @@ struct ProvenArgs {
     /// The grant's id
     grant: Option<String>,
 
-    /// The revision of a change, as `perdiem changes` tells it
+    /// The revision of a change, as `perdiem changes --json` shows it
     #[arg(long, value_name = "REVISION")]
     change: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The public key of the seals: NAME+HASH+BASE64, or a file with it
+    /// Public key of the seals: NAME+HASH+BASE64, or a file that contains it
     #[arg(long)]
     key: Option<String>,
 
-    /// Check the ledger against a seal that was kept elsewhere
+    /// Check the ledger against this seal, which was kept elsewhere
     #[arg(long, value_name = "FILE", conflicts_with_all = ["proof", "export"])]
     seal: Option<PathBuf>,
 
-    /// Check a .tlog-proof, and no ledger; with --export, that the proof is of the export's change
+    /// Check this .tlog-proof, without a ledger; with --export, check that it proves this export
     #[arg(long, value_name = "FILE", requires = "key")]
     proof: Option<PathBuf>,
 
-    /// Check an export with its manifest; also against the ledger, if DATABASE_URL names one
+    /// Check this export by its manifest; also against the ledger, if DATABASE_URL is set
     #[arg(long, value_name = "FILE", requires = "manifest")]
     export: Option<PathBuf>,
 
-    /// Check a folder of `perdiem archive`; also against the ledger, if DATABASE_URL names one
+    /// Check this folder of `perdiem archive`; also against the ledger, if DATABASE_URL is set
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["seal", "proof", "export"])]
     archive: Option<PathBuf>,
 
@@ -105,7 +105,6 @@ pub struct VerifyArgs {
     database: DatabaseArgs,
 }
 
-/// Runs a command about seals.
 pub async fn run(command: SealCommand) -> anyhow::Result<ExitCode> {
     match command {
         SealCommand::NewKey(args) => new_key(&args),
@@ -115,7 +114,7 @@ pub async fn run(command: SealCommand) -> anyhow::Result<ExitCode> {
 
 fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
     let mut seed = [0; 32];
-    getrandom::fill(&mut seed).context("the system has no randomness")?;
+    getrandom::fill(&mut seed).context("the system gives no random bytes")?;
     let key = SealKey::new(&args.name, seed)?;
     let file = OpenOptions::new()
         .write(true)
@@ -125,8 +124,8 @@ fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
     let written = file.and_then(|mut file| writeln!(file, "{}", key.secret()));
     written.with_context(|| format!("{} cannot be written", args.file.display()))?;
     eprintln!(
-        "{} has the key: name it in PERDIEM_SEAL_KEY_FILE, and keep a copy. This checks its seals; \
-         give it to your auditors:",
+        "{} has the key: name this file in PERDIEM_SEAL_KEY_FILE, and keep a copy of it. Your \
+         auditors check the seals with this public key:",
         args.file.display()
     );
     println!("{}", key.verifier());
@@ -134,21 +133,23 @@ fn new_key(args: &NewKeyArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
-    ensure!(!args.reason.trim().is_empty(), "write a --reason");
+    ensure!(
+        !args.reason.trim().is_empty(),
+        "the reason is empty: write it after --reason"
+    );
     let ledger = open(&args.database).await?;
     let now = Clock::system().now();
     let restarted = restart_seals(&ledger, &args.seal_key_file, &args.reason, now).await;
     ledger.close().await;
     let Some(origin) = restarted? else {
         bail!(
-            "the record of this ledger has no positions yet: start an instance, and run this again"
+            "the record of this ledger has no positions yet: start an instance, then run this command again"
         );
     };
     println!("the next log of seals is {}", origin.name);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the proof of a grant or a change.
 pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
     let path = match (&args.proven.grant, args.proven.change) {
         (Some(grant), _) => format!("/v1/grants/{}/proof", segment(grant)),
@@ -159,7 +160,6 @@ pub async fn proof(args: ProofArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks a ledger, a proof, an export or an archive.
 pub async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     let key = match &args.key {
         Some(text) => Some(read_key(text)?),
@@ -216,7 +216,7 @@ fn verify_proof(file: &Path, key: &VerifierKey) -> anyhow::Result<ExitCode> {
     );
     match &proven.private {
         Some(private) => println!("subject {}", private["subject"]),
-        None => println!("the proof does not tell the subject: it was erased, or left out"),
+        None => println!("the proof has no subject: the subject was erased, or was left out"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -233,11 +233,12 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     let given = GivenSeal { key, seal };
     let bar = PositionBar::new()?;
     let verified = tokio::select! {
-        // Ctrl-C first: from its first look on it does not end the process.
+        // Ctrl-C is polled first: from its first poll on, Ctrl-C no longer ends the process by
+        // itself.
         biased;
         interrupted = ctrl_c() => {
             interrupted?;
-            return Err(TryAgain("interrupted: begin again".to_owned()).into());
+            return Err(TryAgain("interrupted: run the same command again".to_owned()).into());
         }
         verified = verify_ledger(&ledger, &given, |done, of| bar.tell(done, of)) => verified,
     };
@@ -248,7 +249,7 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
         tell_of_no_key();
     }
     println!(
-        "{} positions are what {} was sealed with, by {} checkpoints; {} are not sealed yet",
+        "{} positions match the seals of {} ({} checkpoints); {} positions are not sealed yet",
         verified.sealed, verified.origin, verified.seals, verified.unsealed
     );
     if let Some(DroppedLeaves {
@@ -258,8 +259,8 @@ async fn verify_database(args: &VerifyArgs, key: Option<VerifierKey>) -> anyhow:
     }) = verified.dropped
     {
         println!(
-            "{leaves} of the positions up to {last} have hashes only: their entries were archived and \
-             dropped (change {revision}); `perdiem verify --archive` checks them"
+            "for {leaves} of the positions up to {last} the ledger has only hashes: their entries were \
+             archived and dropped (change {revision}); `perdiem verify --archive` checks them"
         );
     }
     Ok(ExitCode::SUCCESS)

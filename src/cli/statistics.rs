@@ -17,19 +17,19 @@ const WAIT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Only those of a policy
+    /// Only figures of this policy
     #[arg(long)]
     policy: Option<String>,
 
-    /// From this local day on, such as 2026-11-01
+    /// The first local day, such as 2026-11-01
     #[arg(long)]
     from: Option<String>,
 
-    /// Up to the day before this one
+    /// The local day after the last one
     #[arg(long)]
     to: Option<String>,
 
-    /// Only what was recorded on this local day or later: what was corrected since
+    /// Only what was recorded on this local day or later, such as later corrections
     #[arg(long)]
     recorded_from: Option<String>,
 
@@ -37,7 +37,7 @@ pub struct StatsArgs {
     #[arg(long)]
     recorded_to: Option<String>,
 
-    /// First wait until the figures have all that is recorded
+    /// Wait until the figures contain everything that is recorded
     #[arg(long)]
     wait: bool,
 
@@ -50,14 +50,14 @@ pub struct DenialsArgs {
     /// The policy's name
     policy: String,
 
-    /// Whose claims were denied
+    /// The subject whose claims were denied
     subject: String,
 
     #[command(flatten)]
     server: ServerArgs,
 }
 
-/// What a table of days shows, each column with its figure.
+/// The columns of the table, each with its figure.
 const COLUMNS: [(&str, &str); 8] = [
     ("grants", "grants"),
     ("units", "units"),
@@ -106,7 +106,7 @@ pub async fn stats(args: StatsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the figures are made of all that has a position now.
+/// Waits until the figures contain every entry that has a position now.
 async fn wait_for_figures(server: &ServerArgs) -> anyhow::Result<()> {
     let as_of = async |path: &str| {
         let list = call(request(server, Method::GET, path)?.query(&[("limit", 1)])).await?;
@@ -120,7 +120,7 @@ async fn wait_for_figures(server: &ServerArgs) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     let complete = timeout(WAIT_MOST, complete).await;
-    complete.context("the figures are not complete yet; try again, or ask without --wait")?
+    complete.context("the figures are not complete yet: try again, or leave out --wait")?
 }
 
 fn print_line(policy: &str, day: &str, figures: [String; COLUMNS.len()]) {
@@ -138,13 +138,13 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if denials.is_empty() {
-        println!("no denial is kept of the last 30 days");
+        println!("no denial of the last 30 days is stored");
     }
     for denial in &denials {
         let limits = denial["limits"].as_array().into_iter().flatten();
         let limits: Vec<String> = limits.map(limit).collect();
         println!(
-            "{}  {} asked for: {}",
+            "{}  claim of {}: {}",
             text(&denial["denied_at"]),
             denial["units"],
             limits.join("; "),
@@ -156,5 +156,5 @@ pub async fn denials(args: DenialsArgs) -> anyhow::Result<ExitCode> {
 fn limit(limit: &Value) -> String {
     let (used, max, per) = (&limit["used"], &limit["max"], text(&limit["per"]));
     let resets_at = text(&limit["resets_at"]);
-    format!("{used} of {max} used in the {per} up to {resets_at}")
+    format!("{used} of {max} used per {per}, until {resets_at}")
 }

@@ -1,4 +1,4 @@
-//! Entries as a workbook for people. Ids and subjects are text cells, whatever they look like.
+//! Entries as an Excel workbook for people. Ids and subjects are always text cells.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -8,9 +8,9 @@ use chrono::{DateTime, Utc};
 use rust_xlsxwriter::{ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
 use serde_json::Value;
 
-/// The most entries of a worksheet, whose first row has the names of the columns.
+/// The most entries of a worksheet. Its first row has the column names.
 pub const ENTRIES_MOST: u64 = 1_048_575;
-/// The largest whole number that a workbook shows with all its digits.
+/// The largest whole number of which a workbook shows all digits.
 const NUMBER_MOST: i64 = 999_999_999_999_999;
 
 /// How the cells of a column are typed.
@@ -46,7 +46,7 @@ const COLUMNS: [(&str, &str, Cells); 19] = [
     ("metadata", "/metadata", Cells::Text),
 ];
 
-/// Writes a workbook from a file of NDJSON, with memory for one row.
+/// Writes a workbook from an NDJSON file. It keeps only one row in memory.
 pub fn write(ndjson: &Path, workbook: &Path) -> anyhow::Result<()> {
     let mut book = Workbook::new();
     let sheet = book.add_worksheet_with_constant_memory()?;
@@ -71,7 +71,7 @@ pub fn write(ndjson: &Path, workbook: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a cell. What its column's type does not take becomes text: a list as JSON.
+/// Writes a cell. A value that does not fit the column's type becomes text; a list becomes JSON.
 fn write_cell(
     sheet: &mut Worksheet,
     (row, column): (u32, u16),
@@ -97,7 +97,7 @@ fn write_cell(
     Ok(())
 }
 
-/// `None` for a year that workbooks do not have: before 1900.
+/// `None` for a year before 1900, which workbooks do not have.
 fn parse_instant(text: &str) -> Option<ExcelDateTime> {
     let at = text.parse::<DateTime<Utc>>().ok()?;
     let at = at.format("%Y-%m-%dT%H:%M:%S%.3f").to_string();

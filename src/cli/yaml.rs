@@ -1,4 +1,4 @@
-//! Files that people write, in YAML, of which JSON is a part.
+//! Files that people write: YAML, which includes JSON.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// Reads a file, or standard input where it is called `-`. Anchors and merge keys (`<<`) are
-/// put in their places; a key that comes twice is an error.
+/// Reads a file, or standard input where the name is `-`. Anchors and merge keys (`<<`) are
+/// resolved. A repeated key is an error.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The file cannot be read, or is not YAML. The error names the line.
 pub fn read(path: &Path) -> anyhow::Result<Value> {
     let (name, text) = if path == Path::new("-") {
         let mut text = String::new();
@@ -23,15 +23,15 @@ pub fn read(path: &Path) -> anyhow::Result<Value> {
         let text = text.with_context(|| format!("{name} cannot be read"))?;
         (name, text)
     };
-    parse(&text).with_context(|| format!("{name} is not as it should be"))
+    parse(&text).with_context(|| format!("{name} is not valid"))
 }
 
 fn parse(text: &str) -> anyhow::Result<Value> {
     let mut value: yaml_serde::Value = yaml_serde::from_str(text)?;
     value.apply_merge()?;
-    // JSON has no words for them; a number that is none would become null.
+    // JSON cannot write these values: `.nan` would become null.
     if has_no_json(&value) {
-        bail!("write numbers without .inf and .nan, and no !tags");
+        bail!("leave out .inf, .nan and !tags: JSON has none of them");
     }
     Ok(serde_json::to_value(value)?)
 }

@@ -1,4 +1,4 @@
-//! Whether the instance lives, and whether it is ready.
+//! The state of an instance: whether it runs, and whether it is ready.
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -8,43 +8,43 @@ use utoipa::ToSchema;
 use super::answer::{HttpAnswer, words};
 use super::request::{EngineData, MetricsReader, Public};
 
-/// How an instance is.
+/// The state of an instance.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Readiness {
-    /// `ready`, or `not ready`: then it decides no claims.
+    /// `ready`, or `not ready`: then the instance decides no claims.
     #[schema(value_type = words::ReadinessStatus, example = "ready")]
     status: &'static str,
-    /// What is wrong and what to do, also where it can do without.
+    /// What is wrong and what to do. A `ready` instance can have troubles too.
     troubles: Vec<String>,
     /// The store of the ledger: `PostgreSQL` or `SQLite`.
     #[schema(value_type = words::Store, example = "SQLite")]
     ledger: &'static str,
-    /// Whether Redis stands in front of it.
+    /// Whether the instance uses Redis.
     counters: bool,
-    /// The rules of time zones: the release of the tz database, and whose copy it is.
+    /// The time zone rules: the release of the tz database, and the source of this copy.
     #[schema(example = "2026b (system)")]
     zone_rules: String,
 }
 
-/// The process lives.
+/// Check that the process runs.
 #[utoipa::path(
     get, path = "/livez", tag = "operation", security(()),
-    responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")),
+    responses((status = 200, description = "The process runs.", body = String, content_type = "text/plain")),
 )]
 pub async fn livez(_caller: Public) -> &'static str {
     "ok\n"
 }
 
-/// What is measured, for Prometheus.
+/// The metrics of this instance, for Prometheus.
 ///
-/// In the text format of OpenMetrics 1.0. With any key, or without one where
-/// `PERDIEM_OPEN_METRICS` is true.
+/// The format is the text format of OpenMetrics 1.0. Any key can read the metrics. Where
+/// `PERDIEM_OPEN_METRICS` is true, no key is needed.
 ///
 /// Roles: `claim`, `audit`, `admin`.
 #[utoipa::path(
     get, path = "/metrics", tag = "operation",
     responses(
-        (status = 200, description = "The measures of this instance.", body = String, content_type = "application/openmetrics-text"),
+        (status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text"),
         (status = 401, description = "`unauthorized`: no valid key."),
         (status = 429, description = "`too-many-wrong-keys`: wait for as long as `Retry-After` says."),
     ),
@@ -55,12 +55,12 @@ pub async fn metrics(_reader: MetricsReader, engine: EngineData) -> HttpAnswer {
         .body(engine.metrics()))
 }
 
-/// Whether the instance decides claims, and what troubles it.
+/// Check whether the instance decides claims, and what troubles it has.
 #[utoipa::path(
     get, path = "/readyz", tag = "operation", security(()),
     responses(
-        (status = 200, description = "It decides claims.", body = Readiness),
-        (status = 503, description = "It does not.", body = Readiness),
+        (status = 200, description = "The instance decides claims.", body = Readiness),
+        (status = 503, description = "The instance decides no claims.", body = Readiness),
     ),
 )]
 pub async fn readyz(_caller: Public, engine: EngineData) -> HttpResponse {

@@ -1,4 +1,4 @@
-//! The HTTP face: parse, authorise, render; no rules of its own.
+//! The HTTP API: parses requests, checks keys, writes answers. It has no rules of its own.
 
 mod answer;
 mod docs;
@@ -10,7 +10,7 @@ mod v1;
 pub use docs::specification::{specification, specification_yaml};
 pub use server::{Application, ServeError, ServeOptions};
 
-// A claim's way through HTTP, part by part: `benches/hot_paths.rs` counts its instructions.
+// The parts of a claim's way through HTTP: `benches/hot_paths.rs` counts their instructions.
 pub use answer::{Asked, ClaimAnswer, Denial, insert_fields};
 pub use request::{KeyHeader, parse_json};
 pub use v1::claims::ClaimBody;
@@ -24,11 +24,11 @@ use v1::{
     statistics, windows,
 };
 
-/// Every URL, with the methods that it knows.
+/// Every URL, with its methods and its bounds.
 fn routes() -> Routes {
     use Bounded::{Asked, Batch, Claim, Long, Open, Waits};
     let at = Route::at;
-    // Paths are tried in this order: first the one that is asked for most.
+    // Paths are tried in this order: the most frequent one first.
     let routes = vec![
         at("/v1/policies/{policy}/claims", Claim).post(claims::post),
         at("/v1/policies", Asked).get(policies::list),
@@ -85,7 +85,7 @@ fn routes() -> Routes {
             .get(keys::get)
             .patch(keys::patch)
             .delete(keys::revoke),
-        // Open to all; everything else takes a key.
+        // These URLs are open to all. Every other URL requires a key.
         at("/livez", Open).get(health::livez),
         at("/readyz", Open).get(health::readyz),
         at("/metrics", Open).get(health::metrics),

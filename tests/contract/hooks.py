@@ -21,8 +21,8 @@ BEYOND_SCHEMAS = [
     # One value compared with another, or with the clock.
     ("#(/policy)?/active_until", "is not after active_from"),
     ("#/until", "until has passed"),
-    ("#/at", "after 1970 and not in the future"),
-    ("to|#/to", "must come after from|is not after from|at most 400 days|is below `from`"),
+    ("#/at", "after 1970 that is not in the future"),
+    ("to|#/to", "after from|at most 400 days|not below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
     # A limit's kind compared with its per, and numbers compared with durations.
     (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
@@ -37,13 +37,13 @@ BEYOND_SCHEMAS = [
     ("#/metadata", r"at most \d+ bytes|has U\+0000|nests too deep"),
     ("#(/policy)?/(description|reason)|reason", r"the text has U\+0000"),
     # A number with a hole in its range.
-    ("#/units", "not 0, from"),
+    ("#/units", "but not 0"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
     # The present state of the policy.
     ("#/effective", "a new policy takes effect at once|never take effect"),
     (r"#/limits/\d+/per", "has no limit per"),
-    ("#/units", r"these units can never fit|more than the \d+ that are used"),
-    ("#/reason|reason", "a reason is needed to"),
+    ("#/units", r"these units can never fit|only \d+ are used"),
+    ("#/reason|reason", "the reason is missing"),
     # Instants compared with the clock; names compared with existing names, and with each other.
     ("#/ends_at", "is not in the future"),
     ("#/policies", "an admin key cannot be limited"),
@@ -54,9 +54,9 @@ BEYOND_SCHEMAS = [
     ("at", "in the future"),
     ("by", "there is no key with this id"),
     ("metadata.<name>", "name the policy, and a span"),
-    ("wait", "nothing comes to it"),
+    ("wait", "gets no new entries"),
     # This server runs without Redis.
-    ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis|Redis cannot count"),
+    ("#(/policy)?/(durability|on_ledger_outage)", "requires Redis|Redis cannot count"),
     ("#/hold_seconds", "not built yet"),
 ]
 # The same for problems without faults: another claim was sent with this key before.

@@ -22,18 +22,18 @@ use crate::domain::window::Length;
 
 const QUOTA_EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// What a claim asked for, and when.
+/// The claim that was denied, and the instant of the answer.
 #[derive(Debug)]
 pub struct Asked {
-    /// The version of the policy that decided.
+    /// The version of the policy that decided the claim.
     pub policy: Arc<Policy>,
     pub subject: String,
     pub units: Units,
-    /// When it was answered.
+    /// The instant of the answer.
     pub now: DateTime<Utc>,
 }
 
-/// A claim that some window lacks room for.
+/// A claim for which at least one window has no room.
 #[derive(Debug)]
 pub struct Denial {
     pub asked: Asked,
@@ -53,7 +53,7 @@ pub struct DenialBody {
     /// Always 429.
     #[schema(example = 429)]
     pub status: u16,
-    /// What is used up, and when there is room again.
+    /// The limit that is used up, and when there is room again.
     #[schema(
         example = "member-42 has used 3 of 3 for today under benefit; the next window begins at 2026-11-21T16:00:00Z"
     )]
@@ -67,15 +67,15 @@ pub struct DenialBody {
     /// The subject.
     #[schema(example = "member-42")]
     pub subject: String,
-    /// The limits that lack room, by their `per`.
+    /// The limits without room for the units, each by its `per`.
     #[serde(rename = "violated-policies")]
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     pub violated_policies: Vec<Per>,
-    /// Every limit as it stands.
+    /// Every limit with its present usage.
     pub limits: Vec<LimitUsage>,
 }
 
-/// What a claim is told with status 429.
+/// The answer to a claim with status 429.
 pub enum ClaimRefusal {}
 
 any_of!(
@@ -90,7 +90,8 @@ impl Denial {
         self.totals.iter().filter(move |total| !total.fits(units))
     }
 
-    /// When the claim could fit: never if some limit never has room for it. `None` if all have.
+    /// When the claim can fit: `Some(None)` where a limit never has room for it, `None` where all
+    /// limits have room.
     fn fits_at(&self) -> Option<Option<DateTime<Utc>>> {
         let ends = self.lacking().map(|total| total.fits_at(self.asked.units));
         ends.max_by(|one, two| compare_ends(*one, *two))
@@ -110,7 +111,7 @@ impl Denial {
         }
     }
 
-    /// The answer, with `Retry-After`: the time until the claim could fit.
+    /// The answer, with `Retry-After`: the time until the claim can fit.
     pub fn response(&self) -> HttpResponse {
         let now = self.asked.now;
         let mut response = HttpResponse::TooManyRequests();
@@ -153,12 +154,12 @@ impl fmt::Display for Denial {
                 write!(formatter, "; the next window begins at {}", at(ends_at))
             }
             (_, _, Some(fits_at)) => write!(formatter, "; there is room again at {}", at(fits_at)),
-            (_, _, None) => write!(formatter, "; what was used does not return"),
+            (_, _, None) => write!(formatter, "; used units of this limit do not return"),
         }
     }
 }
 
-/// None comes last.
+/// `None` comes last.
 fn compare_ends(one: Option<DateTime<Utc>>, two: Option<DateTime<Utc>>) -> Ordering {
     (one.is_none(), one).cmp(&(two.is_none(), two))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a request, and the problem that its client is told.
+//! The errors of requests, and the problem document for each one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,33 +23,33 @@ use crate::engine::{
     ReconcileFailure, Undecided,
 };
 
-/// Everything that a request can be answered with but success.
+/// Every answer to a request that is not a success.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    #[error("send a valid key as Authorization: Bearer <key>")]
+    #[error("the request has no key: send a valid key as Authorization: Bearer <key>")]
     Unauthorized,
-    #[error("this is no valid key: it is mistyped or unknown, was revoked, or has ended")]
+    #[error("this key is not valid: it is mistyped, unknown, revoked or ended; send a valid key")]
     WrongKey,
-    #[error("too many wrong keys: try again later, with a valid one")]
+    #[error("too many wrong keys were sent: send a valid key, or try again later")]
     TooManyWrongKeys(Duration),
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
     #[error("{0}")]
     Malformed(String),
-    #[error("the body is over the limit of {0} bytes")]
+    #[error("the body is larger than {0} bytes: send less")]
     TooLarge(usize),
     #[error("the request did not arrive in time: send all of it at once")]
     SlowRequest,
-    #[error("the request cannot be read: send HTTP/1.1")]
+    #[error("the request cannot be read: send valid HTTP/1.1")]
     UnreadableHead,
-    #[error("the request's head is over the limit of 128 KiB and 96 fields: send less")]
+    #[error("the request's head is larger than 128 KiB, or has more than 96 fields: send less")]
     HeadTooLarge,
-    #[error("the request has values out of bounds; see errors")]
+    #[error("the request has wrong values, listed in errors")]
     Invalid(Vec<InvalidPart>),
-    #[error("there is no policy {0}, or it is archived")]
+    #[error("there is no policy {0}, or it is archived: check the name")]
     UnknownPolicy(String),
-    /// Where archived policies are shown too.
-    #[error("there is no policy {0}")]
+    /// For requests that also show archived policies.
+    #[error("there is no policy {0}: check the name")]
     UnheardPolicy(String),
     #[error("{0}")]
     NotFound(&'static str),
@@ -57,79 +57,80 @@ pub enum ApiError {
     NotSealed(String),
     #[error("{0}")]
     Archived(String),
-    #[error("this path knows the methods {0}")]
+    #[error("this path does not take this method: use {0}")]
     MethodNotAllowed(String),
-    #[error("a claim with the same Idempotency-Key is being decided right now; try again")]
+    #[error("a claim with the same Idempotency-Key is being decided now: try again")]
     ClaimInProgress,
-    #[error("a reconciliation is under way at this instance; wait for its report, and try again")]
+    #[error("this instance already runs a reconciliation: wait for its report, then try again")]
     ReconciliationInProgress,
     #[error(
-        "this is the last admin key that is neither revoked nor given an end: make another one \
-         first, so that somebody can make keys tomorrow"
+        "this is the last admin key that is not revoked and has no end: create another admin key \
+         first"
     )]
     LastAdminKey,
-    #[error("this key is revoked, and stays so: make a new one")]
+    #[error("this key is revoked and cannot be changed: create a new key")]
     KeyRevoked,
     #[error(
-        "this subject is being erased, and an override would name it again: try again after {at}",
+        "this subject is being erased, and an override would store its name again: try again \
+        after {at}",
         at = written(*.0)
     )]
     BeingErased(DateTime<Utc>),
     #[error("the policy {0} is {inactive}", inactive = describe_inactive(*.1))]
     PolicyInactive(PolicyName, Inactive),
-    #[error("this grant is no hold: there is nothing to confirm")]
+    #[error("this grant is not a hold: there is nothing to confirm")]
     NotAHold,
-    #[error("this grant was reversed at {}", written(*.0))]
+    #[error("this grant was reversed at {}: claim again if the units are needed", written(*.0))]
     GrantReversed(DateTime<Utc>),
-    #[error("this hold lapsed at {}: claim anew", written(*.0))]
+    #[error("this hold lapsed at {}: claim again", written(*.0))]
     HoldGone(DateTime<Utc>),
-    #[error("this hold lapsed at {}, and its units were given back then", written(*.0))]
+    #[error("this hold lapsed at {}: its units were given back then", written(*.0))]
     HoldLapsed(DateTime<Utc>),
-    #[error("this claim would have been granted, but others of the batch were not: none is")]
+    #[error("another claim of the batch was not granted, so this claim is not granted either")]
     FailedDependency,
     #[error("{}", describe_version(*.0))]
     PreconditionFailed(Option<u32>),
     #[error(
-        "this Idempotency-Key stands for another claim: the same key means the same subject, \
-         units, hold and metadata; take a new key for a new claim"
+        "this Idempotency-Key belongs to another claim: use a new key for a new claim; the same \
+         key requires the same subject, units, hold and metadata"
     )]
     KeyReused,
     #[error("{0}")]
     Denied(Box<Denial>),
-    #[error("the claim could not be decided exactly: {0}; it is safe to retry with the same key")]
+    #[error("the claim could not be decided: {0}; a retry with the same Idempotency-Key is safe")]
     Undecided(#[source] Undecided),
-    #[error("the service cannot do this right now; try again")]
+    #[error("the service cannot do this now: try again")]
     Unavailable(#[source] Failure),
     #[error(
-        "the ledger has no grant with this id, but one that Redis counted may wait for it: \
+        "the ledger has no grant with this id, but Redis may have one that is not recorded yet: \
          try again"
     )]
     MayWait,
     #[error("{0}")]
     UnreadableTerms(Arc<UnreadableTerms>),
-    #[error("too many exports and backtests are under way; try again")]
+    #[error("too many exports and backtests are in progress: try again")]
     Overloaded,
-    #[error("too many requests with this key wait for their answers; try again")]
+    #[error("too many requests with this key are in progress: try again")]
     TooManyAtOnce,
     #[error(
-        "the answer took too long: ask for less, or try again; what was to be changed may be \
-         changed, so read it first"
+        "the answer took too long: ask for less, or try again; after a change, first read whether \
+         it was made"
     )]
     TooSlow,
 }
 
-/// Why a valid key may not.
+/// Why a request with a valid key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    #[error("a key with the role {role} may not do this: take one with the role {}", or(.wanted))]
+    #[error("a key with the role {role} may not do this: use a key with the role {}", or(.wanted))]
     Role { role: Role, wanted: &'static [Role] },
-    #[error("this key is confined to other policies: take a key for this one")]
+    #[error("this key is confined to other policies: use a key for this policy")]
     OtherPolicy,
-    #[error("this key is confined to policies: say which of them, with policy=")]
+    #[error("this key is confined to policies: name one of them, with policy=")]
     NoPolicy,
     #[error(
-        "this key is confined to policies, and this is about all of them: take a key that is not \
-         confined"
+        "this key is confined to policies, but the request is about all policies: use a key that \
+         is not confined"
     )]
     AllPolicies,
 }
@@ -151,23 +152,25 @@ impl ApiError {
         Self::Invalid(vec![InvalidPart::body(pointer, detail)])
     }
 
-    /// A claim that was not granted.
+    /// The error for a claim or a correction that was refused.
     fn refused(asked: Asked, refusal: Refusal) -> Self {
         match refusal {
             Refusal::Archived => Self::UnknownPolicy(asked.policy.name.to_string()),
             Refusal::Inactive(why) => Self::PolicyInactive(asked.policy.name.clone(), why),
             Refusal::NeverFits { per, max } => {
-                let detail = format!("these units can never fit: at most {max} fit per {per}");
+                let detail = format!(
+                    "these units can never fit: at most {max} fit per {per}; send fewer units"
+                );
                 Self::invalid_body("/units", detail)
             }
             Refusal::Denied(totals) => Self::Denied(Box::new(Denial { asked, totals })),
             Refusal::TooMany => {
                 let detail =
-                    format!("more than {UNITS_MAX} would be used in a window: send fewer units");
+                    format!("a window would have more than {UNITS_MAX} units: send fewer units");
                 Self::invalid_body("/units", detail)
             }
             Refusal::NotCorrected(CorrectionRefusal::NotUsed(NotUsed { per, used })) => {
-                let detail = format!("more than the {used} that are used per {per}");
+                let detail = format!("only {used} are used per {per}: subtract at most {used}");
                 Self::invalid_body("/units", detail)
             }
             Refusal::NotCorrected(CorrectionRefusal::NotAHold) => Self::NotAHold,
@@ -177,7 +180,7 @@ impl ApiError {
         }
     }
 
-    /// Whether the cause is known, and was told before: more is asked for than the service takes on,
+    /// Whether the cause is already known from metrics or the log: the service has too much work,
     /// or a rule cannot be read.
     pub fn is_told_elsewhere(&self) -> bool {
         matches!(
@@ -189,7 +192,7 @@ impl ApiError {
         )
     }
 
-    /// The problem document; a denial has more to say.
+    /// The problem document. A denial has a larger one.
     pub fn problem(&self) -> Problem {
         let errors = match self {
             Self::Invalid(parts) => parts.clone(),
@@ -237,7 +240,7 @@ impl ApiError {
         }
     }
 
-    /// After how many seconds it is worth another try.
+    /// After how many seconds the client should try again.
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::TooManyWrongKeys(wait) => Some(wait.as_millis().div_ceil(1000) as u64),
@@ -287,7 +290,7 @@ impl ResponseError for ApiError {
     }
 }
 
-/// The entry that became of a claim or a correction, and whether it is a repetition.
+/// The entry of a claim or a correction, and whether it was made before, under the same key.
 pub fn entered(
     outcome: Outcome,
     subject: Option<&str>,
@@ -325,9 +328,9 @@ pub fn written(instant: DateTime<Utc>) -> String {
 fn describe_version(version: Option<u32>) -> String {
     match version {
         Some(version) => {
-            format!("it stands at version {version}: read it again, and send its ETag in If-Match")
+            format!("its version is {version}: read it again, and send its ETag in If-Match")
         }
-        None => "it does not exist: send no If-Match to create it".to_owned(),
+        None => "it does not exist: leave out If-Match to create it".to_owned(),
     }
 }
 
@@ -422,7 +425,7 @@ impl From<(PolicyName, EditError)> for ApiError {
                 Self::Invalid(faults.into_iter().map(InvalidPart::from).collect())
             }
             EditError::ReasonRequired => {
-                let detail = "say why: a reason is needed to replace what stands";
+                let detail = "the reason is missing: write why the version is replaced";
                 Self::invalid_body("/reason", detail)
             }
         }
@@ -438,7 +441,8 @@ impl From<KeyError> for ApiError {
             KeyError::LastAdmin => Self::LastAdminKey,
             KeyError::UnknownPolicies(unknown) => {
                 let part = |(index, name): (usize, PolicyName)| {
-                    let detail = format!("there is no policy {name}, or it is archived");
+                    let detail =
+                        format!("there is no policy {name}, or it is archived: check the name");
                     InvalidPart::body(&format!("/policies/{index}"), detail)
                 };
                 Self::Invalid(unknown.into_iter().map(part).collect())

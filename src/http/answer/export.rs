@@ -18,7 +18,7 @@ pub enum ExportFormat {
 impl ExportFormat {
     pub const ALL: [Self; 2] = [Self::Csv, Self::Ndjson];
 
-    /// Its name in the HTTP contract, and what names of its files end with.
+    /// The name of the format in the API, and the extension of its files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -38,7 +38,7 @@ impl ExportFormat {
         }
     }
 
-    /// The beginning of an answer that is a file of this format.
+    /// Begins an answer that is a file of this format.
     pub fn answer(self, name: &str) -> HttpResponseBuilder {
         let disposition = format!("attachment; filename=\"{name}.{}\"", self.as_str());
         let mut answer = HttpResponse::Ok();
@@ -49,35 +49,39 @@ impl ExportFormat {
     }
 }
 
-/// Why an export broke off. The client sees a body without its end.
+/// Why an export stopped early. The client sees a body without its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     #[error("the ledger failed")]
     Ledger(#[from] LedgerError),
-    #[error("its reader was too slow")]
+    #[error("the client read too slowly")]
     Slow,
 }
 
-/// The pieces of an export as bytes, after those of `header`.
+/// The pieces of an export as bytes, after the bytes of `header`.
 pub fn streamed<T, E>(
     pieces: ExportPieces<T, E>,
     header: Bytes,
     render: impl FnMut(ExportPiece<T, E>) -> Bytes,
 ) -> impl Stream<Item = Result<Bytes, RenderError>> {
     let rest = stream::unfold(Some((pieces, render)), |reading| async {
+        // 1. Wait for the next piece. A channel that closed early means that the client was too
+        // slow.
         let (mut pieces, mut render) = reading?;
         let piece = match pieces.recv().await {
             Some(piece) => piece.map_err(RenderError::from),
             None => Err(RenderError::Slow),
         };
+        // 2. Write the piece as bytes. Rows are followed by more pieces, everything else is the
+        // end.
         let goes_on = matches!(piece, Ok(ExportPiece::Rows(_)));
         let bytes = piece
             .map(&mut render)
-            .inspect_err(|error| tracing::error!(error = %Chain(error), "an export broke off"));
+            .inspect_err(|error| tracing::error!(error = %Chain(error), "an export stopped early"));
         Some((bytes, goes_on.then_some((pieces, render))))
     });
     let bytes = stream::iter([Ok(header)]).chain(rest);
-    // An empty piece would end a chunked body.
+    // Leave out empty pieces: an empty piece would end a chunked body.
     bytes.filter(|bytes| std::future::ready(!bytes.as_ref().is_ok_and(Bytes::is_empty)))
 }
 
@@ -94,7 +98,7 @@ pub fn csv_lines<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Byt
     lines.into()
 }
 
-/// One JSON object a line.
+/// One JSON object on each line.
 pub fn json_lines(rows: impl Iterator<Item = impl Serialize>) -> Bytes {
     let mut lines = Vec::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Grants, and what a claim that was granted is told.
+//! Grants, and the answers to granted claims.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::domain::grant::{EntryKind, Follower, Followers, Grant, Provisional};
 /// A grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct GrantBody {
-    /// A UUIDv7: ids are in the order of grants.
+    /// A UUIDv7. The order of ids is the order of the grants.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     pub id: Uuid,
     #[schema(example = "benefit")]
@@ -21,7 +21,7 @@ pub struct GrantBody {
     /// The version of the policy that granted it.
     #[schema(example = 1)]
     pub policy_version: u32,
-    /// Null once the subject was erased.
+    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     pub subject: Option<String>,
     #[schema(example = 1)]
@@ -32,29 +32,30 @@ pub struct GrantBody {
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     #[serde(serialize_with = "instant::serialize")]
     pub granted_at: DateTime<Utc>,
-    /// `true` where Redis alone decided it, and the ledger recorded it afterwards. Absent
-    /// otherwise.
+    /// `true` where Redis alone decided the claim, and the ledger recorded the grant afterwards.
+    /// Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub provisional: bool,
-    /// `true` where it went over a limit, as only a provisional grant can. Absent otherwise.
+    /// `true` where the grant went over a limit. Only a provisional grant can. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub over: bool,
-    /// `true` where the policy only observed, and would have denied it. Absent otherwise.
+    /// `true` where the policy only observed, and would have denied the claim in the mode
+    /// `enforce`. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub would_deny: bool,
-    /// For a hold: when it lapses unless it is confirmed. Absent otherwise.
+    /// For a hold: the instant at which it lapses unless it is confirmed. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_until: Option<DateTime<Utc>>,
     /// The confirmation of a hold. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<ConfirmationBody>,
-    /// The reversal, if there is one. Absent otherwise.
+    /// The reversal of the grant. Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reversal: Option<ReversalBody>,
-    /// What the claim brought.
+    /// The metadata of the claim.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<Box<RawValue>>,
 }
@@ -62,9 +63,9 @@ pub struct GrantBody {
 /// A confirmation of a hold.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ConfirmationBody {
-    /// When.
+    /// When it was made.
     at: DateTime<Utc>,
-    /// By whom: a key's id, or where the key was set.
+    /// Who made it: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     by: String,
 }
@@ -72,18 +73,18 @@ pub struct ConfirmationBody {
 /// A reversal of a grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ReversalBody {
-    /// When.
+    /// When it was made.
     pub at: DateTime<Utc>,
-    /// By whom: a key's id, or where the key was set.
+    /// Who made it: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     by: String,
-    /// Why.
+    /// The reason.
     #[schema(example = "SMS gateway refused")]
     pub reason: String,
 }
 
 impl GrantBody {
-    /// A grant as it stands at an instant.
+    /// The grant with its state at an instant.
     pub fn new(grant: &Grant, now: DateTime<Utc>) -> Self {
         let entry = &grant.entry;
         let metadata = entry.metadata.as_ref();
@@ -126,22 +127,23 @@ impl GrantBody {
     }
 }
 
-/// A claim that was granted, now or before.
+/// The answer to a claim that was granted, now or before.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClaimAnswer {
-    /// `granted`, or in a dry run `denied`.
+    /// `granted`; in a dry run also `denied`.
     #[schema(value_type = words::ClaimOutcome, example = "granted")]
     pub outcome: &'static str,
-    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
     /// afterwards. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub provisional: bool,
-    /// `true` where the policy only observes, and would have denied it. Absent otherwise.
+    /// `true` where the policy only observes, and would have denied the claim in the mode
+    /// `enforce`. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false, example = false)]
     pub would_deny: bool,
-    /// The grant. A dry run makes none.
+    /// The grant. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantBody>,
     /// The policy's limits as they were at the grant, in the policy's order.
@@ -149,7 +151,7 @@ pub struct ClaimAnswer {
 }
 
 impl ClaimAnswer {
-    /// A grant as it stands at an instant.
+    /// The answer for a grant, with its state at an instant.
     pub fn of(grant: &Grant, now: DateTime<Utc>) -> Self {
         let entry = &grant.entry;
         Self {

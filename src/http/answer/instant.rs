@@ -1,21 +1,21 @@
-//! Instants in answers that are given often.
+//! Instants in frequent answers.
 
 use chrono::{DateTime, Datelike, SecondsFormat, Timelike, Utc};
 use serde::Serializer;
 use serde::ser::Error;
 
-/// What an instant takes at most, in bytes.
+/// The most bytes of an instant.
 const LENGTH_MOST: usize = 35;
 
-/// An instant in RFC 3339 as chrono writes it too, but in one piece: JSON's writer looks at each
-/// piece of a text for what it must escape, and chrono writes twenty.
+/// Writes an instant in RFC 3339, with the same text as chrono, but in one piece. The JSON writer
+/// searches each piece of a text for characters to escape, and chrono writes twenty pieces.
 pub fn serialize<S: Serializer>(instant: &DateTime<Utc>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut text = Vec::with_capacity(LENGTH_MOST);
     write(&mut text, *instant);
     serializer.serialize_str(str::from_utf8(&text).map_err(S::Error::custom)?)
 }
 
-/// As [`serialize`], and null for none.
+/// Like [`serialize`], with null for `None`.
 pub fn serialize_some<S: Serializer>(
     instant: &Option<DateTime<Utc>>,
     serializer: S,
@@ -26,8 +26,7 @@ pub fn serialize_some<S: Serializer>(
     }
 }
 
-/// Writes an instant in RFC 3339 as chrono does: with no, three, six or nine digits after the
-/// second.
+/// Writes an instant in RFC 3339 like chrono: with 0, 3, 6 or 9 digits after the second.
 pub fn write(out: &mut Vec<u8>, instant: DateTime<Utc>) {
     let utc = instant.naive_utc();
     let (year, nanos) = (utc.year(), utc.nanosecond());

@@ -1,4 +1,4 @@
-//! Limits in answers: in bodies and in the fields of the IETF's draft.
+//! Limits in answers: in bodies, and in the header fields of the IETF draft.
 
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::HeaderName;
@@ -17,35 +17,36 @@ const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// A limit, as it is now or was at a grant.
+/// A limit with its usage, now or at a grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LimitUsage {
     /// The limit's name: `minute`, `hour`, `day`, `week`, `month`, `year`, `ever`, or a duration.
     #[schema(value_type = words::LimitName, example = "day")]
     pub per: Per,
-    /// How units return: `calendar`, `from_first_claim`, `sliding` or `rate`.
+    /// The kind of the limit, which says how units return: `calendar`, `from_first_claim`,
+    /// `sliding` or `rate`.
     #[schema(value_type = words::LimitKind, example = "calendar")]
     pub kind: &'static str,
     /// The most units in a window; 0 where an override blocks the subject.
     #[schema(example = 3, maximum = 9_007_199_254_740_991_u64)]
     pub max: u64,
-    /// The units used. Claims bring it to 2^53 − 1 at most; it can be more where grants were
-    /// recorded afterwards, or the limit is younger than the entries that it counts.
+    /// The units used. Claims can raise it to at most 2^53 − 1. It can be higher where grants were
+    /// recorded afterwards, or where the limit is newer than the entries that it counts.
     #[schema(example = 1)]
     pub used: u64,
-    /// The units left: of a rate those of its bucket. 0 where more is used: `max` was lowered, or
-    /// the policy only observes.
+    /// The units left; for a rate, the units in its bucket. It is 0 where more than `max` is used:
+    /// `max` was lowered, or the policy only observes.
     #[schema(example = 2)]
     pub remaining: u64,
-    /// When the window began; null where there is none.
+    /// When the window began; null where there is no window.
     #[schema(example = "2026-11-20T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub window_start: Option<DateTime<Utc>>,
-    /// When the next units return; null where none do.
+    /// When the next units return; null where no units return.
     #[schema(example = "2026-11-21T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub more_at: Option<DateTime<Utc>>,
-    /// From when on nothing is used any more if nothing more is granted; null where nothing returns.
+    /// When all units have returned, if nothing more is granted; null where no units return.
     #[schema(example = "2026-11-21T16:00:00Z")]
     #[serde(serialize_with = "instant::serialize_some")]
     pub resets_at: Option<DateTime<Utc>>,
@@ -80,9 +81,9 @@ impl LimitUsage {
     }
 }
 
-/// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item
-/// a limit, named by its `per`; quotas in units, times in seconds. `t` is the time within which no
-/// more than `r` units can be used: until more return.
+/// Adds `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11): one item for
+/// each limit, named by its `per`. Quotas are in units, times in seconds. `t` is the time until
+/// more units return: until then at most `r` units can be used.
 pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: DateTime<Utc>) {
     let (mut policies, mut limits) = (String::with_capacity(32), String::with_capacity(32));
     for total in totals {
@@ -102,7 +103,7 @@ pub fn insert_fields(response: &mut HttpResponseBuilder, totals: &[Total], now: 
     response.insert_header((RATELIMIT, limits));
 }
 
-/// Adds an item to the list in a field.
+/// Adds an item to the list in a header field.
 fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Option<i64>)) {
     let mut digits = itoa::Buffer::new();
     if !list.is_empty() {
@@ -119,7 +120,7 @@ fn push_item(list: &mut String, per: Per, units: (&str, u64), seconds: (&str, Op
     }
 }
 
-/// Whole seconds from `now` until an instant, rounded up, so that a client that waits so
+/// Whole seconds from `now` until an instant. They are rounded up, so that a client that waits this
 /// long does not come too early.
 pub fn seconds_until(instant: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
     let micros = (instant - now)

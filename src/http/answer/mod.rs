@@ -1,4 +1,4 @@
-//! What answers are made of: shapes that several resources share, fields of the header, problems.
+//! The parts of answers: bodies that several resources share, header fields, problems.
 
 mod denial;
 mod error;
@@ -27,14 +27,14 @@ pub(crate) use words::any_of;
 
 pub type HttpAnswer = Result<HttpResponse, ApiError>;
 
-/// The beginning of an answer with a version of a policy, an override or a key: its ETag.
+/// Begins an answer with a version of a policy, an override or a key: the version is its ETag.
 pub fn versioned(status: StatusCode, version: u32) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
     response.insert_header((header::ETAG, etag(version)));
     response
 }
 
-/// The beginning of an answer to what an `Idempotency-Key` makes safe to repeat.
+/// Begins an answer to a request that an `Idempotency-Key` makes safe to repeat.
 pub fn entered_once(is_repeat: bool) -> HttpResponseBuilder {
     if !is_repeat {
         return HttpResponse::Created();

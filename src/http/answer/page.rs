@@ -12,7 +12,7 @@ macro_rules! page {
         }
 
         impl $name {
-            /// The answer: what was found, and where the next page begins.
+            /// The answer: the items, and where the next page begins.
             fn answer<T>(
                 (found, next_cursor): (Vec<T>, Option<String>),
                 item: impl FnMut(T) -> $item,

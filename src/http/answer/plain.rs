@@ -1,5 +1,5 @@
-//! The answer to nearly every claim that is granted: a grant with nothing more to say of it. serde
-//! writes the same bytes with three times as many instructions.
+//! The answer to nearly every granted claim: a plain grant, without optional fields. serde writes
+//! the same bytes with three times as many instructions.
 
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -12,7 +12,7 @@ use super::limits::LimitUsage;
 const JSON: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
-/// What such an answer takes with one limit or two, in bytes.
+/// The bytes of such an answer with one or two limits.
 const LENGTH: usize = 512;
 
 impl ClaimAnswer {
@@ -24,8 +24,12 @@ impl ClaimAnswer {
     }
 }
 
-/// The answer as JSON, unless it has more to say than that a claim was granted.
+/// The answer as JSON; `None` where it has optional fields, which serde writes.
+///
+/// Invariant: the bytes are those that serde writes. The patterns name every field of the
+/// answer, so a new field does not compile until it is written here too.
 fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
+    // 1. Leave every answer with an optional field to serde.
     let ClaimAnswer {
         outcome,
         provisional: false,
@@ -36,11 +40,13 @@ fn write_plain(answer: &ClaimAnswer) -> Option<Vec<u8>> {
     else {
         return None;
     };
+    // 2. Write the outcome and the grant. A grant with optional fields ends this too.
     let mut out = Vec::with_capacity(LENGTH);
     out.extend_from_slice(br#"{"outcome":""#);
     out.extend_from_slice(outcome.as_bytes());
     out.extend_from_slice(br#"","grant":"#);
     write_grant(&mut out, grant)?;
+    // 3. Write the limits, in the policy's order.
     out.extend_from_slice(br#","limits":["#);
     for (index, limit) in limits.iter().enumerate() {
         if index > 0 {
@@ -72,6 +78,7 @@ fn write_grant(out: &mut Vec<u8>, grant: &GrantBody) -> Option<()> {
     else {
         return None;
     };
+    // The fields, in the order in which serde writes them.
     let mut id_text = uuid::Uuid::encode_buffer();
     let id_text = id.hyphenated().encode_lower(&mut id_text);
     out.extend_from_slice(br#"{"id":""#);
@@ -120,7 +127,7 @@ fn write_limit(out: &mut Vec<u8>, limit: &LimitUsage) {
     write_instant(out, *more_at);
     let written = written_from..out.len();
     out.extend_from_slice(br#","resets_at":"#);
-    // For a window of the calendar they are the same.
+    // In a window of the calendar both instants are the same: the text is copied.
     match more_at == resets_at {
         true => out.extend_from_within(written),
         false => write_instant(out, *resets_at),

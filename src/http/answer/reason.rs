@@ -1,4 +1,4 @@
-//! Why a claim was granted or denied, in words.
+//! Why a claim was granted or denied, as text.
 
 use super::error::written;
 use crate::domain::account::Verdict;
@@ -8,8 +8,8 @@ use crate::domain::limit::total::Total;
 use crate::domain::policy::Inactive;
 use crate::domain::refusal::Refusal;
 
-/// Why the rule said what it says of a claim, in a word and in a sentence. Without a verdict no version
-/// of the policy was in force.
+/// The reason of a verdict, as a word and as a sentence. No verdict means that no version of the
+/// policy was in force.
 pub fn describe_verdict(
     verdict: Option<&Verdict>,
     lacking: &[&Total],
@@ -64,15 +64,15 @@ pub fn describe_verdict(
             ("never_fits", detail)
         }
         Refusal::TooMany => {
-            let detail = "more units would have been used than can be counted".to_owned();
+            let detail = "a window would have had more units than can be counted".to_owned();
             ("too_many_units", detail)
         }
-        // A claim corrects nothing.
+        // A claim is not a correction: `NotCorrected` does not occur.
         Refusal::Denied(_) | Refusal::NotCorrected(_) => ("no_room", no_room()),
     }
 }
 
-/// What is special about a grant, in sentences.
+/// The special properties of a grant, as sentences.
 pub fn notes(grant: &Entry) -> Vec<String> {
     let provisional = grant.provisional.map(|_| {
         let note =
@@ -81,11 +81,11 @@ pub fn notes(grant: &Entry) -> Vec<String> {
     });
     let is_over = grant.provisional == Some(Provisional::Over);
     let over = is_over.then(|| "it went over a limit when it was recorded".to_owned());
-    let observed = "the policy only observed, and would have denied it";
+    let observed = "the policy only observed; in the mode enforce it would have denied the claim";
     let would_deny = grant.would_deny.then(|| observed.to_owned());
     let hold = grant.held_until().map(|until| {
         let until = written(until);
-        format!("it is a hold, which lapses at {until} unless it is confirmed or reversed before")
+        format!("it is a hold: it lapses at {until} unless it is confirmed or reversed before")
     });
     let notes = [provisional, over, would_deny, hold];
     notes.into_iter().flatten().collect()

@@ -1,7 +1,7 @@
 //! Schemas that the derives cannot make.
 //!
-//! The words that a field may take come from the domain's lists, so that they cannot drift. The
-//! fields themselves are texts, since a wrong word is told with its place.
+//! The words that a field can have come from the lists of the domain, so that they cannot drift.
+//! The fields themselves are texts: an error about a wrong word names its place.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::domain::{grant, key, limit, policy, reconciliation, schedule, window};
 use crate::engine::Engine;
 
-/// Makes the schema of what is one of some, or more: the derive would say exactly one.
+/// Makes the schema of a value that matches at least one of several schemas. The derive would say
+/// exactly one.
 macro_rules! any_of {
     ($name:ty, $description:literal, [$($item:ty),+]) => {
         impl utoipa::PartialSchema for $name {
@@ -64,17 +65,17 @@ words! {
     LimitKind = limit::shape::LimitKind::ALL.map(limit::shape::LimitKind::as_str);
     /// A weekday.
     Weekday = policy::WEEKDAYS.map(|(_, name)| name);
-    /// Where a policy's grants must stand before they are answered.
+    /// Where a grant is stored before the claim is answered.
     Durability = policy::Durability::ALL.map(policy::Durability::as_str);
     /// Who decides a policy's claims while the ledger cannot.
     OnLedgerOutage = policy::OnLedgerOutage::ALL.map(policy::OnLedgerOutage::as_str);
     /// When a change of a policy takes effect.
     Effective = schedule::Effective::ALL.map(schedule::Effective::as_str);
-    /// Whether a policy denies what does not fit.
+    /// Whether a policy denies claims that do not fit.
     Mode = policy::Mode::ALL.map(policy::Mode::as_str);
-    /// What became of a claim.
+    /// The outcome of a claim.
     ClaimOutcome = ["granted", "denied"];
-    /// Why a claim would have been granted or denied.
+    /// The reason of an outcome, in one word.
     OutcomeReason = [
         "room",
         "observed",
@@ -87,31 +88,31 @@ words! {
         "no_longer_active",
         "no_version",
     ];
-    /// That a claim was granted.
+    /// The outcome of a granted claim.
     Granted = ["granted"];
-    /// That a claim was denied.
+    /// The outcome of a denied claim.
     Denied = ["denied"];
-    /// What became of a grant.
+    /// The state of a grant.
     GrantState = grant::GrantState::ALL.map(grant::GrantState::as_str);
-    /// What an entry is.
+    /// The kind of an entry.
     EntryKind = grant::KindWord::ALL.map(grant::KindWord::as_str);
-    /// How an export is written.
+    /// The format of an export.
     ExportFormat = super::ExportFormat::ALL.map(super::ExportFormat::as_str);
-    /// What was changed.
+    /// The kind of a change.
     ChangeKind = crate::engine::ChangeKind::ALL.map(crate::engine::ChangeKind::as_str);
-    /// What a key may do.
+    /// The role of a key.
     Role = key::Role::ALL.map(key::Role::as_str);
-    /// Whatever there is.
+    /// Any version.
     Anything = ["*"];
-    /// A filter that is there or not.
+    /// A filter that is either `true` or absent.
     OnlyTrue = ["true"];
-    /// What became of the counters in a reconciliation.
+    /// Whether a reconciliation compared the counters.
     CountersCompared =
         reconciliation::CountersCompared::ALL.map(reconciliation::CountersCompared::as_str);
-    /// What differs.
+    /// The kind of a difference.
     DifferenceKind =
         reconciliation::DifferenceKind::ALL.map(reconciliation::DifferenceKind::as_str);
-    /// Where the ledger is.
+    /// The store of the ledger.
     Store = Engine::STORE_NAMES;
     /// Whether an instance decides claims.
     ReadinessStatus = ["ready", "not ready"];

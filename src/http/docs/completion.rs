@@ -1,5 +1,5 @@
-//! What the specification says of every operation that is like others, written once: the parameters
-//! of its path, and the problems that any request like it may be answered with.
+//! The parts of the specification that many operations share, written once: the parameters of their
+//! paths, and the problems that they answer with.
 
 use actix_web::http::Method;
 use utoipa::openapi::path::{Operation, Parameter, PathItem};
@@ -10,11 +10,11 @@ use crate::http::answer::Problem;
 use crate::http::answer::problem::MEDIA_TYPE;
 use crate::http::request::{IdInPath, PolicyInPath, RevisionInPath, SubjectInPath};
 
-/// What any request with a key may be answered with.
+/// The problems of every request with a key.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
 enum WithKey {
-    /// `malformed`: not JSON, an unknown field or parameter, a wrong type.
+    /// `malformed`: the request is not JSON, has an unknown field or parameter, or a wrong type.
     #[response(status = 400)]
     Malformed,
     /// `unauthorized`: no valid key.
@@ -25,24 +25,24 @@ enum WithKey {
     /// `forbidden`: the key has another role, or is confined to other policies.
     #[response(status = 403)]
     Forbidden,
-    /// `invalid`: values out of bounds, each with its place; `idempotency-key-reused`: the same
-    /// key with another claim.
+    /// `invalid`: wrong values, each with its place; `idempotency-key-reused`: the same key with
+    /// another claim.
     #[response(status = 422)]
     Invalid,
     /// `too-many-wrong-keys`: wait for as long as `Retry-After` says.
     #[response(status = 429, headers(
-        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
     ))]
     TooManyWrongKeys,
     /// `undecided`: the claim could not be decided exactly within the deadline; `unavailable`:
     /// the ledger does not answer. With `Retry-After`.
     #[response(status = 503, headers(
-        ("Retry-After" = u64, description = "Seconds until it is worth another try."),
+        ("Retry-After" = u64, description = "Seconds to wait before the next try."),
     ))]
     Unavailable,
 }
 
-/// What any request with a body may be answered with.
+/// The problems of every request with a body.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
 enum WithBody {
@@ -54,25 +54,26 @@ enum WithBody {
     TooLarge,
 }
 
-/// What any request for something that may not exist may be answered with.
+/// The problems of every request for something that may not exist.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
 enum Named {
-    /// `unknown-policy`: no such policy, or archived; `not-found`: nothing with this id.
+    /// `unknown-policy`: there is no such policy, or it is archived; `not-found`: nothing has this
+    /// id.
     #[response(status = 404)]
     NotFound,
 }
 
-/// What any request that may need old entries may be answered with.
+/// The problem of every request that may need old entries.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "read by the derive")]
 enum NeedsEntries {
-    /// `archived`: it needs entries that were archived and dropped.
+    /// `archived`: the answer needs entries that were archived and dropped.
     #[response(status = 410)]
     Archived,
 }
 
-/// The operations that may need old entries. A confirmation has its own word.
+/// The operations that may need old entries. The confirmation describes this problem itself.
 const NEED_ENTRIES: [&str; 12] = [
     "adjust",
     "backtest_policy",
@@ -88,7 +89,6 @@ const NEED_ENTRIES: [&str; 12] = [
     "reverse_grant",
 ];
 
-/// Completes every operation.
 pub struct Completion;
 
 impl Modify for Completion {
@@ -123,11 +123,12 @@ fn add_path(path: &str, operation: &mut Operation) {
     }
 }
 
-/// Adds the problems of the operation's kind, but for a status of which it has its own word.
+/// Adds the problems of the operation's kind, except for a status that the operation describes
+/// itself.
 fn add_problems(operation: &mut Operation) {
     let names_something =
         parameters(operation).any(|it| matches!(it.name.as_str(), "policy" | "id" | "revision"));
-    // This one makes the policy that it names.
+    // This operation creates the policy that it names.
     let makes_it = operation.operation_id.as_deref() == Some("put_policy");
     let mut problems = WithKey::responses();
     if names_something && !makes_it {
@@ -137,7 +138,7 @@ fn add_problems(operation: &mut Operation) {
     if NEED_ENTRIES.contains(&id) {
         problems.extend(NeedsEntries::responses());
     }
-    // A confirmation may have a body, which says nothing.
+    // The body of a confirmation is optional.
     let may_have_body = operation.operation_id.as_deref() == Some("confirm_grant");
     if operation.request_body.is_some() || may_have_body {
         problems.extend(WithBody::responses());
@@ -148,7 +149,7 @@ fn add_problems(operation: &mut Operation) {
     }
 }
 
-/// Gives every problem its body, unless it has another one.
+/// Adds the problem document as the body of every problem without a body of its own.
 fn add_bodies(operation: &mut Operation) {
     let problem = Content::new(Some(Ref::from_schema_name(Problem::name())));
     for (status, response) in &mut operation.responses.responses {
@@ -163,7 +164,7 @@ fn add_bodies(operation: &mut Operation) {
     }
 }
 
-/// What an operation takes from the path, the query and the header.
+/// The parameters of an operation, in the path, the query and the header.
 pub fn parameters(operation: &Operation) -> impl Iterator<Item = &Parameter> {
     let parameters = operation.parameters.iter().flatten();
     parameters.filter_map(|parameter| match parameter {

@@ -83,20 +83,20 @@ use crate::http::v1::{
         pages::reference,
         pages::problems,
     ),
-    // Those of parameters and of completed answers are not found by themselves.
+    // The derive does not find the schemas of parameters and of completed answers.
     components(schemas(Problem, words::Anything, words::ExportFormat, words::OnlyTrue, words::WindowLength)),
     security(("key" = [])),
     tags(
-        (name = "policies", description = "Named rules that say how much a subject may take in a window of local time."),
+        (name = "policies", description = "Named rules that limit how many units a subject may take in a window of local time."),
         (name = "overrides", description = "Another `max` for one subject of a policy."),
         (name = "claims", description = "Requests to take units of a policy for a subject."),
         (name = "entries", description = "The lines of an account: grants and what corrects them."),
-        (name = "grants", description = "Claims that were allowed, as the ledger has them."),
+        (name = "grants", description = "Granted claims, as the ledger has them."),
         (name = "changes", description = "What was changed, by whom, when and why."),
         (name = "reconciliations", description = "Comparisons of the counters with the ledger, and of the ledger with itself."),
         (name = "seals", description = "Signed checkpoints of a log of all entries and changes, and proofs."),
-        (name = "keys", description = "Who may use the API."),
-        (name = "operation", description = "How an instance is."),
+        (name = "keys", description = "API keys, their roles and their ends."),
+        (name = "operation", description = "The state and the measures of an instance."),
     ),
     modifiers(&Problems, &BearerKey, &Completion, &Links),
 )]
@@ -120,7 +120,7 @@ impl Modify for BearerKey {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key: Authorization: Bearer <key>. Each operation names the roles that it takes."))
+            .description(Some("An API key: Authorization: Bearer <key>. Each operation lists the roles that may call it."))
             .build();
         openapi
             .components

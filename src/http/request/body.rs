@@ -1,4 +1,4 @@
-//! A request's body: read within its bounds, and parsed.
+//! A request's body: its bounds, and its parsing.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use super::route::body_max_bytes;
 use crate::engine::Engine;
 use crate::http::answer::ApiError;
 
-/// How long a request's body may take to arrive.
+/// The longest time for a request's body to arrive.
 #[derive(Clone, Copy)]
 pub struct ReadTime(pub Duration);
 
@@ -36,7 +36,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     }
 }
 
-/// A JSON body that may be left out.
+/// An optional JSON body.
 pub struct OptionalBody<T>(pub Option<T>);
 
 impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
@@ -55,8 +55,9 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalBody<T> {
     }
 }
 
-/// Two parts of a request, of which the first one's faults are told first. The parts of a
-/// tuple race: a body that is still coming in loses to a header that is wrong.
+/// Two parts of a request. An error of the first part is reported before an error of the second. In
+/// a tuple the parts race: a wrong header would be reported before a wrong body that is still
+/// arriving.
 pub struct Then<A, B>(pub A, pub B);
 
 impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A, B> {
@@ -74,6 +75,7 @@ impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A,
     }
 }
 
+/// Reads the body, at most the largest one of the URL.
 fn read_body(
     request: &HttpRequest,
     payload: &mut Payload,
@@ -87,9 +89,11 @@ fn read_body(
     let time = engine.map(|engine| engine.running_time());
     async move {
         let mut bytes = pin!(bytes);
+        // 1. Take a body that has arrived with the head: this needs no timer.
         if let Some(bytes) = at_once(bytes.as_mut()).await {
             return bytes;
         }
+        // 2. Wait for the rest within the time for a body.
         match read_time.zip(time) {
             Some((ReadTime(most), time)) => time
                 .timeout(most, bytes)
@@ -100,8 +104,8 @@ fn read_body(
     }
 }
 
-/// What a future returns when it is polled, or polled once more: actix hands a request over before
-/// it looks at the body that came with the head. A body that is here needs no timer.
+/// The result of a future that is ready at the first or the second poll. actix passes a request on
+/// before it reads the body that arrived with the head. A body that has arrived needs no timer.
 async fn at_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let mut is_second = false;
     let polled_twice = poll_fn(|context| match future.as_mut().poll(context) {
@@ -124,7 +128,7 @@ async fn collect(
     if length.is_some_and(|length| length > most) {
         return Err(ApiError::TooLarge(most));
     }
-    let broken = "the body broke off, or is not encoded as it says";
+    let broken = "the body is incomplete, or its transfer encoding is wrong";
     let mut body = BytesMut::new();
     while let Some(piece) = payload.next().await {
         let piece = piece.map_err(|_| ApiError::Malformed(broken.to_owned()))?;
@@ -138,14 +142,14 @@ async fn collect(
 
 /// A JSON object.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // To follow the path costs, so only where there is something to tell.
+    // Tracking the path is slow. It is done only for a wrong body.
     match serde_json::from_slice::<Object<T>>(bytes) {
         Ok(value) => Ok(value.0),
         Err(_) => parse_with_path(bytes),
     }
 }
 
-/// The same, with the path to what is wrong.
+/// Like [`parse_json`], with the path of the wrong value in the error.
 fn parse_with_path<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
@@ -166,7 +170,7 @@ fn parse_with_path<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(value.0)
 }
 
-/// What serde says of a body, with the nearest known name for an unknown one.
+/// serde's text about a wrong body, with the nearest known name for an unknown one.
 fn describe(error: &str) -> String {
     let unknown = error.strip_prefix("unknown field `");
     let Some((field, expected)) = unknown.and_then(|rest| rest.rsplit_once("`, expected ")) else {
@@ -176,7 +180,7 @@ fn describe(error: &str) -> String {
     describe_unknown("field", field, &known)
 }
 
-/// A JSON object. serde takes an array, too, for a struct: its fields in their order.
+/// A JSON object. For a struct serde would also take an array, with the fields in their order.
 #[derive(Debug)]
 pub struct Object<T>(pub T);
 
@@ -200,8 +204,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
     }
 }
 
-/// A whole number of any size: `3` and `3.0` are one, `3.5` and `"3"` are none (JSON Schema,
-/// section 4.2.3). What lies beyond 128 bits becomes the nearest end.
+/// A whole number of any size: `3` and `3.0` are whole numbers, `3.5` and `"3"` are not (JSON
+/// Schema, section 4.2.3). A number beyond 128 bits becomes the nearest 128-bit number.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeNumber(pub i128);
 

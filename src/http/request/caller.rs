@@ -1,6 +1,6 @@
-//! Who sent a request, and whether they may do what it asks. A handler takes a [`Caller`] first,
-//! so that it cannot forget to ask, and so that 401 and 403 come before everything else, and a
-//! query that the request does not take right after them.
+//! The caller of a request, and the rights of its key. A handler takes a [`Caller`] as its first
+//! parameter, so that it cannot forget the check. So 401 and 403 come before all other errors, and
+//! the errors of an unknown query parameter come next.
 
 use std::future::{Ready, ready};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use crate::http::answer::{ApiError, Forbidden};
 
 extractors!(MetricsReader, Public);
 
-/// Whose key a request carries: `None` for a wrong one. A request without a key has no such
+/// The owner of a request's key; `None` for a wrong key. A request without a key has no such
 /// extension.
 #[derive(Clone)]
 pub struct Authenticated(pub Result<Option<Principal>, Failure>);
@@ -27,8 +27,8 @@ pub struct Authenticated(pub Result<Option<Principal>, Failure>);
 #[derive(Clone, Copy)]
 pub struct OpenMetrics(pub bool);
 
-/// Anyone who has a valid key whose role `W` names. A key that is confined to policies reaches no
-/// further than these, in the way that `P` tells.
+/// A caller whose key is valid and has one of the roles `W`. Where the key is confined to policies,
+/// `P` says how the route enforces this.
 pub struct Caller<W, P = InPath> {
     principal: Principal,
     rights: PhantomData<(W, P)>,
@@ -51,13 +51,13 @@ macro_rules! wanted {
 }
 
 wanted! {
-    /// Who claims, confirms and reverses.
+    /// Keys that claim, confirm and reverse.
     Claimer = &[Role::Claim, Role::Admin];
-    /// Who reads.
+    /// Keys that read.
     Auditor = &[Role::Audit, Role::Admin];
-    /// Who changes something.
+    /// Keys that change settings.
     Admin = &[Role::Admin];
-    /// Anyone who has a key.
+    /// All keys.
     Anyone = &Role::ALL;
 }
 
@@ -66,15 +66,15 @@ pub trait Confinement {
     fn check(principal: &Principal, request: &HttpRequest) -> Result<(), Forbidden>;
 }
 
-/// By the `{policy}` in its path. A route without one is about all policies: it is for keys
-/// that are not confined.
+/// The `{policy}` in the path must be one of the key's. A route without `{policy}` is about all
+/// policies: a confined key may not use it.
 pub struct InPath;
 
-/// By the parameter `policy` of its query, which a confined key must send.
+/// The query parameter `policy` must be one of the key's. A confined key must send it.
 pub struct InQuery;
 
-/// The handler shows only what is theirs, or calls [`Caller::may_use`] when it knows which
-/// policies it is about.
+/// The handler filters its answer by the key's policies, or calls [`Caller::may_use`] when it knows
+/// the policies of the request.
 pub struct ByHandler;
 
 impl Confinement for InPath {
@@ -107,7 +107,7 @@ impl Confinement for ByHandler {
     }
 }
 
-/// What is no policy's name is none that the key is confined to.
+/// Invariant: a text that is not a policy's name is never one of the key's policies.
 fn check_policy(principal: &Principal, name: &str) -> Result<(), Forbidden> {
     match PolicyName::new(name) {
         Ok(name) if principal.may_use(&name) => Ok(()),
@@ -116,12 +116,12 @@ fn check_policy(principal: &Principal, name: &str) -> Result<(), Forbidden> {
 }
 
 impl<W, P> Caller<W, P> {
-    /// What stands beside the changes that the caller makes.
+    /// The text that changes store as their maker: the caller's key.
     pub fn key(&self) -> Arc<str> {
         self.principal.key.clone()
     }
 
-    /// What entries keep of the caller.
+    /// The number that entries store for the caller's key.
     pub fn key_number(&self) -> KeyNumber {
         self.principal.number
     }
@@ -130,7 +130,7 @@ impl<W, P> Caller<W, P> {
         self.principal.policies.as_deref()
     }
 
-    /// Whether the caller has a role that a part of the request wants.
+    /// Checks that the caller has a role that a part of the request requires.
     pub fn must_be<R: Wanted>(&self) -> Result<(), ApiError> {
         match R::ROLES.contains(&self.principal.role) {
             true => Ok(()),
@@ -138,7 +138,7 @@ impl<W, P> Caller<W, P> {
         }
     }
 
-    /// Whether the caller may use a policy that the request's path and query do not name.
+    /// Checks that the caller may use a policy that is not named in the path or the query.
     pub fn may_use(&self, policy: &PolicyName) -> Result<(), ApiError> {
         match self.principal.may_use(policy) {
             true => Ok(()),
@@ -159,12 +159,18 @@ impl<W: Wanted, P: Confinement> FromRequest for Caller<W, P> {
     }
 }
 
+/// Checks a request's key, its role, its policies, and the names in the query. Each check has its
+/// status, and the order of the checks is the order of the statuses in the specification.
 fn authorise<W: Wanted, P: Confinement>(request: &HttpRequest) -> Result<Principal, ApiError> {
+    // 1. The key is valid: otherwise 401.
     let principal = authenticate(request)?;
+    // 2. The key has a role of the route: otherwise 403.
     if !W::ROLES.contains(&principal.role) {
         return Err(wrong_role::<W>(&principal).into());
     }
+    // 3. The key is not confined to other policies: otherwise 403.
     P::check(&principal, request)?;
+    // 4. The query has only parameters that the request takes: otherwise 400.
     query::check(request)?;
     Ok(principal)
 }
@@ -185,7 +191,7 @@ fn authenticate(request: &HttpRequest) -> Result<Principal, ApiError> {
     }
 }
 
-/// Anyone who may read the metrics: with any key, or without one where they are open.
+/// A caller who may read the metrics: with any key, or without one where the metrics are open.
 pub struct MetricsReader;
 
 impl MetricsReader {
@@ -198,7 +204,7 @@ impl MetricsReader {
     }
 }
 
-/// Anyone, with or without a key: what an open route takes first.
+/// Any caller, with or without a key. Open routes take it as their first parameter.
 pub struct Public;
 
 impl Public {

@@ -1,4 +1,4 @@
-//! What is wrong with a request's values, told all at once, and how values are read.
+//! The wrong values of a request, collected and reported at once, and the parsing of values.
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
 
@@ -6,7 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::policy::check_reason;
 use crate::http::answer::{ApiError, InvalidPart};
 
-/// Collects what is wrong with parameters and bodies, so that all of it is told at once.
+/// Collects the wrong values of parameters and bodies, so that one answer reports all of them.
 #[derive(Default)]
 pub struct Faults(Vec<InvalidPart>);
 
@@ -28,21 +28,21 @@ impl Faults {
             .ok()
     }
 
-    /// Takes a part of the body, if it was right.
+    /// Takes a part of the body, if it is right.
     pub fn body<T, E: ToString>(&mut self, pointer: &str, parsed: Result<T, E>) -> Option<T> {
         parsed
             .map_err(|error| self.add(InvalidPart::body(pointer, error)))
             .ok()
     }
 
-    /// Takes what the domain made of a draft in the body, if it was right.
+    /// Takes a draft in the body that the domain has checked, if it is right.
     pub fn draft<T>(&mut self, checked: Result<T, Vec<Fault>>) -> Option<T> {
         checked
             .map_err(|wrong| self.0.extend(wrong.into_iter().map(InvalidPart::from)))
             .ok()
     }
 
-    /// An instant in the body, if it was given and right.
+    /// An instant in the body, if it was given and is right.
     pub fn body_instant(&mut self, pointer: &str, text: Option<&String>) -> Option<DateTime<Utc>> {
         let parsed = text.map(|text| parse_instant(text)).transpose();
         self.body(pointer, parsed).flatten()
@@ -59,7 +59,7 @@ impl Faults {
         self.parameter(name, text, parse_instant)
     }
 
-    /// What was made of the parts, unless one of them was wrong.
+    /// The value that was made of the parts, unless a part was wrong.
     ///
     /// # Errors
     /// [`ApiError::Invalid`] with every fault.
@@ -71,24 +71,24 @@ impl Faults {
     }
 }
 
-/// The word `true`: what a parameter that is a mark says.
+/// Parses a parameter that can only be `true`.
 pub fn parse_true(text: &str) -> Result<(), &'static str> {
     match text {
         "true" => Ok(()),
-        _ => Err("write true, or leave it out"),
+        _ => Err("write true, or leave the parameter out"),
     }
 }
 
 /// An instant in RFC 3339, in UTC between the years 0 and 9999.
 pub fn parse_instant(text: &str) -> Result<DateTime<Utc>, String> {
-    let help = "write an instant as RFC 3339 has it, such as 2026-11-21T00:00:00Z (in a query \
-                + is written %2B)";
+    let help = "write an instant in RFC 3339, such as 2026-11-21T00:00:00Z (in a query, write + \
+                as %2B)";
     let instant = DateTime::parse_from_rfc3339(text).map_err(|_| help.to_owned())?;
     let instant = instant.to_utc();
-    // Its offset may have led out of the years that RFC 3339 can write.
+    // The offset can move the instant out of the years that RFC 3339 can write.
     match instant.year() {
         0..=9999 => Ok(instant),
-        _ => Err("in UTC it lies outside the years 0 to 9999".to_owned()),
+        _ => Err("write another instant: in UTC it is outside the years 0 to 9999".to_owned()),
     }
 }
 
@@ -103,12 +103,12 @@ pub fn parse_position(text: &str) -> Result<u64, &'static str> {
 
 /// A date in ISO 8601, of the years 0 to 9999.
 pub fn parse_date(text: &str) -> Result<NaiveDate, &'static str> {
-    // chrono lets blanks stand before a number.
+    // chrono would accept blanks before a number.
     let is_of_dates = |byte: u8| byte.is_ascii_digit() || byte == b'-';
     let is_shaped = text.len() == 10 && !text.starts_with('-') && text.bytes().all(is_of_dates);
     let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
     date.filter(|_| is_shaped)
-        .ok_or("write a date like 2026-11-21")
+        .ok_or("write a date, such as 2026-11-21")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ extractors!(KeyHeader, Precondition);
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct IfMatch {
-    /// The ETag that it must have, or `*`: it must exist.
+    /// The change is made only if the ETag is still this one. With `*`, only if it exists.
     #[param(
         rename = "If-Match",
         value_type = String,
@@ -30,7 +30,7 @@ pub struct IfMatch {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct IfNoneMatch {
-    /// `*`: it must not exist. Not together with `If-Match`.
+    /// `*`: the change is made only if it does not exist yet. Not together with `If-Match`.
     #[param(rename = "If-None-Match", value_type = words::Anything, required = false)]
     if_none_match: Option<String>,
 }
@@ -39,7 +39,8 @@ pub struct IfNoneMatch {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct IdempotencyKeyField {
-    /// 1 to 255 characters of visible ASCII, bare or as a quoted string; unique in its policy.
+    /// Makes a retry safe. 1 to 255 characters of visible ASCII, with or without quotes; unique in
+    /// its policy.
     #[param(
         rename = "Idempotency-Key",
         value_type = String,
@@ -60,13 +61,13 @@ impl KeyHeader {
         match (values.next(), values.next()) {
             (None, _) => Ok(Self(None)),
             (Some(value), None) => {
-                // What is no visible ASCII becomes a character that the key refuses.
+                // A byte that is not visible ASCII becomes a character that the key refuses.
                 let text = String::from_utf8_lossy(value.as_bytes());
                 let key = IdempotencyKey::parse(&text);
                 key.map(|key| Self(Some(key)))
                     .map_err(|error| ApiError::invalid(NAME, error))
             }
-            (Some(_), Some(_)) => Err(ApiError::invalid(NAME, "send one Idempotency-Key")),
+            (Some(_), Some(_)) => Err(ApiError::invalid(NAME, "send only one Idempotency-Key")),
         }
     }
 }
@@ -82,19 +83,22 @@ impl Precondition {
             (Some("*"), None) => Ok(Self::Exists),
             (Some(tags), None) => parse_etags(tags).map(Self::Versions),
             (None, Some("*")) => Ok(Self::Absent),
-            (None, Some(_)) => Err(ApiError::invalid("If-None-Match", "only * is understood")),
+            (None, Some(_)) => Err(ApiError::invalid(
+                "If-None-Match",
+                "write *, and nothing else",
+            )),
             (Some(_), Some(_)) => {
-                let detail = "send either If-Match or If-None-Match";
+                let detail = "send either If-Match or If-None-Match, not both";
                 Err(ApiError::invalid("If-Match", detail))
             }
         }
     }
 }
 
-/// The versions that a list of ETags names. A weak one never matches (RFC 9110, section
-/// 13.1.1), nor does one that no version has.
+/// The versions that a list of ETags names. A weak ETag never matches (RFC 9110, section 13.1.1),
+/// and neither does an ETag that no version has.
 fn parse_etags(tags: &str) -> Result<Vec<u32>, ApiError> {
-    let help = "write the ETag that it came with, such as \"3\"";
+    let help = "write the ETag of the last answer, such as \"3\"";
     let mut versions = Vec::new();
     for tag in tags.split(',') {
         let tag = tag.trim();

@@ -1,4 +1,4 @@
-//! The filter of lists by metadata, whose name is a part of the parameter's name.
+//! The filter of lists by metadata. The parameter's name contains the name of the member.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,12 @@ use crate::http::answer::InvalidPart;
 
 const NAME: &str = "metadata.<name>";
 
-const DESCRIPTION: &str = "Those with this member at the top of their own metadata, such as \
-    `metadata.order=A-17`: a text, or a number or a bool as JSON writes it. Grants have metadata, what \
-    corrects them has none. Wants `policy` and a span of at most 92 days: `on`, or `from` and `to`.";
+const DESCRIPTION: &str = "Only grants with this member in their metadata, such as \
+    `metadata.order=A-17`. The member is at the top level. Its value is a text, or a number or a \
+    bool as JSON writes it. Corrections have no metadata. Requires `policy` and a span of at most 92 \
+    days: `on`, or `from` and `to`.";
 
-/// All parameters of a query, of which those are taken that begin with `metadata.`.
+/// The parameters of a query that begin with `metadata.`.
 #[derive(Debug, Deserialize)]
 #[serde(from = "BTreeMap<String, String>")]
 pub struct MetadataQuery(Vec<(String, String)>);
@@ -37,14 +38,14 @@ impl MetadataQuery {
     pub fn check(&self, faults: &mut Faults) -> Option<MetadataFilter> {
         let (name, value) = self.0.first()?;
         if self.0.len() > 1 {
-            faults.add(InvalidPart::parameter(NAME, "name one member"));
+            faults.add(InvalidPart::parameter(NAME, "name only one member"));
         }
         faults.parameter(NAME, Some(value), |value| MetadataFilter::new(name, value))
     }
 }
 
-/// An object whose members are parameters of their own, as OpenAPI has it: the name of the parameter is
-/// not sent.
+/// For OpenAPI this is one parameter, an object whose members are sent as parameters of their own.
+/// The name of the object is not sent.
 impl IntoParams for MetadataQuery {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let text = || ObjectBuilder::new().schema_type(Type::String);

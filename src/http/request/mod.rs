@@ -1,4 +1,4 @@
-//! What handlers take from a request, parsed once, here.
+//! The parts of a request that handlers take. They are parsed once, here.
 
 mod body;
 mod caller;

@@ -27,7 +27,7 @@ pub struct PolicyInPath {
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct SubjectInPath {
-    /// 1 to 256 bytes of UTF-8 without control characters; percent-encoded, `/` too.
+    /// 1 to 256 bytes of UTF-8 without control characters. Percent-encode it, also `/`.
     #[param(
         example = "member-42",
         min_length = 1,
@@ -69,10 +69,10 @@ pub struct SubjectPath(pub Subject);
 
 impl SubjectPath {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
-        // actix puts U+FFFD for what is no UTF-8, which would be another subject.
+        // actix replaces bytes that are not UTF-8 by U+FFFD, which would be another subject.
         let path = percent_encoding::percent_decode_str(request.uri().path());
         if path.decode_utf8().is_err() {
-            let detail = "write it as percent-encoded UTF-8";
+            let detail = "write the subject as percent-encoded UTF-8";
             return Err(ApiError::invalid("subject", detail));
         }
         let subject = Subject::new(&segment(request, "subject").unwrap_or_default());
@@ -81,10 +81,10 @@ impl SubjectPath {
     }
 }
 
-/// The id in the path; `what` names it for a client that sent something else.
+/// The id in the path. `what` names the id in the error.
 pub fn path_id(request: &HttpRequest, what: &str) -> Result<Uuid, ApiError> {
     let id = Uuid::parse_str(&segment(request, "id").unwrap_or_default());
-    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID")))
+    id.map_err(|_| ApiError::invalid("id", format!("{what} is a UUID: copy it from an answer")))
 }
 
 pub struct IdPath(pub Uuid);
@@ -101,7 +101,8 @@ impl RevisionPath {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         let text = segment(request, "revision").unwrap_or_default();
         let revision = parse_position(&text);
-        let revision = revision.map_err(|_| ApiError::invalid("revision", "it is a whole number"));
+        let revision = revision
+            .map_err(|_| ApiError::invalid("revision", "write a whole number, such as 1842"));
         revision.map(Self)
     }
 }

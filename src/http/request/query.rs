@@ -1,5 +1,5 @@
-//! The query of a request. One rule holds for all requests: what a request does not take is
-//! refused. The names come from the specification, so no route can forget one.
+//! The query of a request. One rule holds for all requests: a parameter that the request does not
+//! take is an error. The names come from the specification, so no route can forget one.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -23,17 +23,16 @@ extractors!(Page, Reason);
 
 /// The longest page of a list.
 const PAGE_MAX: u32 = 1000;
-/// The page of a list when none is asked for.
+/// The items on a page when the request does not say.
 const PAGE_DEFAULT: u32 = 100;
-/// The longest part of an unknown name that is repeated to the client, in characters.
+/// The longest part of an unknown name in an error, in characters.
 const NAME_SHOWN: usize = 64;
 
-/// The parameters that each operation takes in its query, by its method and its path's pattern.
+/// The query parameters of each operation, by its method and the pattern of its path.
 #[derive(Clone, Copy)]
 pub struct KnownParameters(pub &'static HashMap<String, Vec<String>>);
 
-/// Refuses a query with a parameter that the request does not take, with one that is repeated,
-/// and what is no UTF-8.
+/// Refuses a query with an unknown or a repeated parameter, and a query that is not UTF-8.
 pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
     let query = request.query_string();
     if query.is_empty() {
@@ -62,7 +61,8 @@ pub fn check(request: &HttpRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether a known name means this one. One that ends with `<name>` means all that begin as it does.
+/// Whether a known name matches this name. A known name that ends with `<name>` matches every name
+/// with the same beginning.
 fn is_named(known: &str, name: &str) -> bool {
     match known.strip_suffix("<name>") {
         Some(start) => name.len() > start.len() && name.starts_with(start),
@@ -89,28 +89,28 @@ fn decode(text: &str) -> Result<String, ApiError> {
     })
 }
 
-/// Says that a name is unknown, which known one is nearest, and which ones there are.
+/// Says that a name is unknown, and names the nearest known name and all known names.
 pub fn describe_unknown(what: &str, name: &str, known: &[&str]) -> String {
     let score = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
     let nearest = known.iter().max_by(|a, b| score(a).total_cmp(&score(b)));
     let shown: String = name.chars().take(NAME_SHOWN).collect();
     match nearest {
         Some(nearest) => format!(
-            "unknown {what} {shown:?}: the nearest known one is {nearest}; known are {}",
+            "unknown {what} {shown:?}: the nearest known name is {nearest}; known names: {}",
             known.join(", ")
         ),
-        None => format!("unknown {what} {shown:?}: none is known here"),
+        None => format!("unknown {what} {shown:?}: this request takes none"),
     }
 }
 
-/// Parameters of the query. Every one is a text here; [`Faults`] parses them.
+/// Parameters of the query. Each one is a text here; [`Faults`] parses them.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> Query<T> {
     fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         let query = actix_web::web::Query::<T>::from_query(request.query_string());
         let query = query.map(|query| Self(query.into_inner()));
-        // Nothing is left that could be wrong once the query was checked.
+        // After the check of the query this does not fail.
         query.map_err(|_| ApiError::Malformed("the query cannot be read".to_owned()))
     }
 }
@@ -127,15 +127,15 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// Items a page: 1 to 1000; 100 when absent.
+    /// The most items on a page: 1 to 1000. Default: 100.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page. Absent for the first page.
     #[param(pattern = "^[A-Za-z0-9_-]+$")]
     cursor: Option<String>,
 }
 
-/// How long a page of a list may be, and where it begins.
+/// The length of a page of a list, and its beginning.
 pub struct Page {
     pub limit: u32,
     cursor: Option<String>,
@@ -145,7 +145,7 @@ impl PageQuery {
     pub fn check(self, faults: &mut Faults) -> Page {
         let parse = |text: &str| match text.parse() {
             Ok(limit @ 1..=PAGE_MAX) => Ok(limit),
-            _ => Err(format!("a page has 1 to {PAGE_MAX} items")),
+            _ => Err(format!("write 1 to {PAGE_MAX} items for a page")),
         };
         let limit = faults.parameter("limit", self.limit.as_ref(), parse);
         Page {
@@ -170,12 +170,12 @@ impl Page {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ReasonQuery {
-    /// Why; 1 to 1000 characters.
+    /// The reason of the change: 1 to 1000 characters.
     #[param(value_type = String, min_length = 1, max_length = 1000, example = "it is over")]
     reason: Option<String>,
 }
 
-/// Why something is archived, deleted or revoked.
+/// The reason for which something is archived, deleted or revoked.
 pub struct Reason(pub String);
 
 impl Reason {

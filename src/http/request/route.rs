@@ -1,4 +1,4 @@
-//! The URLs: which one a request is for, its methods, and the bounds that hold for it.
+//! The URLs: how a request finds its URL, with its methods and its bounds.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,39 +15,39 @@ type Handling = Box<dyn Fn(HttpRequest, Payload) -> LocalBoxFuture<'static, Http
 
 /// The largest body, in bytes, where a URL has no bound of its own.
 const BODY_MAX_BYTES: usize = 64 * 1024;
-/// How long a request may wait for something to happen, beside the time of its answer.
+/// The longest that a request may wait for something to happen, in addition to the time of its
+/// answer.
 pub const WAIT_MOST: Duration = Duration::from_secs(30);
-/// The most names that a path has.
+/// The most names in a path.
 const NAMES_MOST: usize = 2;
 
-/// Which bounds hold for a URL.
+/// The bounds of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounded {
-    /// A claim or correction: it has a place among those under way, and a deadline
+    /// A claim or correction. It has a place among those in progress, and a deadline
     /// (`engine/claim/submit.rs`).
     Claim,
-    /// Claims of a batch: each has such a place in its turn, and they have one deadline.
+    /// The claims of a batch. Each one gets such a place in its turn. All have one deadline.
     Batch,
-    /// What is read, and what is changed: each has a place, and the answer its time. The place
-    /// is held until the answer is written, so that slow readers cost little memory.
+    /// A read or a change. It has a place, and its answer has a time limit. It keeps the place
+    /// until the answer is written, so that slow readers cost little memory.
     Asked,
-    /// What is read, perhaps after a wait: the handler takes a place for each read, and none while it
+    /// A read that may wait first. The handler takes a place for each read, and none while it
     /// waits.
     Waits,
-    /// Exports and backtests have places of their own (`engine/admin/grants.rs`), and more time until
-    /// the answer begins.
+    /// An export or a backtest. These have places of their own (`engine/admin/grants.rs`), and more
+    /// time until the answer begins.
     Long,
-    /// What costs the ledger nothing.
+    /// A request that costs the ledger nothing.
     Open,
 }
 
-/// A URL.
 pub struct Route {
-    /// Its path, where `{name}` is any one segment.
+    /// The path; `{name}` matches any one segment.
     pattern: &'static str,
-    /// The pattern up to its first name.
+    /// The pattern up to the first name.
     start: &'static str,
-    /// Each name, with what follows it in the pattern.
+    /// Each name, with the text that follows it in the pattern.
     names: Vec<(&'static str, &'static str)>,
     pub bounded: Bounded,
     body_max_bytes: usize,
@@ -55,7 +55,7 @@ pub struct Route {
     methods: Vec<(Method, Handling)>,
 }
 
-/// What a handler makes of a request.
+/// Makes a function from a request to an answer of a handler.
 fn handling<F, Args>(handler: F) -> Handling
 where
     F: Handler<Args>,
@@ -116,7 +116,7 @@ impl Route {
         }
     }
 
-    /// Its last name takes all that follows in the path, slashes too.
+    /// Lets the last name match the whole rest of the path, with slashes.
     pub fn with_slashes(self) -> Self {
         Self {
             has_slashes: true,
@@ -131,7 +131,7 @@ impl Route {
         }
     }
 
-    /// Hands a request to its method's handler.
+    /// Passes a request to the handler of its method.
     pub async fn handle(&self, request: HttpRequest, payload: Payload) -> HttpResponse {
         let known = |(method, _): &&(Method, Handling)| method == request.method();
         match self.methods.iter().find(known) {
@@ -145,7 +145,7 @@ impl Route {
         methods.join(", ")
     }
 
-    /// What stands in a path for each name, if it is this URL's.
+    /// The segment for each name, if the path matches this URL.
     fn segments<'p>(&self, path: &'p str) -> Option<[&'p str; NAMES_MOST]> {
         let mut segments = [""; NAMES_MOST];
         let mut rest = path.strip_prefix(self.start)?;
@@ -164,7 +164,7 @@ impl Route {
     }
 }
 
-/// Every URL, in the order in which they are tried.
+/// All URLs, in the order in which they are tried.
 pub struct Routes(Vec<Rc<Route>>);
 
 impl Routes {
@@ -172,7 +172,7 @@ impl Routes {
         Self(routes.into_iter().map(Rc::new).collect())
     }
 
-    /// The URL that a request is for, from now on known to what handles the request.
+    /// Finds the URL of a request, and stores it in the request.
     pub fn find(&self, request: &HttpRequest) -> Option<Rc<Route>> {
         let path = request.match_info().as_str();
         let is_at = |route: &&Rc<Route>| route.segments(path).is_some();
@@ -187,15 +187,15 @@ pub fn pattern(request: &HttpRequest) -> Option<&'static str> {
     extensions.get::<Rc<Route>>().map(|route| route.pattern)
 }
 
-/// The largest body that a request may have, in bytes.
+/// The largest body of this request, in bytes.
 pub fn body_max_bytes(request: &HttpRequest) -> usize {
     let extensions = request.extensions();
     let route = extensions.get::<Rc<Route>>();
     route.map_or(BODY_MAX_BYTES, |route| route.body_max_bytes)
 }
 
-/// The segment of a request's path that its URL has a name for, with the escapes undone that
-/// actix leaves (`%2F`, `%25`, `%2B`).
+/// The segment of a request's path for a name in its URL. The escapes that actix leaves (`%2F`,
+/// `%25`, `%2B`) are decoded.
 pub fn segment(request: &HttpRequest, name: &str) -> Option<String> {
     let extensions = request.extensions();
     let route = extensions.get::<Rc<Route>>()?;

@@ -1,5 +1,5 @@
-//! Parameters that lists of entries and of grants share: a span of instants or local days, and whose
-//! key it was.
+//! Parameters that lists of entries and of grants share: a span of instants or local days, and a
+//! key.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -10,16 +10,19 @@ use crate::engine::{Bound, DaySpan, MadeBy};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct SpanQuery {
-    /// Those that count on this local day of the policy, by the version that was in force then.
+    /// Only those that count on this local day of the policy, by the version that was in force
+    /// then.
     #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
     on: Option<String>,
-    /// Those that count at this instant or later; a date is the start of that local day of the policy.
+    /// Only those that count at this instant or later. A date means the start of that local day of
+    /// the policy.
     #[param(format = "day-or-instant", example = "2026-11-03T00:00:00Z")]
     from: Option<String>,
-    /// Those that count before this instant; a date is the start of that local day of the policy.
+    /// Only those that count before this instant. A date means the start of that local day of the
+    /// policy.
     #[param(format = "day-or-instant", example = "2026-11-04")]
     to: Option<String>,
-    /// Those that a key claimed or corrected: its id, or `PERDIEM_ADMIN_KEY`.
+    /// Only those that this key claimed or corrected: the key's id, or `PERDIEM_ADMIN_KEY`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
 }

@@ -20,19 +20,19 @@ use crate::engine::{BuildError, Engine, EngineOptions};
 use crate::http::request::{OpenMetrics, ReadTime};
 use crate::http::{known_parameters, routes};
 
-/// How many connections the system keeps until they are taken.
+/// The most connections that the system queues before they are accepted.
 const BACKLOG: u32 = 1024;
-/// How long a client may go on to send a body that nobody reads, after its answer.
+/// How long a client may continue to send a body after its answer. Nobody reads that body.
 const LINGER_TIME: Duration = Duration::from_secs(1);
 
-/// Why the application could not be built. Each text says what to do.
+/// Why the application could not start. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
     Build(#[from] BuildError),
     #[error(
-        "cannot listen on {address}: {source}; stop whatever uses it, or name another address in \
-         PERDIEM_BIND"
+        "cannot listen on {address}: {source}; stop the program that uses it, or set another \
+         address in PERDIEM_BIND"
     )]
     Listen {
         address: String,
@@ -42,15 +42,15 @@ pub enum ServeError {
 
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// The address and port to listen on; port 0 takes a free port.
     pub bind: String,
-    /// How long what is in flight may take to end after the stop.
+    /// The longest time to finish the requests in progress after the stop.
     pub drain_time: Duration,
-    /// How long a request's head may take to arrive, and its body again.
+    /// The longest time for a request's head to arrive, and again for its body.
     pub request_time: Duration,
-    /// How long a connection may be idle.
+    /// The longest idle time of a connection.
     pub idle_time: Duration,
-    /// How long an answer may wait for a client that does not read.
+    /// The longest wait for a client that does not read its answer.
     pub stall_time: Duration,
     /// Whether `/metrics` is open to all.
     pub open_metrics: bool,
@@ -66,7 +66,7 @@ impl ServeOptions {
     }
 }
 
-/// An application that listens, and serves once it is run.
+/// An application that listens. It serves requests when `run` is called.
 pub struct Application {
     engine: Arc<Engine>,
     listener: TcpListener,
@@ -77,11 +77,12 @@ pub struct Application {
 }
 
 impl Application {
-    /// Takes the address, opens the stores, starts the workers and listens; then a new ledger
-    /// is given its first key.
+    /// Binds the address, opens the stores, starts the workers and listens. Then it creates the
+    /// first key of a new ledger.
     ///
-    /// It does not listen before: a client that is refused goes to another instance, and one
-    /// that could connect would wait for this one.
+    /// The order matters: a client whose connection is refused goes to another instance, but a
+    /// client that could connect would wait for this one. So the listening begins when the stores
+    /// are open.
     pub async fn build(options: ServeOptions, engine: EngineOptions) -> Result<Self, ServeError> {
         let listen = |source| ServeError::Listen {
             address: options.bind.clone(),
@@ -107,14 +108,15 @@ impl Application {
         self.address
     }
 
-    /// The secret of the admin key that a new ledger was given. It is shown nowhere else.
+    /// The secret of a new ledger's admin key. It is shown nowhere else.
     pub fn new_secret(&self) -> Option<&str> {
         self.new_secret.as_deref()
     }
 
-    /// Serves until `stop` says so: then it takes no new connections, finishes what is in
-    /// flight, within the drain time, and closes the stores.
+    /// Serves until `stop` ends. Then it takes no new connections, finishes the requests in
+    /// progress within the drain time, and closes the stores.
     pub async fn run(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
+        // 1. Collect what every worker shares.
         let data = Data::from(self.engine.clone());
         let read_time = ReadTime(self.options.request_time);
         let open_metrics = OpenMetrics(self.options.open_metrics);
@@ -125,6 +127,8 @@ impl Application {
             .disable_signals()
             .shutdown_timeout(self.options.drain_time.as_secs());
         let ending = builder.graceful_shutdown_signal();
+        // 2. Say how a worker serves: a TCP stream becomes a `Connection`, then HTTP/1.1, then
+        // `every::answer`.
         let service = move || {
             let routes = Rc::new(routes());
             let app = App::new()
@@ -144,7 +148,7 @@ impl Application {
                     let ending = ending.clone();
                     async move { ending.notified().await }
                 })
-                // The connection has its own bounds.
+                // The connection sets its own bounds: see `connection.rs`.
                 .keep_alive(KeepAlive::Os)
                 .client_request_timeout(Duration::ZERO)
                 .client_disconnect_timeout(LINGER_TIME)
@@ -159,9 +163,12 @@ impl Application {
             })
             .and_then(http)
         };
+        // 3. Start the workers.
         let server = builder.listen("perdiem", self.listener, service)?.run();
         tracing::info!(address = %self.address, "serving");
         let handle = server.handle();
+        // 4. Serve until the stop. Then the server takes no new connections, and finishes the
+        // requests in progress.
         let mut deadline = Instant::now();
         let mut server = std::pin::pin!(server);
         tokio::select! {
@@ -173,12 +180,13 @@ impl Application {
                 ended?;
             }
         }
+        // 5. Close the stores, within what is left of the drain time.
         self.engine.close(deadline).await;
         Ok(())
     }
 }
 
-/// A socket on the first of a name's addresses that can be had.
+/// A socket on the first address of a name that can be bound.
 async fn bind(address: &str) -> std::io::Result<TcpSocket> {
     let mut bound = Err(ErrorKind::AddrNotAvailable.into());
     for address in lookup_host(address).await? {
@@ -195,7 +203,7 @@ fn bind_to(address: SocketAddr) -> std::io::Result<TcpSocket> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Connections of the instance before may linger.
+    // Connections of an earlier instance may still be closing.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)

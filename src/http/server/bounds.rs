@@ -1,5 +1,5 @@
-//! What a request may take: time, and a place among those of its caller. The table of URLs says
-//! which bounds hold where.
+//! The bounds of a request: a time, and a place among the requests of its caller. The table of URLs
+//! names the bounds of each URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::engine::{Engine, Place, Share};
 use crate::http::answer::ApiError;
 use crate::http::request::{Authenticated, Bounded, WAIT_MOST};
 
-/// How many times the time of an answer a long one may take until it begins.
+/// A long answer may take this many times the usual time until it begins.
 const LONG_TIMES: u32 = 30;
 
 impl Bounded {
-    /// How long the answer may take to begin; `None` where other bounds hold, or none is needed.
+    /// The longest time until the answer begins; `None` where other bounds hold, or no bound is
+    /// needed.
     fn time(self, answer_time: Duration) -> Option<Duration> {
         match self {
             Self::Claim | Self::Batch | Self::Open => None,
@@ -29,7 +30,7 @@ impl Bounded {
         }
     }
 
-    /// The share that a place is taken of.
+    /// The share from which the request takes its place.
     fn share(self, method: &Method) -> Option<Share> {
         match self {
             Self::Asked if method.is_safe() => Some(Share::Reads),
@@ -39,19 +40,20 @@ impl Bounded {
     }
 }
 
-/// Answers within the bounds, or with 503. Work that has begun goes on to its end: an edit may
-/// be done though its answer says that it took too long.
+/// Answers within the bounds, or with 503. Work that has begun continues to its end: a change may
+/// be made although its answer says that it took too long.
 pub async fn keep(
     bounded: Bounded,
     request: &HttpRequest,
     answer: impl Future<Output = HttpResponse>,
 ) -> HttpResponse {
+    // 1. Leave a request alone that has no time limit, or no valid key: it is refused soon.
     let engine = request.app_data::<Data<Engine>>();
     let time = engine.and_then(|engine| bounded.time(engine.answer_time()));
-    // Without a valid key nobody is let in.
     let (Some(engine), Some(time), Some(caller)) = (engine, time, caller(request)) else {
         return answer.await;
     };
+    // 2. Wait for a place, at most until the deadline.
     let deadline = Instant::now() + time;
     let place = match bounded.share(request.method()) {
         None => None,
@@ -60,8 +62,8 @@ pub async fn keep(
             None => return ApiError::TooManyAtOnce.error_response(),
         },
     };
+    // 3. Answer before the deadline. The answer keeps its place until it is written.
     match timeout_at(deadline, answer).await {
-        // The answer keeps its place until it is written.
         Ok(mut answer) => {
             let place = place.or_else(|| answer.extensions_mut().remove::<Place>());
             answer.map_body(|_, body| Kept::with(body, place).boxed())

@@ -1,14 +1,14 @@
-//! A client's connection, with the bounds that actix does not set. actix bounds the time of a
-//! connection's first head only, and no write at all; and it answers by itself, without a word,
-//! what it cannot read.
+//! A client's connection, with the bounds that actix does not set. actix limits only the time of a
+//! connection's first head, and no write. And it answers a request that it cannot read by itself,
+//! without an explanation.
 //!
-//! - A request's head, and what is left of a body that nobody reads, arrive within
-//!   [`Bounds::request_time`] after their first byte.
-//! - Between requests a connection rests for [`Bounds::idle_time`] at most.
-//! - An answer of which the client takes nothing for [`Bounds::stall_time`] is given up with its
-//!   connection, and so is all that it holds.
+//! - A request's head must arrive within [`Bounds::request_time`] after its first byte. The same
+//! holds for the rest of a body that nobody reads.
+//! - Between requests a connection may be idle for at most [`Bounds::idle_time`].
+//! - If the client takes nothing of its answer for [`Bounds::stall_time`], the connection is
+//! closed, and everything that the answer keeps is freed.
 //!
-//! The body that a handler reads has its bound where it is read (`body.rs`).
+//! The body that a handler reads has its bound in `body.rs`.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -30,27 +30,28 @@ use crate::clock::SystemClock;
 use crate::http::answer::ApiError;
 use crate::running::{Alarm, RunningTime};
 
-/// How long a connection may take.
+/// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// A request's head, and then its body again.
+    /// For a request's head, and again for its body.
     pub request_time: Duration,
     /// Between requests.
     pub idle_time: Duration,
-    /// To take the next bytes of an answer.
+    /// For the client to take the next bytes of an answer.
     pub stall_time: Duration,
 }
 
-/// What a connection and the application tell each other of its requests.
+/// The state that a connection shares with the application.
 #[derive(Debug, Default)]
 pub struct Exchange {
-    /// How many requests came to the application.
+    /// The number of requests that the application has received.
     begun: Cell<u64>,
-    /// How many of them are not answered yet.
+    /// The number of requests that are not answered yet.
     at_work: Cell<u32>,
 }
 
-/// A request is at work until its answer is written or given up: until this is dropped.
+/// A request in progress. It ends when its answer is written or dropped, because this value is
+/// dropped with it.
 pub struct AtWork(Rc<Exchange>);
 
 impl AtWork {
@@ -67,29 +68,31 @@ impl Drop for AtWork {
     }
 }
 
+/// Invariant: while no request is in progress, the alarm `reading` is set: either for the head that
+/// is arriving, or for the idle time. So a client cannot keep a connection open without sending.
 pub struct Connection {
     io: TcpStream,
     bounds: Bounds,
     exchange: Rc<Exchange>,
-    /// How many requests had begun when the alarm of reading was set.
+    /// The number of requests that had begun when the alarm `reading` was set.
     begun: u64,
-    /// Whether bytes have arrived that belong to no request at work.
+    /// Whether bytes have arrived that belong to no request in progress.
     is_receiving: bool,
     reading: Alarm,
     writing: Alarm,
-    /// Whether all that actix wrote has gone out.
+    /// Whether all bytes of actix are written.
     is_flushed: bool,
-    /// An answer of its own, after which the connection ends.
+    /// An answer of this connection itself. The connection ends after it.
     own_answer: Bytes,
 }
 
 impl Connection {
-    /// A connection whose first request is expected.
+    /// A connection that waits for its first request.
     pub fn new(io: TcpStream, bounds: Bounds, time: &Arc<RunningTime>) -> Self {
-        // What the system has taken for the client is bounded the same way.
+        // The system also waits at most this long for the client to take the bytes that it buffers.
         #[cfg(target_os = "linux")]
         if let Err(error) = SockRef::from(&io).set_tcp_user_timeout(Some(bounds.stall_time)) {
-            tracing::debug!(%error, "a connection has no bound for what the system holds");
+            tracing::debug!(%error, "a connection has no time limit for the bytes that the system buffers");
         }
         let mut reading = Alarm::new(time.clone());
         reading.set(bounds.request_time);
@@ -110,6 +113,7 @@ impl Connection {
         self.exchange.clone()
     }
 
+    /// Sets the alarm for a head at its first byte.
     fn received(&mut self) {
         if self.exchange.at_work.get() == 0 && !self.is_receiving {
             self.is_receiving = true;
@@ -117,17 +121,20 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is at work here, and what is waited for takes too long.
+    /// Ready when no request is in progress, and the awaited bytes take too long.
     fn poll_tardy(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // 1. A request in progress has bounds of its own.
         if self.exchange.at_work.get() > 0 {
             return Poll::Pending;
         }
+        // 2. Requests have ended since the alarm was set: now the connection is idle.
         let begun = self.exchange.begun.get();
         if begun != self.begun {
             self.begun = begun;
             self.is_receiving = false;
             self.reading.set(self.bounds.idle_time);
         }
+        // 3. Otherwise the alarm runs for a head, or for the idle time.
         self.reading.poll_over(context)
     }
 
@@ -139,8 +146,8 @@ impl Connection {
         }
         self.writing.set_if_clear(self.bounds.stall_time);
         ready!(self.writing.poll_over(context));
-        tracing::debug!("a client does not read its answer: the connection is given up");
-        // What the system keeps for the client goes too.
+        tracing::debug!("a client does not read its answer: the connection is closed");
+        // The bytes that the system buffers for the client are dropped too.
         self.io.set_zero_linger()?;
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
@@ -161,6 +168,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // 1. Take the bytes that are there.
         let before = buffer.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut self.io).poll_read(context, buffer) {
             if buffer.filled().len() > before {
@@ -168,12 +176,14 @@ impl AsyncRead for Connection {
             }
             return Poll::Ready(result);
         }
+        // 2. Without bytes, wait until the alarm.
         ready!(self.poll_tardy(context));
-        // What follows the first request may be the rest of a body, which has its answer.
+        // 3. Explain the end to a client that has sent no whole request. After a first request, the
+        // bytes may be the rest of a body that is answered already.
         if self.exchange.begun.get() == 0 {
             self.own_answer = own_answer(&ApiError::SlowRequest);
         }
-        // Nothing was read: for actix the client has ended the connection.
+        // 4. Report that nothing was read: actix takes this as the end of the connection.
         Poll::Ready(Ok(()))
     }
 }
@@ -184,11 +194,14 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // 1. Replace an answer of actix itself by one that explains. Such an answer is the first
+        // write after a flush, with no request in progress.
         let begins_an_answer = self.is_flushed && self.exchange.at_work.get() == 0;
         if begins_an_answer && let Some(error) = unexplained(bytes) {
             self.own_answer = own_answer(&error);
             return Poll::Ready(Ok(bytes.len()));
         }
+        // 2. Write every other answer as it is.
         self.is_flushed = false;
         self.poll_send(context, bytes)
     }
@@ -196,8 +209,8 @@ impl AsyncWrite for Connection {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_own_answer(context))?;
         self.is_flushed = true;
-        // The answer is written: from now on the next request is waited for. What is tardy is
-        // found by the next read, which this alarm brings about.
+        // The answer is written: the wait for the next request begins. If the alarm is already
+        // over, wake the task, so that the next read finds it.
         if self.poll_tardy(context).is_ready() {
             context.waker().wake_by_ref();
         }
@@ -210,8 +223,8 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// What is wrong, where the bytes are an answer of actix' own to what it could not read. Those of
-/// the application bear a request's id.
+/// The error to explain, where the bytes are an answer of actix itself to a request that it could
+/// not read. Answers of the application have a request's id.
 fn unexplained(bytes: &[u8]) -> Option<ApiError> {
     let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..4)?;
     let error = match status {
@@ -226,7 +239,7 @@ fn unexplained(bytes: &[u8]) -> Option<ApiError> {
     (!is_the_applications).then_some(error)
 }
 
-/// An answer that no request's handler gives, after which the connection ends.
+/// An answer that comes from no handler. The connection ends after it.
 fn own_answer(error: &ApiError) -> Bytes {
     let problem = serde_json::to_string(&error.problem()).expect("texts are JSON");
     let date = SystemClock.now().format("%a, %d %b %Y %H:%M:%S GMT");

@@ -1,4 +1,4 @@
-//! Whose key a request carries, and slow answers to wrong keys.
+//! The check of a request's key, and slow answers to wrong keys.
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::web::Data;
@@ -10,8 +10,10 @@ use crate::engine::{Engine, WrongKeyAnswer};
 use crate::http::answer::ApiError;
 use crate::http::request::Authenticated;
 
-/// Finds out whose key a request carries, once, and slows down anyone who sends wrong keys again
-/// and again. Both wait here, where no other part of the request can overtake them.
+/// Checks the key of a request once, and slows down anyone who repeats wrong keys.
+///
+/// Invariant: every request with a key passes here, before its handler and after it. So no handler
+/// can run before the key is checked, and no answer to a wrong key can leave early.
 pub async fn oversee(
     request: &HttpRequest,
     id: &RequestId,
@@ -20,13 +22,18 @@ pub async fn oversee(
     let Some(engine) = request.app_data::<Data<Engine>>() else {
         return answer.await;
     };
+    // 1. Check the key, and store the result for the extractors. A request without a key stores
+    // nothing.
     if let Some(secret) = bearer_secret(request.headers()) {
         let authenticated = Authenticated(engine.authenticate(secret).await);
         request.extensions_mut().insert(authenticated);
     }
+    // 2. Let the handler answer. Its extractors refuse a wrong key with `WrongKey`.
     let answer = answer.await;
     let error = answer.error();
     let error = error.and_then(|error| error.as_error::<ApiError>());
+    // 3. Count the wrong key for the client's address. The count says whether the answer leaves now
+    // or after a wait, or is replaced by 429.
     if let Some(ApiError::WrongKey) = error {
         let address = request.peer_addr();
         let note = || engine.wrong_key(address.map(|address| address.ip()));

@@ -1,5 +1,5 @@
-//! What holds for every request: an id, on each line that is logged for it and in its answer; the
-//! fields that each answer has; and its connection knows while it is at work.
+//! The steps that every request takes: it gets an id, for its log lines and its answer; its answer
+//! gets the common header fields; and its connection knows that it is in progress.
 
 use std::rc::Rc;
 
@@ -19,14 +19,17 @@ use crate::chain::Chain;
 use crate::http::answer::ApiError;
 use crate::http::request::{Bounded, Routes, pattern};
 
-const NOTHING_HERE: &str = "there is nothing at this path; see /docs";
+const NOTHING_HERE: &str = "there is nothing at this path: see /docs";
 
-/// Answers a request. Each step takes the next one as a future, which it may wait for or not.
+/// Answers a request. Each step takes the next step as a future, so a step can answer without the
+/// next one.
 pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<ServiceResponse, Error> {
+    // 1. Find the URL, and give the request its id.
     let (request, payload) = request.into_parts();
     let route = routes.find(&request);
     let id = RequestId::of(&request);
     let bounded = route.as_ref().map(|route| route.bounded);
+    // 2. The innermost step: the handler, within the bounds of its URL.
     let handled = async {
         let Some(route) = route else {
             return HttpResponse::from_error(ApiError::NotFound(NOTHING_HERE));
@@ -34,13 +37,15 @@ pub async fn answer(routes: Rc<Routes>, request: ServiceRequest) -> Result<Servi
         let handled = route.handle(request.clone(), payload);
         keep(route.bounded, &request, handled).await
     };
+    // 3. Around it: the check of the key.
     let handled = credentials::oversee(&request, &id, handled);
+    // 4. Outermost: the log line and the common header fields.
     let answer = oversee(&request, &id, handled.instrument(span(&id, bounded))).await;
     Ok(ServiceResponse::new(request, answer))
 }
 
-/// The span of all that is done for a request. A claim has none, unless details are logged: what
-/// goes wrong with it is logged here.
+/// The log span of a request. A claim has none, unless details are logged: its errors are logged
+/// here, with the id.
 fn span(id: &RequestId, bounded: Option<Bounded>) -> Span {
     let is_usual = LevelFilter::current() <= LevelFilter::INFO;
     match bounded {
@@ -49,7 +54,8 @@ fn span(id: &RequestId, bounded: Option<Bounded>) -> Span {
     }
 }
 
-/// Gives each answer its request's id, and logs how the request ended.
+/// Adds the request's id and the common header fields to the answer, and logs how the request
+/// ended.
 async fn oversee(
     request: &HttpRequest,
     id: &RequestId,
@@ -69,8 +75,8 @@ async fn oversee(
     answer.map_body(|_, body| Kept::with(body, at_work).boxed())
 }
 
-/// Logs a failure of the service with its causes. Too much work, and rules that cannot be read, are counted, not logged. Paths are
-/// logged as patterns: they may hold subjects.
+/// Logs a failure of the service with its causes. Too much work and rules that cannot be read are
+/// counted, not logged. Paths are logged as patterns, because they can contain subjects.
 fn log_end(request: &HttpRequest, id: &RequestId, answer: &HttpResponse) {
     let status = answer.status();
     let error = answer.error();

@@ -1,4 +1,4 @@
-//! A body that keeps something until it is written or given up.
+//! A body that keeps a value until the body is written or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! How the application serves: connections, and what holds for every request.
+//! The server: connections, and the steps that every request takes.
 
 mod application;
 mod bounds;

@@ -1,5 +1,5 @@
-//! A request's id: the client's own, if it sent a fit one, or a new one. Every answer has it, and
-//! every line that is logged for the request.
+//! A request's id: the client's own id if it is valid, otherwise a new one. The answer and all log
+//! lines of the request have it.
 
 use std::cell::OnceCell;
 
@@ -8,13 +8,13 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use tracing::Span;
 use uuid::Uuid;
 
-/// The field of a request and of its answer.
+/// The header field of a request and of its answer.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const LENGTH_MOST: usize = 64;
 
-/// A request's id, and the span that shows it in the log. The span costs a tenth of a claim's time
-/// in HTTP, so it is made when it is first needed.
+/// A request's id, and the span that shows the id in the log. The span costs a tenth of a claim's
+/// time in HTTP, so it is made when it is first needed.
 pub struct RequestId {
     value: HeaderValue,
     span: OnceCell<Span>,
@@ -32,7 +32,7 @@ impl RequestId {
         self.value.clone()
     }
 
-    /// The span of what is done for the request.
+    /// The log span of the request.
     pub fn span(&self) -> &Span {
         let text = self.value.to_str().unwrap_or_default();
         let make = || tracing::info_span!("request", request_id = %text);
@@ -40,7 +40,7 @@ impl RequestId {
     }
 }
 
-/// The client's id: short, and without what could confuse a log.
+/// The client's id, if it is short and has only characters that are safe in a log.
 fn own(request: &HttpRequest) -> Option<HeaderValue> {
     let value = request.headers().get(X_REQUEST_ID)?;
     let fits = (1..=LENGTH_MOST).contains(&value.len())

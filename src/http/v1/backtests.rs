@@ -22,31 +22,31 @@ use crate::http::request::{
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BacktestBody {
-    /// The draft, as it would be put. Its limits and its calendar count; `paused`,
-    /// `active_from`, `active_until` and what says how claims are decided do not.
+    /// The draft, with the fields of a policy. Only its limits and its calendar count. `paused`,
+    /// `active_from`, `active_until`, `mode`, `durability` and `on_ledger_outage` have no effect.
     #[schema(value_type = PolicyBody)]
     policy: Object<PolicyBody>,
     /// The first day, a local date of the draft's calendar.
     #[schema(value_type = NaiveDate, example = "2026-11-01")]
     from: String,
-    /// The day after the last one; at most 400 days after `from`.
+    /// The local date after the last day; at most 400 days after `from`.
     #[schema(value_type = NaiveDate, example = "2026-12-01")]
     to: String,
 }
 
-/// What the draft would have denied.
+/// The grants that the draft would have denied.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BacktestAnswer {
     #[schema(example = "benefit")]
     policy: String,
-    /// Every local day of the range.
+    /// Every local day from `from` until the day before `to`.
     days: Vec<BacktestDayAnswer>,
     total: BacktestTotal,
-    /// The subjects that would have been denied something first, in that order; at most 100.
+    /// The subjects that the draft would have denied first, in that order; at most 100.
     first_denied: Vec<DeniedSubject>,
 }
 
-/// A local day: the ledger's grants, and what the draft would have denied of them.
+/// A local day: the ledger's grants, and those of them that the draft would have denied.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BacktestDayAnswer {
     #[schema(example = "2026-11-21")]
@@ -55,53 +55,53 @@ pub struct BacktestDayAnswer {
     start: DateTime<Utc>,
     #[schema(example = "2026-11-21T16:00:00Z")]
     end: DateTime<Utc>,
-    /// How many grants the ledger holds.
+    /// The number of grants in the ledger.
     #[schema(example = 1200)]
     grants: u64,
-    /// Their units.
+    /// The units of these grants.
     #[schema(example = 1300)]
     units: u64,
-    /// How many of the grants the draft would have denied.
+    /// The number of grants that the draft would have denied.
     #[schema(example = 12)]
     denied_grants: u64,
-    /// Their units.
+    /// The units of these grants.
     #[schema(example = 14)]
     denied_units: u64,
 }
 
-/// All days together.
+/// The sums of all days.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BacktestTotal {
-    /// How many grants the ledger holds.
+    /// The number of grants in the ledger.
     #[schema(example = 36_000)]
     grants: u64,
-    /// Their units.
+    /// The units of these grants.
     #[schema(example = 39_000)]
     units: u64,
-    /// How many of the grants the draft would have denied.
+    /// The number of grants that the draft would have denied.
     #[schema(example = 360)]
     denied_grants: u64,
-    /// Their units.
+    /// The units of these grants.
     #[schema(example = 420)]
     denied_units: u64,
-    /// How many subjects would have been denied something.
+    /// The number of subjects with a grant that the draft would have denied.
     #[schema(example = 25)]
     denied_subjects: u64,
 }
 
-/// A subject that would have been denied something.
+/// A subject with a grant that the draft would have denied.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DeniedSubject {
-    /// Null once the subject was erased.
+    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
-    /// The first of its grants that would have been denied.
+    /// The subject's first grant that the draft would have denied.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     first_grant: Uuid,
-    /// When that was granted.
+    /// When this grant was made.
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     first_denied_at: DateTime<Utc>,
-    /// How many of its grants would have been denied.
+    /// The number of the subject's grants that the draft would have denied.
     #[schema(example = 3)]
     denied_grants: u64,
 }
@@ -188,20 +188,19 @@ impl DeniedSubject {
     }
 }
 
-/// Try a draft of a policy on the ledger's grants, to pick limits from data.
+/// Backtest a draft of a policy: see which past grants it would have denied.
 ///
-/// Meets the grants of the policy, archived or not, with the draft: each takes units in the
-/// windows that contain it if it fits into all of them, and would have been denied otherwise.
-/// What was given back or adjusted counts as it did.
-/// Reading begins with the earliest window that the first day lies in, so that a month is known
-/// from its beginning. Overrides are not applied, and claims that were denied are not known.
-/// Nothing is changed.
+/// Use this to choose limits from data. The draft decides the past grants of the policy, archived
+/// or not. A grant that fits into all windows that contain it takes its units. Any other grant
+/// counts as denied. Reversals, lapses and adjustments count as they did. Reading begins with the
+/// earliest window that contains the first day, so that a month is complete. Overrides are not
+/// applied. Claims that were denied in the past are not known. Nothing is changed.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     post, path = "/v1/policies/{policy}/backtest", operation_id = "backtest_policy", tag = "policies",
     request_body = BacktestBody,
-    responses((status = 200, description = "What the draft would have denied.", body = BacktestAnswer)),
+    responses((status = 200, description = "The grants that the draft would have denied.", body = BacktestAnswer)),
 )]
 pub async fn post(
     caller: Caller<Auditor>,

@@ -24,19 +24,19 @@ use crate::http::request::{
 
 /// The most claims of a batch.
 const CLAIMS_MOST: usize = 1000;
-/// How many of them are under way at once.
+/// The most claims of a batch that are in progress at once.
 const UNDER_WAY_MOST: usize = 256;
-/// The largest body of a batch, in bytes: so many claims with all their metadata.
+/// The largest body of a batch, in bytes: the most claims with the most metadata.
 pub const BATCH_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Claims to be decided at once.
+/// Claims to decide at once.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchBody {
     /// 1 to 1000 claims.
     #[schema(value_type = Vec<BatchClaim>, min_items = 1, max_items = 1000)]
     claims: Vec<Object<BatchClaim>>,
-    /// Whether all are to be granted, or none.
+    /// Whether to grant either all claims or none.
     #[serde(default)]
     atomic: bool,
 }
@@ -48,7 +48,7 @@ pub struct BatchClaim {
     /// The policy's name.
     #[schema(example = "benefit", pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: String,
-    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    /// The subject to count: 1 to 256 bytes of UTF-8 without control characters.
     #[schema(
         example = "member-42",
         min_length = 1,
@@ -56,16 +56,17 @@ pub struct BatchClaim {
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: String,
-    /// How many units; 1 when absent.
+    /// The number of units. Default: 1.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     units: Option<WholeNumber>,
-    /// Makes the grant a hold, as in a single claim.
+    /// Makes the grant a hold, as in a single claim: it lapses after this many seconds unless it is
+    /// confirmed.
     #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     hold_seconds: Option<WholeNumber>,
-    /// Kept beside the grant.
+    /// Stored with the grant.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     metadata: Option<Map<String, Value>>,
-    /// What makes a retry safe; unique in its policy.
+    /// Makes a retry safe. Unique in its policy.
     #[schema(
         example = "order-17",
         pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#
@@ -73,29 +74,29 @@ pub struct BatchClaim {
     idempotency_key: Option<String>,
 }
 
-/// What became of each claim, in their order.
+/// The result of each claim, in the order of the claims.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BatchAnswer {
     items: Vec<BatchItem>,
 }
 
-/// What the claim alone would get, with its status.
+/// The answer that the claim alone would get, with its status.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum BatchItem {
-    /// Granted, now (201) or before (200).
+    /// Granted now (201) or before (200).
     Granted(GrantedItem),
     /// Denied (429).
     Denied(DenialBody),
-    /// Refused: the problem's status. 424, `failed-dependency`, for a claim of an atomic batch
-    /// that would have been granted.
+    /// Refused, with the status of the problem. In an atomic batch: 424, `failed-dependency`, for a
+    /// claim that alone would have been granted.
     Refused(Problem),
 }
 
-/// A claim that was granted.
+/// A granted claim.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct GrantedItem {
-    /// 201 when it was granted now, 200 when it was before.
+    /// 201 where it was granted now, 200 where it was granted before.
     #[schema(example = 201)]
     status: u16,
     #[serde(flatten)]
@@ -103,13 +104,13 @@ pub struct GrantedItem {
     answer: ClaimAnswer,
 }
 
-/// What a claim that was granted is told.
+/// The answer to a granted claim.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "read by the derive")]
 struct GrantedAnswer {
     #[schema(value_type = words::Granted, example = "granted")]
     outcome: &'static str,
-    /// `true` where Redis alone decided, as the policy's owner chose: the ledger records it
+    /// `true` where Redis alone decided, as the policy allows: the ledger records the grant
     /// afterwards. Absent otherwise.
     #[schema(required = false, example = false)]
     provisional: bool,
@@ -118,18 +119,18 @@ struct GrantedAnswer {
     limits: Vec<LimitUsage>,
 }
 
-// A denial is a problem, too: so one of them or more.
+// A denial is a problem too. So an item matches one of these schemas or more.
 any_of!(
     BatchItem,
-    "What the claim alone would get, with its status: granted; denied (429); or the problem, 424 \
-     for a claim of an atomic batch that would have been granted.",
+    "The answer that the claim alone would get, with its status: granted; denied (429); or a \
+     problem. In an atomic batch the problem is 424 for a claim that alone would have been granted.",
     [GrantedItem, DenialBody, Problem]
 );
 
-/// A claim as it can be decided, or why it cannot.
+/// A claim that can be decided, or the error that it gets.
 type Checked = Result<(PolicyName, Claim), ApiError>;
 
-/// What a claim is told.
+/// The answer to a claim.
 type Told = Result<GrantedClaim, ApiError>;
 
 impl BatchClaim {
@@ -154,16 +155,17 @@ impl BatchClaim {
 
 /// Claim units of several policies and subjects at once.
 ///
-/// Each item is what the claim alone would get, with its status; they are decided at the same
-/// time, so nothing says which of two gets the last unit. With `atomic` all are granted in one
-/// transaction, those of a subject in their order, or none is: then those that would have been show 424. Safe to retry with
-/// the same keys.
+/// Each item of the answer has the status and the body that the claim alone would get. The claims
+/// are decided at the same time: the order does not say which of two claims gets the last unit.
+/// With `atomic`, either all claims are granted in one transaction, those of a subject in their
+/// order, or no claim is. In the second case, a claim that alone would have been granted has the
+/// status 424. A retry with the same keys is safe.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
     post, path = "/v1/claims", operation_id = "claim_batch", tag = "claims",
     request_body = BatchBody,
-    responses((status = 200, description = "What became of each claim, in their order.", body = BatchAnswer)),
+    responses((status = 200, description = "The result of each claim, in the order of the claims.", body = BatchAnswer)),
 )]
 pub async fn post(
     caller: Caller<Claimer, ByHandler>,
@@ -172,7 +174,7 @@ pub async fn post(
 ) -> HttpAnswer {
     let BatchBody { claims, atomic } = body.0;
     if !(1..=CLAIMS_MOST).contains(&claims.len()) {
-        let detail = format!("a batch has 1 to {CLAIMS_MOST} claims");
+        let detail = format!("write 1 to {CLAIMS_MOST} claims in a batch");
         return Err(ApiError::invalid_body("/claims", detail));
     }
     let check = |Object(claim): Object<BatchClaim>| claim.check(&caller);
@@ -186,8 +188,8 @@ pub async fn post(
     Ok(HttpResponse::Ok().json(BatchAnswer { items }))
 }
 
-/// Decides the claims one by one. Each is taken on when its caller has a place for it, so that a
-/// batch does not take all places at once.
+/// Decides each claim by itself. A claim begins when its caller has a free place, so that a batch
+/// does not take all places at once.
 async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData) -> Vec<Told> {
     let deadline = engine.claim_deadline();
     let claims = stream::iter(claims).then(async |claim| {
@@ -208,11 +210,13 @@ async fn claim_each(caller: &Arc<str>, claims: Vec<Checked>, engine: &EngineData
     told.buffered(UNDER_WAY_MOST).collect().await
 }
 
+/// Decides the claims of an atomic batch.
 async fn claim_together(
     caller: &Arc<str>,
     checked: Vec<Checked>,
     engine: &EngineData,
 ) -> Result<Vec<Told>, ApiError> {
+    // 1. Refuse the whole batch if two claims have the same key.
     let mut keys = HashSet::new();
     for (index, claim) in checked.iter().enumerate() {
         let Ok((policy, claim)) = claim else { continue };
@@ -221,14 +225,17 @@ async fn claim_together(
             let pointer = format!("/claims/{index}/idempotency_key");
             return Err(ApiError::invalid_body(
                 &pointer,
-                "another claim of the batch has this key",
+                "another claim of the batch has this key: use a key for each claim",
             ));
         }
     }
+    // 2. Let the engine decide the valid claims together. With a wrong claim it grants none.
     let is_doomed = checked.iter().any(Result::is_err);
     let valid = checked.iter().flatten().cloned().collect();
     let members = engine.claim_together(caller, valid, is_doomed).await;
     let mut members = members.map_err(ApiError::Undecided)?.into_iter();
+    // 3. Answer in the order of the request. The engine's answers are those of the valid claims;
+    // `None` means that another claim stood in the way.
     let mut told = Vec::with_capacity(checked.len());
     for claim in checked {
         told.push(match claim {
@@ -256,7 +263,7 @@ impl From<Told> for BatchItem {
     }
 }
 
-/// Logs failures of the service: one line a cause, however many claims it met.
+/// Logs failures of the service: one line for each cause, with the number of claims.
 fn log_failures(told: &[Told]) {
     let failures = told.iter().filter_map(|told| told.as_ref().err());
     let logged = failures.filter(|error| error.status_code().is_server_error());

@@ -20,40 +20,41 @@ use crate::engine::{Act, ActKind, ChangeKind, ChangeQuery, Changed, PastChange};
 use crate::http::answer::{HttpAnswer, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, InQuery, PageQuery, Query};
 
-/// A change of a policy, an override or a key; or an act: what somebody did with the record.
+/// A change of a policy, an override or a key; or an act, which is something that somebody did with
+/// the record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChangeAnswer {
-    /// Its number: it grows from change to change.
+    /// The number of the change. Later changes have higher numbers.
     #[schema(example = 42)]
     revision: u64,
-    /// What was changed.
+    /// The kind of the change.
     #[schema(value_type = words::ChangeKind, example = "policy")]
     kind: &'static str,
     /// The policy, or the override's policy; null for a key and an act.
     #[schema(example = "benefit")]
     policy: Option<String>,
-    /// The override's subject; null for all else, and once it was erased.
+    /// The override's subject; null for everything else, and after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
-    /// The key's id; null for all else.
+    /// The key's id; null for everything else.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     key: Option<Uuid>,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     at: DateTime<Utc>,
-    /// The id of the key that made it, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
+    /// Who made the change: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     by: String,
-    /// Why.
+    /// The reason.
     #[schema(example = "campaign 7")]
     reason: Option<String>,
-    /// What it was; null where there was nothing.
+    /// The version before the change; null where there was none.
     before: Option<VersionAnswer>,
-    /// What it became, or what was done; null where an override was deleted.
+    /// The version after the change, or what the act did; null where an override was deleted.
     after: Option<VersionAnswer>,
 }
 
-/// What an act of the kind `day` tells: the figures of a policy's local day, as they were an hour after
-/// it ended, or an hour after they changed last.
+/// An act of the kind `day`: the figures of a policy's local day. It is made an hour after the day
+/// ended, and again an hour after a later change of the figures.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "the act has it as JSON")]
 pub struct DayAct {
@@ -63,22 +64,22 @@ pub struct DayAct {
     date: NaiveDate,
     #[schema(example = "2026-11-03T16:00:00Z")]
     ends_at: DateTime<Utc>,
-    /// The figures by the names that `/v1/stats` gives them. One that is 0 is left out.
+    /// The figures, with the names of `/v1/stats`. A figure of 0 is left out.
     #[schema(example = json!({ "grants": 12480, "units": 12480 }))]
     figures: BTreeMap<String, u64>,
 }
 
-/// What an act of the kind `seal-restart` tells: the log of seals began again.
+/// An act of the kind `seal-restart`: a new log of seals began.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "the act has it as JSON")]
 pub struct SealRestartAct {
-    /// The log from then on.
+    /// The new log.
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42/1763694000")]
     origin: String,
-    /// The log until then; null where the ledger had none.
+    /// The previous log; null where the ledger had none.
     #[schema(required, example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
     before: Option<String>,
-    /// How many positions that one had.
+    /// The number of positions in the previous log.
     #[schema(example = 1842)]
     sealed: u64,
 }
@@ -93,45 +94,45 @@ pub struct ArchivedFileAnswer {
     sha256: String,
 }
 
-/// What an act of the kind `archive` tells: leaves of the log were written into files.
+/// An act of the kind `archive`: leaves of the log were written to files.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "the act has it as JSON")]
 pub struct ArchiveAct {
-    /// What was recorded before this instant.
+    /// The act is about what was recorded before this instant.
     before: DateTime<Utc>,
-    /// The archive has the positions from this one on.
+    /// The first position in the archive.
     #[schema(example = 1)]
     first_position: u64,
     #[schema(example = 1842)]
     last_position: u64,
-    /// The log of seals that they are of.
+    /// The log of seals of these positions.
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
     origin: String,
-    /// The root of their tree, in Base64.
+    /// The root of the tree of these positions, in Base64.
     root: String,
     files: Vec<ArchivedFileAnswer>,
 }
 
-/// What an act of the kind `cut` tells: entries that were archived are dropped.
+/// An act of the kind `cut`: archived entries were dropped from the ledger.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "the act has it as JSON")]
 pub struct CutAct {
-    /// What was recorded before this instant.
+    /// The act is about what was recorded before this instant.
     before: DateTime<Utc>,
-    /// Entries up to this position may be dropped. Of them an account keeps its last one.
+    /// Entries up to this position may be dropped. Each account keeps the last one of them.
     #[schema(example = 1842)]
     last_position: u64,
-    /// How many entries up to that position stay.
+    /// The number of entries up to that position that stay.
     #[schema(example = 311)]
     kept_entries: u64,
-    /// The log of seals that they are of.
+    /// The log of seals of these positions.
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
     origin: String,
     /// The root of the tree of the archive's leaves, in Base64.
     root: String,
 }
 
-/// A version of a policy, an override or a key; or what an act did.
+/// A version of a policy, an override or a key; or the details of an act.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum VersionAnswer {
@@ -155,29 +156,29 @@ pub enum VersionAnswer {
 page! {
     /// A page of changes.
     ChangeList of ChangeAnswer
-    /// Where the next page begins; null on the last. It stays right while changes come in.
+    /// The cursor of the next page; null on the last page. It stays valid while changes are made.
 }
 
-/// Which changes to list. Filters combine.
+/// Filters for changes. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeFilterQuery {
-    /// Those of a policy, archived or not, and of its overrides.
+    /// Only changes of this policy, archived or not, and of its overrides.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Those made at this instant or later.
+    /// Only changes at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
     from: Option<String>,
-    /// Those made before this instant.
+    /// Only changes before this instant.
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
-    /// Those of a kind.
+    /// Only changes of this kind.
     #[param(value_type = Option<words::ChangeKind>)]
     kind: Option<String>,
-    /// Those that a key made: its id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
+    /// Only changes that this key made: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem`.
     #[param(format = "maker", example = "PERDIEM_ADMIN_KEY")]
     by: Option<String>,
-    /// Those of this subject's overrides.
+    /// Only changes of this subject's overrides.
     #[param(
         min_length = 1,
         max_length = 256,
@@ -191,11 +192,11 @@ fn parse_kind(text: &str) -> Result<ChangeKind, String> {
     let found = kinds.find(|kind| kind.as_str() == text);
     found.ok_or_else(|| {
         let names = ChangeKind::ALL.map(ChangeKind::as_str);
-        format!("a kind is one of {}", names.join(", "))
+        format!("write one of the kinds {}", names.join(", "))
     })
 }
 
-/// Who made a change, as changes say it.
+/// The maker of a change, as changes name it.
 fn parse_by(text: &str) -> Result<String, &'static str> {
     let id = text.parse::<Uuid>().map(|id| id.to_string());
     match text {
@@ -280,18 +281,19 @@ impl VersionAnswer {
         })
     }
 
-    /// A version of an override; `None` for one that deletes it.
+    /// A version of an override; `None` for a version that deletes it.
     fn of_override((policy, version): (PolicyName, Override)) -> Option<Self> {
         version.terms.as_ref()?;
         Some(Self::Override(OverrideAnswer::new(&policy, version)))
     }
 }
 
-/// Changes of policies, overrides and keys, newest first: what it was, what it became, who, when
-/// and why. Also acts: what somebody did with the record, such as an export. Acts of the kind `day` are
-/// listed only where `kind` asks for them: there is one for each day of each policy.
+/// List the changes of policies, overrides and keys, newest first.
 ///
-/// A key that is confined to policies sees those of one of them, which it names.
+/// Each change has the version before and after it, who made it, when and why. The list also has
+/// acts: what somebody did with the record, such as an export. Acts of the kind `day` are listed
+/// only where `kind` asks for them, because there is one for each day of each policy. A key that is
+/// confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

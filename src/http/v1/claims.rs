@@ -29,7 +29,7 @@ use crate::http::request::{
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
-    /// Whom to count: 1 to 256 bytes of UTF-8 without control characters.
+    /// The subject to count: 1 to 256 bytes of UTF-8 without control characters.
     #[schema(
         example = "member-42",
         min_length = 1,
@@ -37,50 +37,51 @@ pub struct ClaimBody {
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     pub subject: String,
-    /// How many units; 1 when absent.
+    /// The number of units. Default: 1.
     #[schema(value_type = Option<u64>, example = 1, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub units: Option<WholeNumber>,
-    /// Makes the grant a hold: it lapses after so many seconds, and gives its units back, unless
+    /// Makes the grant a hold: it lapses after this many seconds and gives its units back, unless
     /// it is confirmed before.
     #[schema(value_type = Option<u64>, example = 600, minimum = 1, maximum = 2_592_000_u64)]
     pub hold_seconds: Option<WholeNumber>,
-    /// Only says what would happen.
+    /// Whether to only show what would happen. Nothing is counted.
     #[serde(default)]
     pub dry_run: bool,
-    /// Kept beside the grant: at most 4 KiB of compact JSON, at most 32 levels deep. Numbers
-    /// are 64-bit integers or IEEE 754 doubles.
+    /// Stored with the grant. At most 4 KiB of compact JSON, at most 32 levels deep. Numbers are
+    /// 64-bit integers or IEEE 754 doubles.
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// A subject's limits as they are now.
+/// A subject's limits with their present usage.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageBody {
     #[schema(example = "benefit")]
     policy: String,
     #[schema(example = 1)]
     policy_version: u32,
-    /// The policy's.
+    /// The policy's time zone.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     #[schema(example = "member-42")]
     subject: String,
-    /// In the policy's order.
+    /// The limits, in the policy's order.
     limits: Vec<LimitUsage>,
-    /// The subject's override, while one holds; absent otherwise.
+    /// The subject's override, while one is in force. Absent otherwise.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     override_note: Option<OverrideNote>,
 }
 
-/// That a subject's limits are not the policy's own.
+/// Shows that an override changes the subject's limits.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OverrideNote {
-    /// From this instant on the policy's own limits hold again; null for no end.
+    /// The instant from which the policy's own limits apply again; null where the override has no
+    /// end.
     until: Option<DateTime<Utc>>,
 }
 
 impl ClaimBody {
-    /// The claim, and whether it is a dry run.
+    /// Checks the body. Returns the claim, and whether it is a dry run.
     pub fn check(self, key: KeyHeader, claimed_by: KeyNumber) -> Result<(Claim, bool), ApiError> {
         let mut faults = Faults::default();
         let units = self
@@ -105,7 +106,7 @@ impl ClaimBody {
     }
 }
 
-/// What a claim asked for, to tell what became of it.
+/// What a claim asked for. The answer needs it.
 pub struct Claimed {
     policy: PolicyName,
     subject: String,
@@ -114,7 +115,7 @@ pub struct Claimed {
 
 /// A claim that was granted, now or before.
 pub struct GrantedClaim {
-    /// Whether it was granted before.
+    /// Whether the claim was granted before.
     pub is_repeat: bool,
     pub answer: ClaimAnswer,
     totals: Arc<[Total]>,
@@ -129,7 +130,7 @@ impl Claimed {
         }
     }
 
-    /// What became of it.
+    /// The answer to the claim with this outcome.
     pub async fn tell(
         self,
         outcome: Outcome,
@@ -158,9 +159,9 @@ impl Claimed {
 
 /// Claim units of a policy for a subject.
 ///
-/// Answered after the grant is committed to the ledger. Safe to retry with the same
-/// `Idempotency-Key`: the same claim gets the same grant, with status 200 and
-/// `Idempotent-Replayed: true`. A denial is not remembered: the same key may be granted later.
+/// A grant is committed to the ledger before the answer, unless the policy lets Redis decide. A
+/// retry with the same `Idempotency-Key` is safe: the same claim gets the same grant, with status
+/// 200 and `Idempotent-Replayed: true`. A denial is not stored: the same key can be granted later.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
@@ -169,17 +170,17 @@ impl Claimed {
     request_body = ClaimBody,
     responses(
         (status = 201, description = "Granted.", body = ClaimAnswer, headers(
-            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
-            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+            ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),
+            ("RateLimit" = String, description = "The units left of each limit, and the seconds until more units return."),
         )),
-        (status = 200, description = "Granted before, under the same key; or a dry run.", body = ClaimAnswer, headers(
+        (status = 200, description = "Granted before with the same key; or a dry run.", body = ClaimAnswer, headers(
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
-        (status = 409, description = "`claim-in-progress`: the same key is being decided right now; `policy-inactive`: the policy grants nothing just now."),
+        (status = 409, description = "`claim-in-progress`: a claim with the same key is being decided now; `policy-inactive`: the policy is paused or not active."),
         (status = 429, description = "`quota-exceeded`: denied; nothing was counted. Or `too-many-wrong-keys`: wait for as long as `Retry-After` says.", body = ClaimRefusal, content_type = "application/problem+json", headers(
-            ("Retry-After" = u64, description = "Seconds until the claim could fit."),
-            ("RateLimit-Policy" = String, description = "The limits' quotas in units and windows in seconds."),
-            ("RateLimit" = String, description = "What remains, and in how many seconds each window ends."),
+            ("Retry-After" = u64, description = "Seconds until the claim can fit."),
+            ("RateLimit-Policy" = String, description = "Each limit's quota in units and window in seconds."),
+            ("RateLimit" = String, description = "The units left of each limit, and the seconds until more units return."),
         )),
     ),
 )]
@@ -226,21 +227,21 @@ fn rehearsed(
     })
 }
 
-/// What a question about a subject's limits is answered with.
+/// The answer to a request for a subject's limits.
 pub enum UsageAnswer {}
 
 any_of!(
     UsageAnswer,
-    "The limits; an explanation where a parameter asks for one.",
+    "The limits; or an explanation, where a parameter asks for one.",
     [UsageBody, ClaimExplanation]
 );
 
-/// A subject's limits as they are now; or why a claim would have been granted or denied.
+/// Show a subject's limits and usage now; or explain how a claim would be decided.
 ///
-/// Read from the ledger. A subject that never claimed has used nothing. With one of the parameters the
-/// answer is an explanation: which limits held at an instant, how much of them was used by which
-/// entries, and what a claim would have met, by what the ledger holds. Explanations are for the roles
-/// `audit` and `admin`.
+/// The usage is read from the ledger. A subject that never claimed has used nothing. With one of
+/// the parameters the answer is an explanation: the limits in force at an instant, their usage, the
+/// entries that used them, and the outcome of a claim, by the entries of the ledger. Explanations
+/// require the role `audit` or `admin`.
 ///
 /// Roles: `claim`, `audit`, `admin`.
 #[utoipa::path(

@@ -11,16 +11,16 @@ use crate::engine::{Admission, Correction, Undecided};
 use crate::http::answer::{ApiError, GrantBody, HttpAnswer, LimitUsage, entered};
 use crate::http::request::{Body, ByHandler, Caller, Claimer, EngineData, OptionalBody, path_id};
 
-/// Why a grant is reversed.
+/// The reason for which a grant is reversed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReversalRequest {
-    /// Why: 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters.
     #[schema(example = "SMS gateway refused", min_length = 1, max_length = 1000)]
     reason: String,
 }
 
-/// Nothing: a confirmation says all by its URL. Clients that always send an object may.
+/// An empty object. The body is optional: the URL says everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmationRequest {}
@@ -35,8 +35,9 @@ pub struct CorrectionAnswer {
 
 /// Reverse a grant: give its units back.
 ///
-/// They are given back to the windows in which they were granted, also to those that have ended.
-/// Once: repeated, it answers 200 with what the first one did. A held grant can be reversed too.
+/// The units are given back to the windows in which they were granted, even if these windows have
+/// ended. A grant is reversed once: a repeated request answers 200 with the first reversal. A hold
+/// can be reversed too.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
@@ -44,8 +45,8 @@ pub struct CorrectionAnswer {
     request_body = ReversalRequest,
     responses(
         (status = 201, description = "Reversed.", body = CorrectionAnswer),
-        (status = 200, description = "Reversed before.", body = CorrectionAnswer),
-        (status = 409, description = "`hold-lapsed`: its units were given back when it lapsed."),
+        (status = 200, description = "Already reversed.", body = CorrectionAnswer),
+        (status = 409, description = "`hold-lapsed`: the hold lapsed, and its units were given back then."),
     ),
 )]
 pub async fn reverse(
@@ -64,16 +65,16 @@ pub async fn reverse(
 
 /// Confirm a hold: its units stay taken.
 ///
-/// Repeated, it answers 200 with what the first one did.
+/// A repeated request answers 200 with the first confirmation.
 ///
 /// Roles: `claim`, `admin`.
 #[utoipa::path(
     post, path = "/v1/grants/{id}/confirmation", operation_id = "confirm_grant", tag = "grants",
     responses(
         (status = 201, description = "Confirmed.", body = CorrectionAnswer),
-        (status = 200, description = "Confirmed before.", body = CorrectionAnswer),
-        (status = 409, description = "`not-a-hold`: there is nothing to confirm; `grant-reversed`: its units were given back."),
-        (status = 410, description = "`hold-lapsed`: it was not confirmed in time; `archived`: the grant was archived and dropped."),
+        (status = 200, description = "Already confirmed.", body = CorrectionAnswer),
+        (status = 409, description = "`not-a-hold`: the grant is not a hold; `grant-reversed`: the hold was reversed, and its units were given back."),
+        (status = 410, description = "`hold-lapsed`: the hold was not confirmed in time; `archived`: the grant was archived and dropped."),
     ),
 )]
 pub async fn confirm(
@@ -124,7 +125,7 @@ async fn correct(
         false => HttpResponse::Created(),
     };
     let followers = match correction {
-        // A hold may have been confirmed between the look at it and its reversal.
+        // The hold may have been confirmed after it was read and before its reversal.
         Correction::Reversal if grant.entry.held_until().is_some() => {
             engine.followers(&grant.entry).await?
         }

@@ -1,4 +1,4 @@
-//! An account's entries: its statement, and units that are entered by hand.
+//! An account's entries: their list, and adjustments.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -18,60 +18,61 @@ use crate::http::request::{
     PageQuery, PolicyPath, SubjectPath, Then, WholeNumber,
 };
 
-/// Units to be entered by hand.
+/// An adjustment: units that are entered by hand.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdjustmentRequest {
-    /// How many more units are used; below zero, how many fewer. Never zero.
+    /// The units to add to the usage; a negative number subtracts. Not 0.
     #[schema(value_type = i64, example = 2, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_u64)]
     units: WholeNumber,
-    /// The instant in whose windows they count, not to come; the present one when absent.
+    /// The instant in whose windows the units count. It is not in the future. Default: now.
     #[schema(value_type = Option<DateTime<Utc>>, example = "2026-11-03T00:00:00Z")]
     at: Option<String>,
-    /// Why: 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters.
     #[schema(example = "opening balance", min_length = 1, max_length = 1000)]
     reason: String,
 }
 
-/// A line of an account.
+/// An entry of an account.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EntryBody {
-    /// 1, 2, 3 … without gaps.
+    /// The number of the entry in its account: 1, 2, 3 … without gaps.
     #[schema(example = 7)]
     pub number: u64,
-    /// A UUIDv7; a grant's is the grant's id.
+    /// A UUIDv7. The id of a grant's entry is the grant's id.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     pub id: Uuid,
     /// `grant`, `confirmation`, `reversal`, `lapse` or `adjustment`.
     #[schema(value_type = words::EntryKind, example = "grant")]
     pub kind: &'static str,
-    /// What it adds to the units used: below zero where it gives back.
+    /// The units that the entry adds to the usage; negative where it gives units back.
     #[schema(example = 1)]
     pub units: i64,
-    /// When it was appended.
+    /// When the entry was appended.
     pub at: DateTime<Utc>,
-    /// The instant in whose windows its units count: for what gives back, the grant's.
+    /// The instant in whose windows the units count. For a reversal or a lapse it is the grant's
+    /// instant.
     pub counted_at: DateTime<Utc>,
-    /// The grant that it names. Absent for grants and adjustments.
+    /// The grant that the entry corrects. Absent for grants and adjustments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<Uuid>,
-    /// Who made it: a key's id, or where the key was set. Absent for grants and lapses.
+    /// Who made the entry: a key's id, or `PERDIEM_ADMIN_KEY`. Absent for grants and lapses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why. Absent where nobody says.
+    /// The reason. Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The version of the policy that it was made under.
+    /// The version of the policy that was in force for the entry.
     #[schema(example = 1)]
     pub policy_version: u32,
-    /// The policy's limits after it, in the policy's order.
+    /// The policy's limits after the entry, in the policy's order.
     pub limits: Vec<LimitUsage>,
 }
 
 page! {
     /// A page of an account's entries.
     EntryList of EntryBody
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
 impl From<&Entry> for EntryBody {
@@ -108,14 +109,14 @@ impl AdjustmentRequest {
         };
         let units = Units::new(self.units.0.saturating_abs()).map_err(|error| match error {
             ClaimError::Units => {
-                "units is a whole number, not 0, from -(2^53 - 1) to 2^53 - 1".to_owned()
+                "write a whole number from -(2^53 - 1) to 2^53 - 1, but not 0".to_owned()
             }
             other => other.to_string(),
         });
         let units = faults.body("/units", units);
         let counted_at = faults.body_instant("/at", self.at.as_ref());
         if counted_at.is_some_and(|at| at > now || at < DateTime::UNIX_EPOCH) {
-            let detail = "it lies after 1970 and not in the future";
+            let detail = "write an instant after 1970 that is not in the future";
             faults.add(InvalidPart::body("/at", detail));
         }
         faults.body("/reason", check_reason(&self.reason));
@@ -135,11 +136,12 @@ impl AdjustmentRequest {
     }
 }
 
-/// Enter units by hand, up or down, such as an opening balance.
+/// Adjust a subject's usage by hand, up or down, such as an opening balance.
 ///
-/// They are an entry like the others. Up, they may go over a limit: what was used was used. Down,
-/// no more than is used in every window that they count in. Safe to retry with the same
-/// `Idempotency-Key`, which is unique in the policy, among claims too.
+/// An adjustment is an entry of the account. An adjustment up can go over a limit, because it
+/// records what was already used. An adjustment down cannot subtract more than is used in any
+/// window in which it counts. A retry with the same `Idempotency-Key` is safe. The key is unique in
+/// the policy: claims and adjustments share their keys.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -148,10 +150,10 @@ impl AdjustmentRequest {
     request_body = AdjustmentRequest,
     responses(
         (status = 201, description = "Entered.", body = EntryBody),
-        (status = 200, description = "Entered before, under the same key.", body = EntryBody, headers(
+        (status = 200, description = "Entered before with the same key.", body = EntryBody, headers(
             ("Idempotent-Replayed" = String, description = "`true` for a repeated key."),
         )),
-        (status = 409, description = "`claim-in-progress`: the same key is being decided right now."),
+        (status = 409, description = "`claim-in-progress`: a request with the same key is being decided now."),
     ),
 )]
 pub async fn adjust(
@@ -172,8 +174,10 @@ pub async fn adjust(
     Ok(entered_once(is_repeat).json(EntryBody::from(&entry)))
 }
 
-/// A subject's entries, newest first: grants, confirmations, reversals, lapses and adjustments,
-/// each with the limits after it.
+/// List a subject's entries, newest first.
+///
+/// Entries are grants, confirmations, reversals, lapses and adjustments. Each one has the limits
+/// after it.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

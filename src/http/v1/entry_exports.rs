@@ -16,7 +16,7 @@ use crate::http::request::{
     SpanQuery,
 };
 
-/// The parameters of a query by their names, but for the format.
+/// The parameters of a query by their names, without the format.
 type Filters = BTreeMap<String, String>;
 
 fn parse_filters(filters: &Filters, faults: &mut Faults) -> Result<HistoryQuery, ApiError> {
@@ -26,12 +26,12 @@ fn parse_filters(filters: &Filters, faults: &mut Faults) -> Result<HistoryQuery,
     let metadata = MetadataQuery::deserialize(&filters);
     match (history, span, metadata) {
         (Ok(history), Ok(span), Ok(metadata)) => Ok(history.check(&span, &metadata, faults)),
-        // Every parameter is a text.
+        // Every parameter is a text, so this does not happen.
         _ => Err(ApiError::Malformed("the query cannot be read".to_owned())),
     }
 }
 
-/// What an act says of an export, and whose key it was.
+/// The details of an export's act, and the key that made it.
 async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
     let about = serde_json::from_str(&act.about).map_err(|error| {
         let what = format!("the act {}: {error}", act.revision);
@@ -48,14 +48,15 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
     })
 }
 
-/// Export entries in the order of the record, as of a position.
+/// Export entries in the order of the record, up to a position.
 ///
-/// CSV (RFC 4180, every cell quoted, no apostrophes: for programs) or one JSON object a line, streamed.
-/// The last line of NDJSON is the manifest: `{"manifest": {…}}`. For CSV, ask for the manifest at the
-/// URL that `Link` names. An export without its end broke off: go on with the same `as_of`, and with
-/// `after` the position of the last whole row. The same filters and `as_of` give the same bytes, but for
-/// the manifest, and for subjects that were erased since. A change records each export: see
-/// `/v1/changes`. A key that is confined to policies must name one of them.
+/// The formats are CSV (RFC 4180, every cell quoted, for programs) and NDJSON, one JSON object on
+/// each line. The answer is streamed. The last line of NDJSON is the manifest: `{"manifest": {…}}`.
+/// For CSV, read the manifest at the URL in `Link`. An export without its end was interrupted:
+/// continue with the same `as_of`, and with the position of the last whole row as `after`. The same
+/// filters and the same `as_of` give the same bytes, except for the manifest and for subjects that
+/// were erased since. Each export is recorded as a change: see `/v1/changes`. A key that is
+/// confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -68,7 +69,7 @@ async fn made(engine: &EngineData, act: Act) -> Result<ExportMade, ApiError> {
                 (String = "application/x-ndjson"),
             ),
             headers(
-                ("Link" = String, description = "Where the manifest is, as `describedby`."),
+                ("Link" = String, description = "The URL of the manifest, as `describedby`."),
                 ("Perdiem-As-Of" = u64, description = "The export has the entries up to this position."),
             ),
         ),
@@ -80,11 +81,13 @@ pub async fn export(
     engine: EngineData,
 ) -> HttpAnswer {
     let mut filters = query.0;
+    // 1. Check the parameters, and report all wrong ones at once.
     let mut faults = Faults::default();
     let format = filters.remove("format").unwrap_or_default();
     let format = faults.parameter("format", Some(&format), ExportFormat::parse);
     let history = parse_filters(&filters, &mut faults)?;
     let (format, history) = faults.or(format.map(|format| (format, history)))?;
+    // 2. Record the export as an act, with the position up to which it reads.
     filters.remove("as_of");
     let about = |as_of| {
         let format = format.as_str().to_owned();
@@ -97,6 +100,7 @@ pub async fn export(
         serde_json::json!(act).to_string()
     };
     let (act, export) = engine.export_entries(&caller.key(), history, about).await?;
+    // 3. Stream the rows. The act names the manifest.
     let link = format!("</v1/exports/{}>; rel=\"describedby\"", act.revision);
     let mut file = ExportFile::new(made(&engine, act).await?, format, export.span);
     let header = file.header();
@@ -108,10 +112,10 @@ pub async fn export(
         .streaming(rows))
 }
 
-/// The manifest of an export of entries.
+/// Show the manifest of an export of entries.
 ///
-/// All rows are read once more. Where the bytes of a file do not have its SHA-256, the file is not
-/// whole, was changed, or names a subject that was erased since.
+/// The service reads all rows again to make the manifest. A file whose bytes have another SHA-256
+/// is incomplete, was changed, or names a subject that was erased since.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -156,5 +160,5 @@ pub async fn manifest(
 }
 
 const ERASED: &str =
-    "the export was of a subject who was erased since: which one is not known any more";
+    "the export was about a subject that was erased since: its name is no longer known";
 const UNKNOWN: &str = "there is no export with this revision";

@@ -11,24 +11,24 @@ use crate::engine::{Failure, LedgerError, SubjectErasure};
 use crate::http::answer::{ApiError, HttpAnswer};
 use crate::http::request::{Admin, Body, Caller, EngineData, SubjectPath, Then};
 
-/// Why a subject is erased.
+/// The reason for which a subject is erased.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErasureRequest {
-    /// Why, without the subject's name: 1 to 1000 characters.
+    /// The reason, without the subject's name: 1 to 1000 characters.
     #[schema(example = "request 2026-118", min_length = 1, max_length = 1000)]
     reason: String,
 }
 
-/// What an act of erasure did.
+/// An act of erasure.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasureAct {
-    /// Under how many policies the subject had an account or an override.
+    /// The number of policies under which the subject had an account or an override.
     #[schema(example = 2)]
     accounts: u64,
 }
 
-/// An erasure that was recorded.
+/// A recorded erasure.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErasureAnswer {
     /// The number of the change that records it: see `/v1/changes`.
@@ -37,7 +37,7 @@ pub struct ErasureAnswer {
     #[serde(flatten)]
     act: ErasureAct,
     erased_at: DateTime<Utc>,
-    /// The id of the key that erased, or `PERDIEM_ADMIN_KEY`.
+    /// Who erased the subject: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     erased_by: String,
     #[schema(example = "request 2026-118")]
@@ -50,26 +50,27 @@ fn about(accounts: u64) -> String {
 
 /// Erase a subject, under all policies.
 ///
-/// Its name, its metadata, its kept denials and the reasons of its corrections and overrides go first: its
-/// name then finds nothing. Claims under the name are still counted, so that nobody gets a second quota
-/// today. When the windows of the last entry are over, the account gets a random id. 48 hours after the
-/// last entry the hashes of its keys go too: nothing tells any more whose entries they were. Units, sums,
-/// positions and seals stay. Backups, exported files and your own logs are not reached.
+/// First, the service deletes the subject's name, its metadata, its stored denials, and the reasons
+/// of its corrections and overrides. From then on the name finds nothing. Claims under the name are
+/// still counted, so that nobody gets a second quota today. When the windows of the last entry are
+/// over, the account gets a random id. 48 hours after the last entry, the hashes of its idempotency
+/// keys are deleted too. Then nothing shows whose entries they were. Units, sums, positions and
+/// seals stay. Backups, exported files and your own logs are not changed.
 ///
-/// An answer with 202 has begun an erasure of many entries. It goes on without you. The name finds nothing
-/// from then on; metadata and reasons follow. Send the request again later: 200 says that the texts are
-/// gone. A request for a subject whose texts are gone answers with the same erasure, until the account has
-/// its random id; then it answers 404. A reason that names the subject is refused (422), since it would
-/// stay.
+/// Status 202 means that an erasure of many entries has begun. It continues by itself. The name
+/// finds nothing from then on; metadata and reasons are deleted afterwards. Send the request again
+/// later: status 200 means that all texts are deleted. A repeated request returns the same erasure
+/// until the account has its random id; then the status is 404. A reason that contains the
+/// subject's name is refused (422), because the reason stays.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     post, path = "/v1/subjects/{subject}/erasure", operation_id = "erase_subject", tag = "changes",
     request_body = ErasureRequest,
     responses(
-        (status = 200, description = "The texts are gone, and the name finds nothing.", body = ErasureAnswer),
-        (status = 202, description = "The erasure has begun, and goes on by itself. Some texts are still there.", body = ErasureAnswer),
-        (status = 404, description = "`not-found`: nothing is known of this subject, or all of it was erased."),
+        (status = 200, description = "All texts are deleted, and the name finds nothing.", body = ErasureAnswer),
+        (status = 202, description = "The erasure has begun and continues by itself. Some texts are not deleted yet.", body = ErasureAnswer),
+        (status = 404, description = "`not-found`: nothing is known about this subject, or everything was erased."),
     ),
 )]
 pub async fn post(
@@ -79,7 +80,9 @@ pub async fn post(
 ) -> HttpAnswer {
     let reason = body.0.reason;
     let checked = check_reason(&reason).and_then(|()| match names(&reason, &subject.0) {
-        true => Err("it names the subject, and would stay: say why without the name".to_owned()),
+        true => {
+            Err("the reason stays, so it must not name the subject: leave out the name".to_owned())
+        }
         false => Ok(()),
     });
     checked.map_err(|detail| ApiError::invalid_body("/reason", detail))?;
@@ -104,4 +107,4 @@ pub async fn post(
     }))
 }
 
-const UNKNOWN: &str = "nothing is known of this subject, or all of it was erased";
+const UNKNOWN: &str = "nothing is known about this subject, or everything was erased";

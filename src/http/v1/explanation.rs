@@ -27,20 +27,20 @@ use crate::http::answer::{
 };
 use crate::http::request::{Auditor, ByHandler, Caller, EngineData, Faults, Query, path_id};
 
-/// Which claim to explain. With one of these parameters the answer is an explanation, for the roles
-/// `audit` and `admin`.
+/// The claim to explain. With one of these parameters the answer is an explanation, which requires
+/// the role `audit` or `admin`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ExplanationQuery {
-    /// The instant of the claim; now when absent. Entries count that were appended then or before.
+    /// The instant of the claim. Entries that were appended up to this instant count. Default: now.
     #[param(value_type = Option<DateTime<Utc>>)]
     at: Option<String>,
-    /// As the record was known then: a position, or an instant, which means the position that the
-    /// record had reached then. Everything that is committed when absent. Only the answer at an
-    /// instant as known at a position stays for ever.
+    /// Uses the record only up to this position. An instant means the last position of that time.
+    /// Default: everything that is committed. Only an answer with an instant `at` and a position
+    /// here never changes.
     #[param(format = "position-or-instant", example = "1842")]
     known_at: Option<String>,
-    /// How many units the claim asks for; 1 when absent.
+    /// The units of the claim. Default: 1.
     #[param(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     units: Option<String>,
 }
@@ -48,13 +48,13 @@ pub struct ExplanationQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct KnownAtQuery {
-    /// As the record was known then: a position, or an instant, which means the position that the
-    /// record had reached then. Everything that is committed when absent.
+    /// Uses the record only up to this position. An instant means the last position of that time.
+    /// Default: everything that is committed.
     #[param(format = "position-or-instant", example = "1842")]
     known_at: Option<String>,
 }
 
-/// What a claim would have met at an instant.
+/// The outcome of a claim at an instant, with its causes.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClaimExplanation {
     #[schema(example = "benefit")]
@@ -65,61 +65,63 @@ pub struct ClaimExplanation {
     units: u64,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     at: DateTime<Utc>,
-    /// The position up to which the record was taken into account; null for everything.
+    /// The position up to which the record was used; null for everything.
     #[schema(example = 1842)]
     known_at: Option<u64>,
-    /// `granted`, or `denied` for everything that was not granted: also where the policy was paused,
-    /// archived or not active, or did not exist, and where the units never fit. `reason` tells which.
+    /// `granted`, or `denied` for every claim that is not granted: also where the policy was
+    /// paused, archived, not active or did not exist, and where the units can never fit. `reason`
+    /// says which.
     #[schema(value_type = words::ClaimOutcome, example = "denied")]
     outcome: &'static str,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[schema(value_type = words::OutcomeReason, example = "no_room")]
     reason: &'static str,
-    /// Why, in a sentence.
-    #[schema(example = "there was no room for 1 more per day: 3 of 3 were used")]
+    /// The reason, in a sentence.
+    #[schema(example = "there was no room for 1 more: 3 of 3 per day were used")]
     detail: String,
-    /// The limits that had no room for the units, by their `per`.
+    /// The limits without room for the units, each by its `per`.
     #[schema(value_type = Vec<words::LimitName>, example = json!(["day"]))]
     lacking: Vec<Per>,
-    /// Null where no version of the policy was in force.
+    /// The version and the override that were in force. Null where no version of the policy was.
     terms: Option<TermsBody>,
-    /// In the policy's order, without the claim's own units. Empty where no version was in force.
+    /// The limits in the policy's order, without the units of the claim. Empty where no version was
+    /// in force.
     limits: Vec<LimitExplanation>,
 }
 
-/// What a grant met, and what became of it.
+/// A grant, the limits before it, and its later entries.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct GrantExplanation {
-    /// As it was known.
+    /// The grant, as it was known.
     grant: GrantBody,
     /// The grant's entry.
     entry: CountedEntryBody,
-    /// The position up to which the record was taken into account; null for everything.
+    /// The position up to which the record was used; null for everything.
     #[schema(example = 1842)]
     known_at: Option<u64>,
-    /// Which units of each limit it took.
+    /// The units of each limit that the grant took.
     took: Vec<TookBody>,
-    /// What is special about it, in sentences.
+    /// The special properties of the grant, as sentences.
     #[schema(example = json!(["it was a hold until 2026-11-21T03:14:05Z"]))]
     notes: Vec<String>,
-    /// The entries that name it, oldest first.
+    /// The entries that correct the grant, oldest first.
     since: Vec<CountedEntryBody>,
     terms: TermsBody,
-    /// In the policy's order, before the grant.
+    /// The limits before the grant, in the policy's order.
     limits: Vec<LimitExplanation>,
 }
 
-/// The terms that held.
+/// The rules that were in force.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TermsBody {
     /// The version of the policy that was in force.
     version: PolicyAnswer,
-    /// The version of the subject's override that held; null without one.
+    /// The version of the subject's override that was in force; null without one.
     #[serde(rename = "override")]
     exception: Option<OverrideAnswer>,
 }
 
-/// Units of a limit: 2 to 2 of 3 for "2nd of 3".
+/// The units of a limit that a grant took: `first` 2, `last` 2 and `max` 3 mean "2nd of 3".
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TookBody {
     #[schema(value_type = words::LimitName, example = "day")]
@@ -132,53 +134,54 @@ pub struct TookBody {
     max: u64,
 }
 
-/// A limit, and the entries that make what was used.
+/// A limit, and the entries that used it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LimitExplanation {
     #[serde(flatten)]
     usage: LimitUsage,
-    /// When the window began, by clocks in the policy's zone; null where there was none.
+    /// When the window began, in the policy's zone; null where there was no window.
     #[schema(example = "2026-11-21T00:00:00+08:00")]
     window_start_local: Option<DateTime<FixedOffset>>,
-    /// From when on nothing was used any more, by those clocks; null where nothing returned.
+    /// When all units have returned, in the policy's zone; null where no units return.
     #[schema(example = "2026-11-22T00:00:00+08:00")]
     resets_at_local: Option<DateTime<FixedOffset>>,
-    /// How many entries make what was used.
+    /// The number of entries that used the limit.
     #[schema(example = 3)]
     entry_count: u64,
-    /// Whether `entries` leaves older ones out: it has 1,000.
+    /// Whether older entries are left out of `entries`, which has at most 1,000.
     entries_cut: bool,
-    /// Newest first. First come holds that had lapsed, though no entry said so yet: these have no id.
+    /// The entries, newest first. Lapses of holds that have no entry yet come first; they have no
+    /// id.
     entries: Vec<CountedEntryBody>,
 }
 
 /// An entry that counts in a window.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CountedEntryBody {
-    /// Null for a lapse that no entry told of yet.
+    /// Null for a lapse that has no entry yet.
     #[schema(example = "0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42")]
     id: Option<Uuid>,
     /// `grant`, `confirmation`, `reversal`, `lapse` or `adjustment`.
     #[schema(value_type = words::EntryKind, example = "grant")]
     kind: &'static str,
-    /// What it adds to the units used: below zero where it gives back.
+    /// The units that the entry adds to the usage; negative where it gives units back.
     #[schema(example = 1)]
     units: i64,
-    /// The instant in whose windows its units count.
+    /// The instant in whose windows the units count.
     counted_at: DateTime<Utc>,
-    /// When it was appended; when the hold lapsed where no entry told of it yet.
+    /// When the entry was appended. For a lapse that has no entry yet: when the hold lapsed.
     at: DateTime<Utc>,
-    /// Null while it has none.
+    /// The position of the entry. Null while it has none.
     #[schema(example = 1842)]
     position: Option<u64>,
-    /// The grant that it names; null for grants and adjustments.
+    /// The grant that the entry corrects; null for grants and adjustments.
     grant: Option<Uuid>,
     /// The key that claimed or corrected, if it has a name.
     key: Option<KeyName>,
-    /// Who claimed or corrected: a key's id, or where the key was set; null for a lapse, and where
-    /// nobody kept it.
+    /// Who claimed or corrected: a key's id, or `PERDIEM_ADMIN_KEY`; null for a lapse, and where it
+    /// was not stored.
     by: Option<String>,
-    /// Why; null where nobody says.
+    /// The reason; null without one.
     reason: Option<String>,
 }
 
@@ -246,7 +249,7 @@ impl LimitExplanation {
     }
 }
 
-/// The terms and limits as answers have them.
+/// The terms and the limits, in the form of answers.
 fn told(met: LimitsThen) -> (TermsBody, Vec<LimitExplanation>) {
     let version = met.terms.version;
     let zone = version.rule.calendar.zone.clone();
@@ -348,7 +351,7 @@ fn parse_units(text: &str) -> Result<Units, String> {
     units.map_err(|error| error.to_string())
 }
 
-/// Answers for a claim.
+/// Answers with the explanation of a claim.
 pub async fn explain(
     policy: PolicyName,
     subject: Subject,
@@ -360,8 +363,10 @@ pub async fn explain(
     Ok(HttpResponse::Ok().json(ClaimExplanation::new(&query, found)))
 }
 
-/// Why a grant was granted: the limits that it met, the entries that had used them, the version and
-/// the override that held, and what became of it since.
+/// Explain a grant: why it was granted, and what happened to it since.
+///
+/// The explanation has the limits before the grant, the entries that had used them, the version of
+/// the policy and of the override that were in force, and the corrections since.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -383,7 +388,7 @@ pub async fn of_grant(
     let grant = grant.ok_or(ApiError::NotFound("there is no grant with this id"))?;
     caller.may_use(&grant.policy)?;
     let found = engine.explain_grant(grant, known_at).await?;
-    let unknown = "there was no grant with this id yet: write a later known_at";
+    let unknown = "the grant did not exist yet: write a later known_at";
     let found = found.ok_or(ApiError::NotFound(unknown))?;
     Ok(HttpResponse::Ok().json(GrantExplanation::new(found)))
 }

@@ -15,7 +15,7 @@ use crate::http::request::{
     Auditor, Caller, EngineData, Faults, InQuery, MetadataQuery, Query, SpanQuery,
 };
 
-/// How to export grants.
+/// The format of an export of grants.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ExportQuery {
@@ -24,11 +24,11 @@ pub struct ExportQuery {
     format: Option<String>,
 }
 
-/// Export grants, newest first, as they stand at one instant.
+/// Export grants, newest first, with their state at one instant.
 ///
-/// CSV (RFC 4180) or one JSON object a line, streamed. Every CSV cell is quoted; one that a
-/// spreadsheet would take for a formula has an apostrophe before it. A key that is confined to
-/// policies must name one of them.
+/// The formats are CSV (RFC 4180) and NDJSON, one JSON object on each line. The answer is streamed.
+/// Every CSV cell is quoted. A cell that a spreadsheet would read as a formula begins with an
+/// apostrophe. A key that is confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -117,8 +117,8 @@ fn csv_cells(grant: &Grant, now: DateTime<Utc>) -> [String; 14] {
     ]
 }
 
-/// A cell that no spreadsheet takes for a formula (OWASP, "CSV Injection"): what begins like
-/// one gets an apostrophe before it.
+/// A cell that no spreadsheet reads as a formula (OWASP, "CSV Injection"): a text that begins like
+/// a formula gets an apostrophe before it.
 fn safe_cell(text: String) -> String {
     let begins_like_one =
         text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);

@@ -1,4 +1,4 @@
-//! Grants: one, and lists.
+//! One grant, and lists of grants.
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -17,36 +17,36 @@ use crate::http::request::{
 page! {
     /// A page of grants.
     GrantList of GrantBody
-    /// Where the next page begins; null on the last. It stays right while new grants come in.
+    /// The cursor of the next page; null on the last page. It stays valid while grants are made.
 }
 
-/// Which grants to list. Filters combine.
+/// Filters for grants. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct GrantFilterQuery {
-    /// Those of a policy, archived or not.
+    /// Only grants of this policy, archived or not.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Those of a subject.
+    /// Only grants of this subject.
     #[param(
         min_length = 1,
         max_length = 256,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: Option<String>,
-    /// `held`, `granted`, `reversed` or `lapsed`.
+    /// Only grants in this state: `held`, `granted`, `reversed` or `lapsed`.
     #[param(value_type = Option<words::GrantState>)]
     state: Option<String>,
-    /// Those that bear this key.
+    /// Only grants with this idempotency key.
     #[param(pattern = r#"^([!#-~]([ -~]{0,253}[!-~])?|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#)]
     idempotency_key: Option<String>,
-    /// `true`: those that Redis alone decided.
+    /// `true`: only grants that Redis alone decided.
     #[param(value_type = Option<words::OnlyTrue>)]
     provisional: Option<String>,
-    /// `true`: those of them that went over a limit.
+    /// `true`: only grants that Redis alone decided and that went over a limit.
     #[param(value_type = Option<words::OnlyTrue>)]
     over: Option<String>,
-    /// `true`: those that an observing policy would have denied.
+    /// `true`: only grants that an observing policy would have denied in the mode `enforce`.
     #[param(value_type = Option<words::OnlyTrue>)]
     would_deny: Option<String>,
 }
@@ -92,11 +92,11 @@ fn parse_state(text: &str) -> Result<GrantState, String> {
         .find(|state| state.as_str() == text);
     found.ok_or_else(|| {
         let names = GrantState::ALL.map(GrantState::as_str);
-        format!("a state is one of {}", names.join(", "))
+        format!("write one of the states {}", names.join(", "))
     })
 }
 
-/// One grant.
+/// Show a grant.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -115,7 +115,7 @@ pub async fn get(
     Ok(HttpResponse::Ok().json(GrantBody::new(&grant, engine.now())))
 }
 
-/// Grants, newest first.
+/// List grants, newest first.
 ///
 /// A key that is confined to policies must name one of them.
 ///

@@ -1,4 +1,4 @@
-//! The history of entries: of all accounts, in the order of the record.
+//! The entries of all accounts, in the order of the record.
 
 use std::time::Duration;
 
@@ -25,34 +25,35 @@ use crate::http::request::{
 /// An entry of the record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryItem {
-    /// 1, 2, 3 …: its place in the order of all entries and changes. It never changes. A list of
-    /// entries leaves out the positions of changes.
+    /// The place of the entry in the order of all entries and changes: 1, 2, 3 … It never changes.
+    /// A list of entries leaves out the positions of changes.
     #[schema(example = 1842)]
     pub position: u64,
-    /// When it got its position, soon after it was committed.
+    /// When the entry got its position, soon after it was committed.
     pub recorded_at: DateTime<Utc>,
     #[schema(example = "benefit")]
     pub policy: String,
-    /// Null once the subject was erased.
+    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     pub subject: Option<String>,
-    /// The local date on which its units count, by the version of the policy that was in force then.
-    /// Where a change of the zone set the local clock back, the day of the change is longer.
+    /// The local date on which the units count, by the version of the policy that was in force
+    /// then. If a change of the policy's zone set the local clock back, the day of the change is
+    /// longer.
     #[schema(example = "2026-11-21")]
     pub counted_on: NaiveDate,
     #[serde(flatten)]
     pub entry: EntryBody,
-    /// The key that claimed or corrected. Absent for a lapse, for the key of the settings, and where
-    /// nobody kept it.
+    /// The key that claimed or corrected. Absent for a lapse, for `PERDIEM_ADMIN_KEY`, and where it
+    /// was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyName>,
-    /// What the claim brought. Absent where it brought nothing.
+    /// The metadata of the claim. Absent without metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({ "order": "A-17" }))]
     pub metadata: Option<Box<RawValue>>,
 }
 
-/// A key, as lists name it.
+/// A key with its name.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct KeyName {
     pub id: Uuid,
@@ -79,10 +80,10 @@ impl From<(Uuid, String)> for KeyName {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryList {
     items: Vec<HistoryItem>,
-    /// Where the next page begins; null on the last. It stays right while entries come in.
+    /// The cursor of the next page; null on the last page. It stays valid while entries are made.
     next_cursor: Option<String>,
-    /// The list is that of the entries up to this position. With it as `as_of` the list is the same
-    /// for ever; with it as `after` the next list goes on.
+    /// The list has the entries up to this position. Send it as `as_of` to get the same list again,
+    /// at any later time. Send it as `after` to get the entries after this list.
     #[schema(example = 1842)]
     as_of: u64,
 }
@@ -115,34 +116,34 @@ impl From<HistoryPage> for HistoryList {
     }
 }
 
-/// Which entries to list. Filters combine.
+/// Filters for entries. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryFilterQuery {
-    /// Those of a policy, archived or not. Local days want one.
+    /// Only entries of this policy, archived or not. Required for filters by local days.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// Those of a subject.
+    /// Only entries of this subject.
     #[param(
         min_length = 1,
         max_length = 256,
         pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$"
     )]
     subject: Option<String>,
-    /// Those of a kind.
+    /// Only entries of this kind.
     #[param(value_type = Option<words::EntryKind>)]
     kind: Option<String>,
-    /// Those that got their positions at this instant or later.
+    /// Only entries that got their positions at this instant or later.
     #[param(value_type = Option<DateTime<Utc>>)]
     recorded_from: Option<String>,
-    /// Those that got their positions before this instant.
+    /// Only entries that got their positions before this instant.
     #[param(value_type = Option<DateTime<Utc>>)]
     recorded_to: Option<String>,
-    /// The list as it was known then: a position, or an instant, which stands for the position that the
-    /// record had reached then. Only a list as of a position stays for ever.
+    /// Only entries up to this position. An instant means the last position of that time. Only a
+    /// list as of a position never changes.
     #[param(format = "position-or-instant", example = "1842")]
     as_of: Option<String>,
-    /// Those above this position.
+    /// Only entries above this position.
     #[param(value_type = Option<u64>, minimum = 0)]
     after: Option<String>,
 }
@@ -150,7 +151,7 @@ pub struct HistoryFilterQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// While the list is empty, wait so many seconds for an entry: 0 to 30.
+    /// Seconds to wait for an entry while the list is empty: 0 to 30. Default: 0.
     #[param(value_type = Option<u64>, minimum = 0, maximum = 30)]
     wait: Option<String>,
 }
@@ -188,7 +189,7 @@ impl WaitQuery {
         };
         let wait = faults.parameter("wait", self.wait.as_ref(), parse);
         if wait.is_some() && (list.as_of.is_some() || list.recorded_to.is_some()) {
-            let detail = "a list with as_of or recorded_to ends: nothing comes to it";
+            let detail = "leave out wait: a list with as_of or recorded_to gets no new entries";
             faults.add(InvalidPart::parameter("wait", detail));
         }
         wait.unwrap_or_default()
@@ -200,7 +201,7 @@ fn parse_kind(text: &str) -> Result<KindWord, String> {
     let found = kinds.find(|kind| kind.as_str() == text);
     found.ok_or_else(|| {
         let names = KindWord::ALL.map(KindWord::as_str);
-        format!("a kind is one of {}", names.join(", "))
+        format!("write one of the kinds {}", names.join(", "))
     })
 }
 
@@ -213,12 +214,12 @@ pub fn parse_as_of(text: &str) -> Result<AsOf, String> {
     }
 }
 
-/// Entries of all accounts, oldest first: grants, confirmations, reversals, lapses and adjustments,
-/// in the order of the record.
+/// List entries of all accounts, oldest first, in the order of the record.
 ///
-/// An entry gets its position soon after it was committed, and keeps it. So a list as of a position is
-/// the same for ever, and who goes on with `after` misses nothing and sees nothing twice: write the
-/// last `as_of` there, after the last page. A key that is confined to policies must name one of them.
+/// Entries are grants, confirmations, reversals, lapses and adjustments. An entry gets its position
+/// soon after it was committed, and keeps it. So a list as of a position never changes. To follow
+/// the record: after the last page, send its `as_of` as `after`. Then you miss no entry, and you
+/// get none twice. A key that is confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -244,20 +245,24 @@ pub async fn list(
     let mut filter = filter;
     let mut waiting = None;
     loop {
+        // 1. Take a place, and read the list.
         let deadline = Instant::now() + engine.answer_time();
         let place = engine.place(Share::Reads, &caller.key(), deadline).await;
         let place = place.ok_or(ApiError::TooManyAtOnce)?;
         let found = engine.history(&filter, page.limit, page.cursor());
         let found = timeout_at(deadline, found).await;
         let found = found.map_err(|_| ApiError::TooSlow)??;
+        // 2. If the list is empty and there is time to wait: give the place back, and take one for
+        // waiting.
         if found.entries.is_empty() && Instant::now() < waits_until {
             drop(place);
             if waiting.is_none() {
                 let place = engine.place(Share::Waits, &caller.key(), waits_until).await;
                 waiting = Some(place.ok_or(ApiError::TooManyAtOnce)?);
             }
+            // 3. Wait until the record grows, then read again. The list is empty up to `as_of`, so
+            // the next read begins there.
             if engine.recorded_above(found.newest, waits_until).await {
-                // Up to there it is empty.
                 if page.cursor().is_none() {
                     filter.after = Some(found.as_of);
                 }
@@ -265,8 +270,8 @@ pub async fn list(
             }
             return Ok(HttpResponse::Ok().json(HistoryList::from(found)));
         }
+        // 4. Answer. The answer keeps its place until it is written.
         let mut response = HttpResponse::Ok();
-        // The answer keeps its place until it is written.
         response.extensions_mut().insert(place);
         return Ok(response.json(HistoryList::from(found)));
     }

@@ -17,11 +17,11 @@ use crate::http::request::{
     ReasonQuery, Then,
 };
 
-/// A key as an admin asks for it.
+/// A key to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyBody {
-    /// What it is for: 1 to 100 characters, no control characters.
+    /// A name that says who uses the key: 1 to 100 characters, no control characters.
     #[schema(
         example = "shop",
         min_length = 1,
@@ -32,13 +32,14 @@ pub struct KeyBody {
     /// `claim`, `audit` or `admin`.
     #[schema(value_type = words::Role, example = "claim")]
     role: String,
-    /// The policies that it is confined to; all when absent. An admin key is never confined.
+    /// The policies that the key is confined to. Default: all policies. An admin key is never
+    /// confined.
     #[schema(example = json!(["benefit"]), min_items = 1, max_items = 100)]
     policies: Option<Vec<String>>,
-    /// From this instant on it is not accepted; it must lie in the future.
+    /// The instant from which the key is not accepted. It must be in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     ends_at: Option<String>,
-    /// Why; 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters.
     #[schema(example = "the shop's backend", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
@@ -47,17 +48,17 @@ pub struct KeyBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyEndBody {
-    /// From this instant on the key is not accepted; it must lie in the future. Null takes an
-    /// end away.
+    /// The instant from which the key is not accepted. It must be in the future. Null removes the
+    /// end.
     #[serde(deserialize_with = "required")]
     #[schema(value_type = Option<DateTime<Utc>>, required = true)]
     ends_at: Option<String>,
-    /// Why; required where the end changes. 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters. Required where the end changes.
     #[schema(example = "the contract ends", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
-/// A field that may be null and not absent.
+/// A field that can be null, but not absent.
 fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(deserializer)
 }
@@ -72,24 +73,24 @@ pub struct KeyAnswer {
     name: String,
     #[schema(value_type = words::Role, example = "claim")]
     role: &'static str,
-    /// The policies that it is confined to; null for all.
+    /// The policies that the key is confined to; null for all policies.
     #[schema(example = json!(["benefit"]))]
     policies: Option<Vec<String>>,
-    /// From this instant on it is not accepted.
+    /// The instant from which the key is not accepted; null for no end.
     ends_at: Option<DateTime<Utc>>,
-    /// Whether it is not accepted any more, for good.
+    /// Whether the key is revoked: it is never accepted again.
     revoked: bool,
-    /// Every change makes a new one.
+    /// The version of the key. Every change makes a new version.
     #[schema(example = 1)]
     version: u32,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     created_at: DateTime<Utc>,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     changed_at: DateTime<Utc>,
-    /// The id of the key that changed it, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first one.
+    /// Who made this version: a key's id, `PERDIEM_ADMIN_KEY`, or `perdiem` for the first key.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     changed_by: String,
-    /// Why.
+    /// The reason of the last change.
     #[schema(example = "the shop's backend")]
     reason: Option<String>,
 }
@@ -99,8 +100,9 @@ pub struct KeyAnswer {
 pub struct NewKeyAnswer {
     #[serde(flatten)]
     key: KeyAnswer,
-    /// What to send as `Authorization: Bearer <secret>`. It is shown this once. Scanners find
-    /// leaked ones by their form: a prefix, and a checksum in the last 8 digits.
+    /// The secret of the key. Send it as `Authorization: Bearer <secret>`. It is shown only once.
+    /// Scanners can find leaked secrets by their form: a prefix, and a checksum in the last 8
+    /// digits.
     #[schema(pattern = "^perdiem_[0-9a-f]{48}$")]
     secret: String,
 }
@@ -108,7 +110,7 @@ pub struct NewKeyAnswer {
 page! {
     /// A page of keys.
     KeyList of KeyAnswer
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
 impl From<Key> for KeyAnswer {
@@ -162,20 +164,20 @@ impl KeyEndBody {
     }
 }
 
-const REASON_NEEDED: &str = "say why: a reason is needed to end or revoke a key";
+const REASON_NEEDED: &str = "the reason is missing: write why the key gets another end";
 
-/// Make a key.
+/// Create a key.
 ///
-/// Its secret is in the answer, and nowhere else: only a hash of it is kept. The key works for the
-/// next request, at every instance.
+/// Only this answer has the key's secret: the service stores a hash of it. The key works at once,
+/// at every instance.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     post, path = "/v1/keys", operation_id = "create_key", tag = "keys",
     request_body = KeyBody,
     responses(
-        (status = 201, description = "The key, and this once its secret.", body = NewKeyAnswer, headers(
-            ("Location" = String, description = "Where the key is."),
+        (status = 201, description = "The key with its secret.", body = NewKeyAnswer, headers(
+            ("Location" = String, description = "The URL of the key."),
             ("ETag" = String),
         )),
     ),
@@ -191,7 +193,9 @@ pub async fn post(caller: Caller<Admin>, body: Body<KeyBody>, engine: EngineData
         }))
 }
 
-/// The keys, newest first, also revoked ones; without their secrets.
+/// List the keys, newest first.
+///
+/// Revoked keys are listed too. The answer has no secrets.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -204,7 +208,7 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> H
     KeyList::answer(found, KeyAnswer::from)
 }
 
-/// A key without its secret, with its version as ETag.
+/// Show a key, without its secret. The ETag is its version.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -221,10 +225,10 @@ fn rendered(key: Key) -> HttpResponse {
     versioned(StatusCode::OK, key.version).json(KeyAnswer::from(key))
 }
 
-/// Give a key an end, another one, or none any more.
+/// Set, change or remove the end of a key.
 ///
-/// A change holds here at once, and everywhere within a second. A key that is so already is left
-/// as it is.
+/// A change takes effect at this instance at once, and at every other instance within a second. A
+/// key that already has this end is not changed.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -233,8 +237,8 @@ fn rendered(key: Key) -> HttpResponse {
     request_body = KeyEndBody,
     responses(
         (status = 200, description = "The key.", body = KeyAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`last-admin-key`: it is the last admin key without an end; `key-revoked`: a revoked key has no other end."),
-        (status = 412, description = "`precondition-failed`: the key stands at another version."),
+        (status = 409, description = "`last-admin-key`: this is the last admin key without an end; `key-revoked`: a revoked key cannot be changed."),
+        (status = 412, description = "`precondition-failed`: the key has another version."),
     ),
 )]
 pub async fn patch(
@@ -247,10 +251,10 @@ pub async fn patch(
     Ok(rendered(changed.await??))
 }
 
-/// Revoke a key for good.
+/// Revoke a key: it is never accepted again.
 ///
-/// It stops working here at once, and everywhere within a second. One that is revoked already
-/// is left as it is.
+/// The key stops working at this instance at once, and at every other instance within a second. A
+/// key that is already revoked is not changed.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -258,8 +262,8 @@ pub async fn patch(
     params(IfMatch, ReasonQuery),
     responses(
         (status = 200, description = "The key, revoked.", body = KeyAnswer, headers(("ETag" = String))),
-        (status = 409, description = "`last-admin-key`: it is the last admin key without an end."),
-        (status = 412, description = "`precondition-failed`: the key stands at another version."),
+        (status = 409, description = "`last-admin-key`: this is the last admin key without an end."),
+        (status = 412, description = "`precondition-failed`: the key has another version."),
     ),
 )]
 pub async fn revoke(

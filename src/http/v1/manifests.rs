@@ -1,4 +1,4 @@
-//! Manifests: what an export of entries holds, so that anyone can check a file of it.
+//! Manifests. A manifest describes an export of entries, so that anyone can check a file of it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::domain::policy::Policy;
 use crate::engine::{Act, ExportEnd, ExportPiece, InstantSpan, RecordedEntry};
 use crate::http::answer::{ExportFormat, csv_lines, json_lines, words};
 
-/// What an act of export did.
+/// An act of export.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ExportAct {
     #[schema(value_type = words::ExportFormat, example = "csv")]
@@ -22,16 +22,16 @@ pub struct ExportAct {
     /// The export has the entries up to this position.
     #[schema(example = 1842)]
     pub as_of: u64,
-    /// The parameters of the request, but for these two.
+    /// The parameters of the request, without `format` and `as_of`.
     #[schema(example = json!({ "policy": "benefit", "on": "2026-11-03" }))]
     pub filters: BTreeMap<String, String>,
-    /// The names of those that named a subject who was erased since: what they were is not known any
-    /// more.
+    /// The names of the parameters that named a subject who was erased since. Their values are
+    /// deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub erased: Vec<String>,
 }
 
-/// What an export holds, and who exported.
+/// The description of an export, and who exported.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Manifest {
     /// The number of the change that records the export: see `/v1/changes`.
@@ -39,41 +39,40 @@ pub struct Manifest {
     revision: u64,
     #[serde(flatten)]
     act: ExportAct,
-    /// The instants in whose windows the entries count, where a filter says so: from this one on. Null
-    /// for no bound.
+    /// Where the filters limit the instants in whose windows the entries count: the first instant.
+    /// Null for no bound.
     counted_from: Option<DateTime<Utc>>,
-    /// Up to this one. Null for no bound.
+    /// The instant before which the entries count. Null for no bound.
     counted_to: Option<DateTime<Utc>>,
-    /// The versions of policies that were in force in that span, as known as of the position: those of
-    /// each policy that a row is of.
+    /// The versions of the rows' policies that were in force in that span, as known at the position
+    /// `as_of`.
     policies: Vec<PolicyInForce>,
-    /// How many rows there are of each kind of entry.
+    /// The number of rows of each kind of entry.
     #[schema(example = json!({ "grant": 12, "reversal": 1 }))]
     rows: BTreeMap<&'static str, u64>,
-    /// The sum of the units that the rows take.
+    /// The sum of the units that the rows add to the usage.
     #[schema(value_type = u64, example = 12)]
     units_taken: u128,
-    /// The sum of the units that they give back.
+    /// The sum of the units that the rows give back.
     #[schema(value_type = u64, example = 1)]
     units_given_back: u128,
-    /// How many rows have lost their texts since: the subjects were erased, and the file has other bytes
-    /// than before.
+    /// The number of rows whose texts were erased since. The file then has other bytes than before.
     rows_erased: u64,
     /// The position of the first row; null without rows.
     first_position: Option<u64>,
     /// The position of the last row; null without rows.
     last_position: Option<u64>,
-    /// Of all bytes of the file; of NDJSON, of all lines before the manifest.
+    /// The SHA-256 of all bytes of the file; for NDJSON, of all lines before the manifest.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
-    /// The newest seal that has all of these positions: a signed checkpoint. Null where they are not
-    /// sealed yet, or nothing is.
+    /// The newest seal that covers all these positions: a signed checkpoint. Null where they are
+    /// not sealed yet, or nothing is sealed.
     seal: Option<String>,
     exported_at: DateTime<Utc>,
-    /// The id of the key that exported, or `PERDIEM_ADMIN_KEY`.
+    /// Who exported: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     exported_by: String,
-    /// That key. Absent for the key of the settings.
+    /// The key that exported. Absent for `PERDIEM_ADMIN_KEY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<KeyName>,
 }
@@ -87,7 +86,7 @@ pub struct PolicyInForce {
     version: u32,
     #[schema(example = "Asia/Shanghai")]
     time_zone: String,
-    /// From when on.
+    /// When the version took effect.
     effective_at: DateTime<Utc>,
 }
 
@@ -132,14 +131,14 @@ const CSV_COLUMNS: [&str; 19] = [
     "metadata",
 ];
 
-/// The act of an export, as it is recorded and as it is read, and the key that did it.
+/// The act of an export, as recorded and as parsed, with its key.
 pub struct ExportMade {
     pub act: Act,
     pub about: ExportAct,
     pub key: Option<KeyName>,
 }
 
-/// Writes the bytes of an export, and notes what its manifest tells of them.
+/// Writes the bytes of an export, and collects what the manifest needs.
 pub struct ExportFile {
     made: ExportMade,
     format: ExportFormat,
@@ -169,7 +168,7 @@ impl ExportFile {
         }
     }
 
-    /// What comes before the rows.
+    /// The bytes before the rows.
     pub fn header(&mut self) -> Bytes {
         let header = match self.format {
             ExportFormat::Csv => csv_lines([CSV_COLUMNS.map(str::to_owned)].into_iter()),
@@ -179,7 +178,7 @@ impl ExportFile {
         header
     }
 
-    /// What comes next; behind the rows of NDJSON the manifest.
+    /// The next bytes. In NDJSON the manifest follows the rows.
     pub fn piece(&mut self, piece: ExportPiece<RecordedEntry, ExportEnd>) -> Bytes {
         match (piece, self.format) {
             (ExportPiece::Rows(entries), _) => self.rows(entries),
@@ -213,7 +212,7 @@ impl ExportFile {
         bytes
     }
 
-    /// The manifest, once all rows were written.
+    /// The manifest. Call it after all rows were written.
     pub fn manifest(&self, end: &ExportEnd) -> Manifest {
         let (act, span) = (&self.made.act, self.span);
         let policies = end.versions.iter();

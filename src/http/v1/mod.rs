@@ -1,4 +1,4 @@
-//! The resources, one a file.
+//! The resources, each in its own file.
 
 pub mod backtests;
 pub mod batches;

@@ -19,29 +19,30 @@ use crate::http::request::{
     PageQuery, PolicyPath, Reason, ReasonQuery, SubjectPath, Then, WholeNumber,
 };
 
-/// An override as an admin writes it.
+/// An override to create, or to replace another one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideBody {
-    /// The `max` of some of the policy's limits, no two with the same `per`; the others stay.
+    /// Another `max` for some of the policy's limits, no two with the same `per`. All other limits
+    /// stay.
     #[schema(value_type = Vec<OverrideLimitBody>, min_items = 1, max_items = 6)]
     limits: Vec<Object<OverrideLimitBody>>,
-    /// From this instant on the policy's own limits hold again; null or absent for no end.
+    /// The instant from which the policy's own limits apply again. Null or absent for no end.
     #[schema(value_type = Option<DateTime<Utc>>)]
     until: Option<String>,
-    /// Why; required when an override is replaced. 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters. Required when an override is replaced.
     #[schema(example = "vip", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
 
-/// `max` units `per` window; 0 blocks the subject.
+/// `max` units `per` window. 0 blocks the subject.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideLimitBody {
     /// The most units in a window.
     #[schema(value_type = u64, example = 10, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
-    /// One that the policy has a limit for.
+    /// The `per` of one of the policy's limits.
     #[schema(value_type = words::LimitName, example = "day")]
     per: String,
 }
@@ -67,20 +68,20 @@ impl From<&OtherMax> for OverriddenMax {
 pub struct OverrideAnswer {
     #[schema(example = "benefit")]
     policy: String,
-    /// Null once it was erased.
+    /// Null after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
-    /// 1, 2, 3 …: every change makes a new one.
+    /// The number of the version: 1, 2, 3 … Every change makes a new version.
     #[schema(example = 1)]
     version: u32,
     limits: Vec<OverriddenMax>,
     until: Option<DateTime<Utc>>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
-    /// Who made it: a key's id, or where the key was set.
+    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     changed_by: String,
-    /// Why.
+    /// The reason.
     #[schema(example = "vip")]
     reason: Option<String>,
 }
@@ -88,7 +89,7 @@ pub struct OverrideAnswer {
 page! {
     /// A page of overrides.
     OverrideList of OverrideAnswer
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
 impl OverrideAnswer {
@@ -126,9 +127,9 @@ impl OverrideBody {
 
 /// Create or replace a subject's override.
 ///
-/// It holds for the very next claim at the instance that took it, and everywhere within a
-/// second. A lower `max` never takes back what was granted. An override of an archived policy
-/// does nothing, and is there again once the policy is revived.
+/// The override takes effect at this instance with the next claim, and at every other instance
+/// within a second. A lower `max` takes back nothing that was granted. An override of an archived
+/// policy has no effect until the policy is revived.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -137,9 +138,9 @@ impl OverrideBody {
     request_body = OverrideBody,
     responses(
         (status = 201, description = "Created.", body = OverrideAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or so already.", body = OverrideAnswer, headers(("ETag" = String))),
+        (status = 200, description = "Replaced, or not changed.", body = OverrideAnswer, headers(("ETag" = String))),
         (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the override stands at another version."),
+        (status = 412, description = "`precondition-failed`: the override has another version."),
     ),
 )]
 pub async fn put(
@@ -165,7 +166,7 @@ pub async fn put(
     Ok(response.json(OverrideAnswer::new(&policy.0, edited.after)))
 }
 
-/// A subject's override, with its version as ETag.
+/// Show a subject's override. The ETag is its version.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -186,7 +187,9 @@ pub async fn get(
     Ok(response.json(OverrideAnswer::new(&policy.0, found)))
 }
 
-/// The overrides of a policy, in an order that stays, those whose `until` has passed too.
+/// List the overrides of a policy.
+///
+/// The order never changes. Overrides whose `until` has passed are listed too.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -204,16 +207,16 @@ pub async fn list(
     OverrideList::answer(found.await?, |found| OverrideAnswer::new(&policy.0, found))
 }
 
-/// Delete a subject's override: the policy's own limits hold again.
+/// Delete a subject's override: the policy's own limits apply again.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     delete, path = "/v1/policies/{policy}/overrides/{subject}", operation_id = "delete_override", tag = "overrides",
     params(IfMatch, ReasonQuery),
     responses(
-        (status = 200, description = "Deleted: as it was, in its last version.", body = OverrideAnswer),
+        (status = 200, description = "Deleted. The answer has the last version.", body = OverrideAnswer),
         (status = 409, description = "`being-erased`: the subject is being erased. `detail` says when to try again."),
-        (status = 412, description = "`precondition-failed`: the override stands at another version."),
+        (status = 412, description = "`precondition-failed`: the override has another version."),
     ),
 )]
 pub async fn delete(

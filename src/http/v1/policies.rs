@@ -19,52 +19,54 @@ use crate::http::request::{
     Page, PageQuery, PolicyPath, Query, Reason, ReasonQuery, Then, WholeNumber, parse_true,
 };
 
-/// A policy as an admin writes it.
+/// A policy to create, or to replace another one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyBody {
-    /// For people; at most 1000 characters.
+    /// A text for people: at most 1000 characters.
     #[schema(example = "3 benefit claims per member per day", max_length = 1000)]
     description: Option<String>,
-    /// An IANA name, or a fixed offset written `+08:00`, `UTC+8` or `GMT+8`.
+    /// The time zone of the policy: an IANA name, or a fixed offset written `+08:00`, `UTC+8` or
+    /// `GMT+8`.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
-    /// One or more, no two with the same `per`.
+    /// One or more limits, no two with the same `per`.
     #[schema(value_type = Vec<LimitBody>, min_items = 1, max_items = 6)]
     limits: Vec<Object<LimitBody>>,
-    /// When a day begins, as `HH:MM`; midnight when absent.
+    /// The local time at which a day begins, as `HH:MM`. Default: midnight.
     #[schema(example = "00:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     day_starts_at: Option<String>,
-    /// The English name of a weekday in lower case; `monday` when absent.
+    /// The first day of a week, as an English name in lower case. Default: `monday`.
     #[schema(value_type = Option<words::Weekday>, example = "monday")]
     week_starts_on: Option<String>,
-    /// Before this instant no claim is granted.
+    /// Before this instant the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
     active_from: Option<String>,
-    /// From this instant on no claim is granted.
+    /// From this instant on the policy grants no claim.
     #[schema(value_type = Option<DateTime<Utc>>)]
     active_until: Option<String>,
-    /// While true no claim is granted.
+    /// While true, the policy grants no claim.
     #[serde(default)]
     paused: bool,
-    /// `enforce`: what does not fit is denied. `observe`: all is granted, up to 2^53 − 1 units in
-    /// a window, and what would have been denied is marked. `enforce` when absent.
+    /// `enforce`: claims that do not fit are denied. `observe`: all claims are granted, up to 2^53
+    /// − 1 units in a window, and those that would have been denied are marked. Default: `enforce`.
     #[schema(value_type = Option<words::Mode>, example = "enforce")]
     mode: Option<String>,
-    /// `recorded`: a grant stands in the ledger before it is answered. `counted`: Redis alone
-    /// decides and queues it for the ledger; faster, and as durable as Redis is. `recorded`
-    /// when absent.
+    /// `recorded`: a grant is committed to the ledger before the claim is answered. `counted`:
+    /// Redis alone decides, and queues the grant for the ledger. This is faster, but a grant is
+    /// only as durable as Redis. Default: `recorded`.
     #[schema(value_type = Option<words::Durability>, example = "recorded")]
     durability: Option<String>,
-    /// While the ledger cannot decide: `refuse` claims, or let Redis `count` them, perhaps over
-    /// a limit, and record them afterwards. `refuse` when absent.
+    /// What happens to claims while the ledger cannot decide. `refuse`: they are answered with 503.
+    /// `count`: Redis decides, perhaps over a limit, and the ledger records the grants afterwards.
+    /// Default: `refuse`.
     #[schema(value_type = Option<words::OnLedgerOutage>, example = "refuse")]
     on_ledger_outage: Option<String>,
-    /// When the change takes effect: `now`, or from the policy's `next_window`, its next local
-    /// day, on. `now` when absent.
+    /// When the change takes effect: `now`, or with `next_window` at the start of the policy's next
+    /// local day. Default: `now`.
     #[schema(value_type = Option<words::Effective>, example = "now")]
     effective: Option<String>,
-    /// Why; required when a policy is replaced. 1 to 1000 characters.
+    /// The reason: 1 to 1000 characters. Required when a policy is replaced.
     #[schema(example = "campaign 7", min_length = 1, max_length = 1000)]
     reason: Option<String>,
 }
@@ -76,19 +78,20 @@ pub struct LimitBody {
     /// The most units in a window.
     #[schema(value_type = u64, example = 3, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     max: WholeNumber,
-    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d, such
-    /// as `24h`, which wants a `kind`.
+    /// `minute`, `hour`, `day`, `week`, `month`, `year` or `ever`; or a duration from 1s to 400d,
+    /// such as `24h`. A duration requires a `kind`.
     #[schema(value_type = words::LimitName, example = "day")]
     per: String,
-    /// For a duration. `from_first_claim`: all units return so long after the first grant. `sliding`:
-    /// each unit returns so long after it was taken. `rate`: units return evenly.
+    /// Required for a duration. `from_first_claim`: all units return together, one duration after
+    /// the first grant. `sliding`: each unit returns one duration after it was taken. `rate`: units
+    /// return evenly.
     #[schema(value_type = Option<words::LimitKind>, example = "sliding")]
     kind: Option<String>,
-    /// For `sliding`: instants are rounded up to multiples of this duration, which divides `per` into
-    /// 100 parts at most. Without it `max` is 100 at most.
+    /// For `sliding`: instants are rounded up to multiples of this duration. It divides `per` into
+    /// at most 100 parts. Without it, `max` is at most 100.
     #[schema(example = "1h", pattern = "^[0-9]+[smhd]$")]
     step: Option<String>,
-    /// For `rate`: the most units at once; `max` when absent.
+    /// For `rate`: the most units at once. Default: `max`.
     #[schema(value_type = Option<u64>, example = 20, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     burst: Option<WholeNumber>,
 }
@@ -98,12 +101,12 @@ pub struct LimitBody {
 pub struct PolicyAnswer {
     #[schema(example = "benefit")]
     name: String,
-    /// 1, 2, 3 …: every change makes a new one.
+    /// The number of the version: 1, 2, 3 … Every change makes a new version.
     #[schema(example = 1)]
     version: u32,
     #[schema(example = "3 benefit claims per member per day")]
     description: String,
-    /// IANA's name, or a fixed offset written `+08:00`.
+    /// An IANA name, or a fixed offset written `+08:00`.
     #[schema(example = "Asia/Shanghai", format = "time-zone")]
     time_zone: String,
     limits: Vec<LimitAnswer>,
@@ -125,19 +128,19 @@ pub struct PolicyAnswer {
     on_ledger_outage: &'static str,
     /// Whether this version takes no more claims.
     archived: bool,
-    /// From when on this version is in force, unless a higher one is.
+    /// When this version takes effect. From then on it is in force, unless a higher version is.
     effective_at: DateTime<Utc>,
-    /// The number of the version in force now: a lower one while this one waits for its time.
-    /// Absent in lists of versions.
+    /// The number of the version in force now. It is lower than `version` until this version takes
+    /// effect. Absent in lists of versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, example = 1)]
     in_force_version: Option<u32>,
     /// When this version was made.
     changed_at: DateTime<Utc>,
-    /// Who made it: a key's id, or where the key was set.
+    /// Who made this version: a key's id, or `PERDIEM_ADMIN_KEY`.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     changed_by: String,
-    /// Why.
+    /// The reason.
     #[schema(example = "campaign 7")]
     reason: Option<String>,
 }
@@ -153,11 +156,11 @@ pub struct LimitAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<words::LimitKind>, required = false, example = "sliding")]
     kind: Option<&'static str>,
-    /// Absent without one.
+    /// Absent without a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, required = false, example = "1h")]
     step: Option<Elapsed>,
-    /// Absent where it is `max`.
+    /// Absent where it equals `max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, example = 20)]
     burst: Option<u64>,
@@ -166,7 +169,7 @@ pub struct LimitAnswer {
 page! {
     /// A page of policies.
     PolicyList of PolicyAnswer
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
 impl From<&Limit> for LimitAnswer {
@@ -250,7 +253,7 @@ impl PolicyBody {
         if let Some(rule) = &rule
             && !has_counters
         {
-            let detail = "this wants Redis: set REDIS_URL, or leave it out";
+            let detail = "this setting requires Redis: set REDIS_URL, or leave the setting out";
             if rule.durability == Durability::Counted {
                 faults.add(InvalidPart::body("/durability", detail));
             }
@@ -267,22 +270,26 @@ impl PolicyBody {
     }
 }
 
-/// Whether to change a policy.
+/// Whether to change the policy, or only to show the change.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PutQuery {
-    /// `true`: change nothing, and answer what the policy would become.
+    /// `true`: change nothing, and show what the policy would become.
     #[param(value_type = Option<words::OnlyTrue>)]
     dry_run: Option<String>,
 }
 
 /// Create, replace or revive a policy.
 ///
-/// A new or revived policy is known to every instance for the next request. A change holds for the
-/// very next claim at the instance that took it, and everywhere within a second; with `effective`
-/// it holds everywhere from the same instant on. Every change makes a new version; a policy that is
-/// so already is left as it is. Of the versions whose time has come the highest is in force. Without
-/// `If-Match` the last writer wins.
+/// The request replaces the whole policy: repeat the settings that you want to keep. Every change
+/// makes a new version. A policy that already has these settings is not changed. Without
+/// `If-Match`, the last writer wins; with it, the change is made only to the version that you have
+/// read.
+///
+/// Every instance knows a new or revived policy at once. A change takes effect at this instance
+/// with the next claim, and at every other instance within a second. With `effective: next_window`
+/// it takes effect at the same instant everywhere. Of the versions that have taken effect, the
+/// highest is in force.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
@@ -291,8 +298,8 @@ pub struct PutQuery {
     request_body = PolicyBody,
     responses(
         (status = 201, description = "Created, or revived.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 200, description = "Replaced, or so already; or what a dry run would have made.", body = PolicyAnswer, headers(("ETag" = String))),
-        (status = 412, description = "`precondition-failed`: the policy stands at another version."),
+        (status = 200, description = "Replaced, or not changed; or the result of a dry run.", body = PolicyAnswer, headers(("ETag" = String))),
+        (status = 412, description = "`precondition-failed`: the policy has another version."),
     ),
 )]
 pub async fn put(
@@ -313,7 +320,7 @@ pub async fn put(
     let existed = edited.before.is_some_and(|before| !before.newest.archived);
     let version = edited.after.newest.version;
     let mut response = match existed {
-        // Without an ETag: no policy has that version.
+        // The answer has no ETag: no policy has that version.
         _ if dry_run => HttpResponse::Ok(),
         true => versioned(StatusCode::OK, version),
         false => versioned(StatusCode::CREATED, version),
@@ -321,7 +328,9 @@ pub async fn put(
     Ok(response.json(PolicyAnswer::from(edited.after)))
 }
 
-/// A policy in its newest version, which may still wait for its time; with its ETag.
+/// Show a policy in its newest version. The ETag is the version.
+///
+/// The newest version may not be in force yet: see `effective_at`.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -335,9 +344,9 @@ pub async fn get(_caller: Caller<Auditor>, policy: PolicyPath, engine: EngineDat
     Ok(response.json(PolicyAnswer::from(found)))
 }
 
-/// The policies that are not archived, by name.
+/// List the policies that are not archived, by name.
 ///
-/// A key that is confined to policies sees only these.
+/// A key that is confined to policies sees only these policies.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -354,15 +363,15 @@ pub async fn list(
     PolicyList::answer(found.await?, PolicyAnswer::from)
 }
 
-/// Archive a policy: no more claims; its history stays.
+/// Archive a policy: it takes no more claims, and its history stays.
 ///
 /// Roles: `admin`.
 #[utoipa::path(
     delete, path = "/v1/policies/{policy}", operation_id = "archive_policy", tag = "policies",
     params(IfMatch, ReasonQuery),
     responses(
-        (status = 200, description = "Archived: its last version.", body = PolicyAnswer),
-        (status = 412, description = "`precondition-failed`: the policy stands at another version."),
+        (status = 200, description = "Archived. The answer has the last version.", body = PolicyAnswer),
+        (status = 412, description = "`precondition-failed`: the policy has another version."),
     ),
 )]
 pub async fn archive(
@@ -379,7 +388,9 @@ pub async fn archive(
     Ok(HttpResponse::Ok().json(PolicyAnswer::from(edited.after)))
 }
 
-/// Every version of a policy, archived or not, newest first: what, who, when, why.
+/// List all versions of a policy, newest first.
+///
+/// Each version says who made it, when and why. The policy may be archived.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

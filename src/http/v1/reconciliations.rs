@@ -1,4 +1,4 @@
-//! Reconciliations, and the reports of them.
+//! Reconciliations and their reports.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -12,18 +12,18 @@ use crate::domain::reconciliation::{Figures, KeptDifference, Reconciliation, Tal
 use crate::http::answer::{ApiError, HttpAnswer, page, words};
 use crate::http::request::{Admin, Auditor, Body, Caller, EngineData, Page, PageQuery, path_id};
 
-/// What to do about counters that differ from the ledger.
+/// How to run a reconciliation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReconciliationBody {
-    /// Heals them: the ledger is right. Otherwise it only reports. The ledger itself is never
-    /// changed.
+    /// Whether to heal the counters that differ: they get the ledger's values. Without it, the
+    /// reconciliation only reports. It never changes the ledger.
     #[serde(default)]
     #[schema(example = false)]
     apply: bool,
 }
 
-/// A report: what came of a reconciliation.
+/// The report of a reconciliation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ReconciliationReport {
     /// A UUIDv7.
@@ -31,39 +31,40 @@ pub struct ReconciliationReport {
     id: Uuid,
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     started_at: DateTime<Utc>,
-    /// Null while it runs, and for good where its instance died or its ledger failed.
+    /// Null while the reconciliation runs. It stays null where the instance or the ledger failed
+    /// meanwhile.
     finished_at: Option<DateTime<Utc>>,
-    /// Whether it heals counters.
+    /// Whether the reconciliation heals counters.
     apply: bool,
-    /// The key that asked for it; null when it ran by itself.
+    /// Who asked for it: a key's id, or `PERDIEM_ADMIN_KEY`; null for an automatic reconciliation.
     #[schema(example = "PERDIEM_ADMIN_KEY")]
     requested_by: Option<String>,
-    /// What became of the counters: `compared`; `absent`: there is no Redis, and only the
-    /// ledger was checked; `unavailable`: Redis did not serve, and not all were compared. Null
-    /// until the end.
+    /// Whether the counters were compared. `compared`: all of them. `absent`: the service has no
+    /// Redis, and only the ledger was checked. `unavailable`: Redis was unavailable, and not all
+    /// counters were compared. Null until the end.
     #[schema(value_type = Option<words::CountersCompared>, example = "compared")]
     counters: Option<&'static str>,
-    /// How many counters were compared.
+    /// The number of counters that were compared.
     #[schema(example = 40)]
     counter_count: u64,
-    /// How many accounts were checked.
+    /// The number of accounts that were checked.
     #[schema(example = 42)]
     account_count: u64,
-    /// How many of their entries were checked.
+    /// The number of entries that were checked.
     #[schema(example = 97)]
     entry_count: u64,
-    /// How many differences there are, alarms too.
+    /// The number of differences, with the alarms.
     #[schema(example = 1)]
     difference_count: u64,
-    /// How many counters were healed.
+    /// The number of counters that were healed.
     #[schema(example = 0)]
     healed_count: u64,
-    /// How many differences are alarms: the ledger is at odds with itself.
+    /// The number of alarms: differences within the ledger itself.
     #[schema(example = 0)]
     alarm_count: u64,
 }
 
-/// A report with what differed.
+/// A report with its differences.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ReconciliationAnswer {
     #[serde(flatten)]
@@ -72,41 +73,43 @@ pub struct ReconciliationAnswer {
     differences: Vec<DifferenceBody>,
 }
 
-/// A counter that differs from its account's last line, or an entry that differs from those
+/// A counter that differs from its account's last entry, or an entry that does not fit the entries
 /// before it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DifferenceBody {
-    /// `counter_too_high`, `counter_lags`, `counter_differs`: its line is not the account's
-    /// last one, by its number or in another way; `counter_unreadable`; `counter_orphaned`:
-    /// the ledger does not know the account. Alarms: `wrong_total`: a total is not the sum of
-    /// the entries; `gap`: numbers are missing before this one; `time_backwards`;
-    /// `foreign_entry`: not of an account that perdiem opened; `unreadable_entry`.
+    /// Counters: `counter_too_high` and `counter_lags`: the counter's number is above or below that
+    /// of the account's last entry; `counter_differs`: the counter differs in another way;
+    /// `counter_unreadable`: the counter cannot be read; `counter_orphaned`: the ledger does not
+    /// know the account. Alarms: `wrong_total`: a total is not the sum of the entries; `gap`:
+    /// numbers are missing before this entry; `time_backwards`: the entry is earlier than the one
+    /// before it; `foreign_entry`: the entry is not of an account that perdiem opened;
+    /// `unreadable_entry`: the entry cannot be read.
     #[schema(value_type = words::DifferenceKind, example = "counter_too_high")]
     kind: &'static str,
-    /// Whether the ledger is at odds with itself. That is never healed.
+    /// Whether this is a difference within the ledger itself. It is never healed.
     alarm: bool,
     /// Whether the counter was healed.
     healed: bool,
     /// Null for an account that the ledger does not know.
     #[schema(example = "benefit")]
     policy: Option<String>,
-    /// Null for an account that the ledger does not know, and once the subject was erased.
+    /// Null for an account that the ledger does not know, and after the subject was erased.
     #[schema(example = "member-42")]
     subject: Option<String>,
     /// The account: a keyed hash of policy and subject.
     #[schema(example = "5a0c8d1e-9b1f-8a77-1c22-6d5e4f3a2b10")]
     account: Option<Uuid>,
-    /// The number that the counter or the entry bears.
+    /// The number that the counter or the entry has.
     #[schema(example = 9)]
     found_number: Option<u64>,
-    /// The number that it ought to bear: for a counter, that of the ledger's last line.
+    /// The number that it should have: for a counter, the number of the account's last entry.
     #[schema(example = 3)]
     expected_number: Option<u64>,
-    /// The windows whose figures differ.
+    /// The windows whose units differ.
     windows: Vec<WindowFigures>,
 }
 
-/// What was found in a window, and what ought to be there.
+/// The units that were found in a window, and the units that should be there.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WindowFigures {
     /// The limit's window.
@@ -114,13 +117,13 @@ pub struct WindowFigures {
     per: Per,
     #[schema(example = "2026-11-20T16:00:00Z")]
     window_start: DateTime<Utc>,
-    /// The window ends before this instant.
+    /// The end of the window: the first instant after it.
     #[schema(example = "2026-11-21T16:00:00Z")]
     resets_at: DateTime<Utc>,
-    /// The units that the counter or the entry tells; null when it does not tell the window.
+    /// The units in the counter or the entry; null where it does not have the window.
     #[schema(example = 9)]
     found: Option<u64>,
-    /// The units that the ledger's last line tells, or the sum of the entries.
+    /// The units in the account's last entry, or the sum of the entries.
     #[schema(example = 3)]
     expected: Option<u64>,
 }
@@ -128,7 +131,7 @@ pub struct WindowFigures {
 page! {
     /// A page of reports.
     ReconciliationList of ReconciliationReport
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
 impl From<Reconciliation> for ReconciliationReport {
@@ -192,25 +195,26 @@ impl From<&Figures> for WindowFigures {
     }
 }
 
-/// Compare the counters with the ledger, and the ledger with itself.
+/// Run a reconciliation: compare the counters with the ledger, and check the ledger.
 ///
-/// Each counter in Redis is compared with its account's last line, and each account's totals
-/// with the sums of its entries, while claims go on. One that takes longer than the answer may
-/// goes on, also when the client leaves: read its report where `Location` says. One at a time an
-/// instance. To heal the counters (`apply`) is for the role `admin` alone.
+/// Each counter in Redis is compared with its account's last entry. Each account's totals are
+/// compared with the sums of its entries. Claims continue meanwhile. A long reconciliation
+/// continues after the answer, also when the client leaves: read its report at the URL in
+/// `Location`. An instance runs one reconciliation at a time. Healing the counters (`apply`)
+/// requires the role `admin`.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     post, path = "/v1/reconciliations", operation_id = "reconcile", tag = "reconciliations",
     request_body = ReconciliationBody,
     responses(
-        (status = 201, description = "Done: the report.", body = ReconciliationAnswer, headers(
-            ("Location" = String, description = "Where the report is kept."),
+        (status = 201, description = "Done. The answer has the report.", body = ReconciliationAnswer, headers(
+            ("Location" = String, description = "The URL of the report."),
         )),
-        (status = 202, description = "Under way: the report without its end.", body = ReconciliationAnswer, headers(
-            ("Location" = String, description = "Where the report is kept."),
+        (status = 202, description = "In progress. The answer has the report so far.", body = ReconciliationAnswer, headers(
+            ("Location" = String, description = "The URL of the report."),
         )),
-        (status = 409, description = "`reconciliation-in-progress`: this instance is at another one."),
+        (status = 409, description = "`reconciliation-in-progress`: this instance already runs a reconciliation."),
     ),
 )]
 pub async fn post(
@@ -232,7 +236,7 @@ pub async fn post(
         .json(ReconciliationAnswer::from(report)))
 }
 
-/// One report.
+/// Show a report.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -246,7 +250,7 @@ pub async fn get(_caller: Caller<Auditor>, request: HttpRequest, engine: EngineD
     Ok(HttpResponse::Ok().json(ReconciliationAnswer::from(report)))
 }
 
-/// The reports, newest first, without their differences.
+/// List the reports, newest first, without their differences.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

@@ -1,4 +1,4 @@
-//! Seals, proofs, and the log as others' tools read it: checkpoints and tiles of C2SP.
+//! Seals, proofs, and the log in the format that other tools read: checkpoints and tiles of C2SP.
 
 use std::fmt::Display;
 
@@ -21,13 +21,13 @@ use crate::http::request::{
 /// A checkpoint of the log of all entries and changes.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SealBody {
-    /// The log: the first line of the note. A restart begins another one.
+    /// The name of the log: the first line of the note. A restart begins another log.
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
     origin: String,
     /// The positions up to this one are sealed.
     #[schema(example = 1842)]
     size: u64,
-    /// The signed checkpoint (C2SP's tlog-checkpoint): keep it elsewhere.
+    /// The signed checkpoint (C2SP tlog-checkpoint). Keep a copy of it in another place.
     note: String,
     sealed_at: DateTime<Utc>,
 }
@@ -43,13 +43,13 @@ impl From<Seal> for SealBody {
     }
 }
 
-/// The newest seal, and what checks it.
+/// The newest seal, and the public key that checks it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LatestSeal {
     #[serde(flatten)]
     seal: SealBody,
-    /// The public key of this instance, for this log (C2SP's signed-note). To check a seal, take it from
-    /// another source, such as the person who made the key.
+    /// The public key of this instance, for this log (C2SP signed-note). To check a seal, get the
+    /// public key from another source, such as the person who made the key.
     #[schema(
         example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
     )]
@@ -59,20 +59,20 @@ pub struct LatestSeal {
 page! {
     /// A page of seals.
     SealList of SealBody
-    /// Where the next page begins; null on the last. It stays right while seals come in.
+    /// The cursor of the next page; null on the last page. It stays valid while seals are made.
 }
 
-/// Seals, newest first.
+/// List the seals, newest first.
 ///
 /// A seal is a signed checkpoint of a Merkle log with one leaf for each entry and each change, by
-/// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed: `not-sealed`.
+/// position. Without `PERDIEM_SEAL_KEY_FILE` nothing is sealed, and the answer is `not-sealed`.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/seals", operation_id = "list_seals", tag = "seals",
     responses(
         (status = 200, description = "A page.", body = SealList),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this is not sealed yet."),
     ),
 )]
 pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> HttpAnswer {
@@ -80,14 +80,14 @@ pub async fn list(_caller: Caller<Auditor>, page: Page, engine: EngineData) -> H
     SealList::answer((found.seals, found.next_cursor), SealBody::from)
 }
 
-/// The newest seal.
+/// Show the newest seal.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/seals/latest", operation_id = "get_latest_seal", tag = "seals",
     responses(
         (status = 200, description = "The seal.", body = LatestSeal),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
     ),
 )]
 pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
@@ -102,15 +102,15 @@ pub async fn latest(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ConsistencyQuery {
-    /// How many leaves the smaller tree has: the `size` of a seal of the present log.
+    /// The size of the smaller tree: the `size` of a seal of the present log.
     #[param(value_type = u64, minimum = 1, example = 1842)]
     from: String,
-    /// How many leaves the larger tree has; the newest seal's when absent.
+    /// The size of the larger tree. Default: the `size` of the newest seal.
     #[param(value_type = Option<u64>, minimum = 1)]
     to: Option<String>,
 }
 
-/// What proves that a log only grew.
+/// The proof that a log only grew.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SealConsistency {
     #[schema(example = "perdiem/0198c0de-7a11-4c0f-8d3a-5c1f0e7b9a42")]
@@ -123,7 +123,7 @@ pub struct SealConsistency {
     hashes: Vec<String>,
 }
 
-/// What proves that the log of one seal grew out of that of an older one.
+/// Prove that the log only grew from an older seal to a newer one.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -131,7 +131,7 @@ pub struct SealConsistency {
     params(ConsistencyQuery),
     responses(
         (status = 200, description = "The proof.", body = SealConsistency),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this is not sealed yet."),
     ),
 )]
 pub async fn consistency(
@@ -141,14 +141,17 @@ pub async fn consistency(
 ) -> HttpAnswer {
     let mut faults = Faults::default();
     let size = |text: &str| match parse_position(text) {
-        Ok(0) => Err("a tree without leaves proves nothing"),
+        Ok(0) => Err("write a size above 0: an empty log proves nothing"),
         parsed => parsed,
     };
     let from = faults.parameter("from", Some(&query.0.from), size);
     let to = faults.parameter("to", query.0.to.as_ref(), size);
     let from = faults.or(from)?;
     if to.is_some_and(|to| to < from) {
-        return Err(ApiError::invalid("to", "it is below `from`"));
+        return Err(ApiError::invalid(
+            "to",
+            "write a size that is not below `from`",
+        ));
     }
     let proof = engine.seal_consistency(from, to).await?;
     Ok(HttpResponse::Ok().json(SealConsistency {
@@ -159,17 +162,17 @@ pub async fn consistency(
     }))
 }
 
-/// What proves that a grant stands: a `.tlog-proof` (C2SP's tlog-proof).
+/// Prove that a grant is recorded: a `.tlog-proof` (C2SP tlog-proof).
 ///
-/// Its extra data is JSON: the `leaf`, and the `salt` and the `private` fields that the leaf has the
-/// digest of. `perdiem verify --proof` checks it, without a server.
+/// The extra data of the proof is JSON. It has the `leaf`, and the `salt` and the `private` fields,
+/// whose digest is in the leaf. `perdiem verify --proof` checks the proof without a server.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/grants/{id}/proof", operation_id = "prove_grant", tag = "seals",
     responses(
         (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this grant not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this grant is not sealed yet."),
     ),
 )]
 pub async fn proof(
@@ -185,10 +188,10 @@ pub async fn proof(
     Ok(proof_file(&id, &proof))
 }
 
-/// What proves that a change was made: a `.tlog-proof` (C2SP's tlog-proof).
+/// Prove that a change was made: a `.tlog-proof` (C2SP tlog-proof).
 ///
-/// It is made as that of a grant. A change of the kind `day` proves the figures of a policy's local
-/// day. A key that is confined to policies is refused.
+/// The proof has the same form as the proof of a grant. The proof of a change of the kind `day`
+/// proves the figures of a policy's local day. A key that is confined to policies is refused.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -196,7 +199,7 @@ pub async fn proof(
     responses(
         (status = 200, description = "The proof.", body = String, content_type = "text/plain"),
         (status = 404, description = "`not-found`: no change has this revision."),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or this change not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed, or this change is not sealed yet."),
     ),
 )]
 pub async fn change_proof(
@@ -216,14 +219,14 @@ fn proof_file(name: &impl Display, proof: &LogProof) -> HttpResponse {
         .body(proof.to_string())
 }
 
-/// The newest checkpoint (C2SP's tlog-tiles).
+/// Show the newest checkpoint (C2SP tlog-tiles).
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
     get, path = "/v1/log/checkpoint", operation_id = "get_log_checkpoint", tag = "seals",
     responses(
         (status = 200, description = "The signed checkpoint.", body = String, content_type = "text/plain"),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
     ),
 )]
 pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAnswer {
@@ -237,8 +240,8 @@ pub async fn checkpoint(_caller: Caller<Auditor>, engine: EngineData) -> HttpAns
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "read by the derive")]
 pub struct TileInPath {
-    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the width
-    /// of a partial tile. Slashes are part of it.
+    /// `<L>/<N>[.p/<W>]`: the level or `entries`, the index in groups of three digits, and the
+    /// width of a partial tile. The value contains slashes.
     #[param(
         example = "0/x001/x234/067.p/8",
         pattern = "^(entries|[0-9]|[1-5][0-9]|6[0-3])/(x(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})/(x[0-9]{3}/){0,4})?[0-9]{3}(\\.p/([1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$"
@@ -246,11 +249,12 @@ pub struct TileInPath {
     tile: String,
 }
 
-/// A tile of hashes, or a bundle of leaves below `entries/` (C2SP's tlog-tiles).
+/// Show a tile of hashes, or a bundle of leaves below `entries/` (C2SP tlog-tiles).
 ///
-/// A full tile never changes in its log, and may be cached: `Cache-Control: private, max-age=31536000,
-/// immutable`. A partial tile and the checkpoint have `no-store`. When the checkpoint has another origin,
-/// a restart began another log below the same paths: forget all tiles.
+/// A full tile of a log never changes. Clients may cache it: it has `Cache-Control: private,
+/// max-age=31536000, immutable`. A partial tile and the checkpoint have `no-store`. When the
+/// checkpoint has another origin, a restart has begun another log at the same paths: delete all
+/// cached tiles.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -258,8 +262,8 @@ pub struct TileInPath {
     params(TileInPath),
     responses(
         (status = 200, description = "The tile.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 404, description = "`not-found`: the log has no such tile, or not all of it."),
-        (status = 409, description = "`not-sealed`: nothing is sealed, or not yet."),
+        (status = 404, description = "`not-found`: the log has no such tile, or not all of the tile."),
+        (status = 409, description = "`not-sealed`: nothing is sealed yet."),
     ),
 )]
 pub async fn tile(
@@ -276,7 +280,7 @@ pub async fn tile(
     })?;
     let bytes = engine.log_tile(tile).await?;
     let mut answer = HttpResponse::Ok();
-    // A partial tile goes when it is full. What needs a key is for the one who has it.
+    // A partial tile is replaced when it is full. An answer that requires a key is private.
     if tile.width == TILE_WIDTH {
         answer.insert_header((
             header::CACHE_CONTROL,

@@ -26,58 +26,58 @@ pub struct DayStatistics {
     /// When the day began.
     #[schema(example = "2026-11-02T16:00:00Z")]
     starts_at: DateTime<Utc>,
-    /// The day ended before this instant.
+    /// When the day ended.
     #[schema(example = "2026-11-03T16:00:00Z")]
     ends_at: DateTime<Utc>,
-    /// Grants whose units count on the day.
+    /// The number of grants whose units count on the day.
     #[schema(example = 12480)]
     grants: u64,
-    /// Their units.
+    /// The units of these grants.
     #[schema(example = 12480)]
     units: u64,
-    /// Grants of the day that were reversed, on whatever day.
+    /// The number of the day's grants that were reversed, on any day.
     #[schema(example = 3)]
     reversed_grants: u64,
     #[schema(example = 3)]
     reversed_units: u64,
-    /// Holds of the day that lapsed, as far as entries say so.
+    /// The number of the day's holds whose lapse is recorded.
     #[schema(example = 0)]
     lapsed_grants: u64,
     #[schema(example = 0)]
     lapsed_units: u64,
     #[schema(example = 1)]
     adjustments: u64,
-    /// Units that adjustments added.
+    /// The units that adjustments added.
     #[schema(example = 2)]
     adjusted_up_units: u64,
-    /// Units that adjustments took away.
+    /// The units that adjustments subtracted.
     #[schema(example = 0)]
     adjusted_down_units: u64,
-    /// The units that are used in the end: `units` and `adjusted_up_units`, less what was reversed,
-    /// lapsed or adjusted down.
+    /// The units that remain used: `units` plus `adjusted_up_units`, minus the units that were
+    /// reversed, lapsed or adjusted down.
     #[schema(example = 12479)]
     net_units: i64,
-    /// Grants that Redis alone decided.
+    /// The number of grants that Redis alone decided.
     #[schema(example = 0)]
     provisional_grants: u64,
-    /// Those of them that went over a limit.
+    /// The number of these grants that went over a limit.
     #[schema(example = 0)]
     over_grants: u64,
-    /// Grants that would have been denied if the policy did not only observe.
+    /// The number of grants that the policy would have denied in the mode `enforce`.
     #[schema(example = 0)]
     would_deny_grants: u64,
-    /// Subjects with a grant.
+    /// The number of subjects with a grant.
     #[schema(example = 5120)]
     subjects: u64,
-    /// Subjects with a grant after which a limit had nothing left.
+    /// The number of subjects with a grant after which a limit had no units left.
     #[schema(example = 3010)]
     subjects_at_limit: u64,
-    /// Claims that were denied, but for the last 5 seconds of an instance that was killed. Dry runs
-    /// are none.
+    /// The number of denied claims, without dry runs. If an instance was killed, the denials of its
+    /// last 5 seconds can be missing.
     #[schema(example = 871)]
     denied_claims: u64,
-    /// Denials that are not among the first denials of their subjects: more than 100 such came in a
-    /// second.
+    /// The number of first denials that are not stored, because an instance had more than 100 of
+    /// them in a second.
     #[schema(example = 0)]
     denials_not_kept: u64,
 }
@@ -115,9 +115,9 @@ impl From<FigureOfDay> for DayStatistics {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct StatisticsList {
     items: Vec<DayStatistics>,
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
     next_cursor: Option<String>,
-    /// The figures are those of the entries up to this position of the record.
+    /// The figures contain the entries up to this position of the record.
     #[schema(example = 1842)]
     as_of: u64,
 }
@@ -132,20 +132,20 @@ impl From<FigurePage> for StatisticsList {
     }
 }
 
-/// Which days to list. Filters combine.
+/// Filters for days. They combine.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct StatisticsQuery {
-    /// Those of a policy, archived or not.
+    /// Only figures of this policy, archived or not.
     #[param(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     policy: Option<String>,
-    /// From this local day of the policy on.
+    /// The first local day of the policy.
     #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
     from: Option<String>,
-    /// Up to the day before this one.
+    /// The local day after the last one.
     #[param(value_type = Option<NaiveDate>, example = "2026-11-04")]
     to: Option<String>,
-    /// Only what was recorded on this local day or later: what was corrected since.
+    /// Only what was recorded on this local day or later, such as later corrections.
     #[param(value_type = Option<NaiveDate>, example = "2026-11-03")]
     recorded_from: Option<String>,
     /// Only what was recorded before this local day: the figures as they were known then.
@@ -169,11 +169,12 @@ impl StatisticsQuery {
     }
 }
 
-/// Figures of policies and local days, oldest first: grants, corrections, subjects and denials.
+/// List the figures of each policy and local day, oldest first.
 ///
-/// An entry counts on the day of its units: a reversal on the day of its grant. The figures follow the
-/// record, within seconds unless the load is heavy: `as_of` tells up to where. A day without figures is left out. A key that is confined to policies must
-/// name one of them.
+/// The figures are about grants, corrections, subjects and denials. An entry counts on the day of
+/// its units: a reversal counts on the day of its grant. The figures follow the record within
+/// seconds, or later under heavy load: `as_of` is the last position that they contain. A day without
+/// figures is left out. A key that is confined to policies must name one of them.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -200,16 +201,16 @@ pub async fn list(
 pub struct FirstDenialAnswer {
     #[schema(example = "2026-11-21T03:04:05.678Z")]
     denied_at: DateTime<Utc>,
-    /// How many units were asked for.
+    /// The units of the claim.
     #[schema(example = 1)]
     units: u64,
-    /// The limit that lacked room.
+    /// The limit without room for the units.
     #[schema(value_type = words::LimitName, example = "day")]
     per: Per,
-    /// The version of the policy that it was decided by.
+    /// The version of the policy that decided the claim.
     #[schema(example = 1)]
     policy_version: u32,
-    /// The policy's limits, as the denial told them.
+    /// The policy's limits at the denial.
     limits: Vec<LimitUsage>,
 }
 
@@ -228,13 +229,13 @@ impl From<FirstDenial> for FirstDenialAnswer {
 page! {
     /// A page of a subject's first denials.
     DenialList of FirstDenialAnswer
-    /// Where the next page begins; null on the last. It stays right while denials come in.
+    /// The cursor of the next page; null on the last page. It stays valid while denials are stored.
 }
 
-/// A subject's denials, newest first: the first one of each window, for 30 days.
+/// List a subject's denials of the last 30 days, newest first: the first denial in each window.
 ///
-/// Of an instance's denials in one second at most 100 are kept; `denials_not_kept` of the statistics
-/// counts the others. A denial is listed within seconds.
+/// An instance stores at most 100 denials in a second; `denials_not_kept` in the statistics counts
+/// the others. A denial is listed within seconds.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(

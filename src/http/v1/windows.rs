@@ -9,17 +9,17 @@ use crate::engine::{LivedWindow, WindowQuery};
 use crate::http::answer::{ApiError, HttpAnswer, InvalidPart, page, words};
 use crate::http::request::{Auditor, Caller, EngineData, Faults, PageQuery, PolicyPath, Query};
 
-/// Which windows to list.
+/// The windows to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WindowListQuery {
-    /// `minute`, `hour`, `day`, `week`, `month` or `year`; `day` when absent.
+    /// `minute`, `hour`, `day`, `week`, `month` or `year`. Default: `day`.
     #[param(value_type = Option<words::WindowLength>, example = "day")]
     per: Option<String>,
-    /// From the window that contains this instant on; now when absent.
+    /// The list begins with the window that contains this instant. Default: now.
     #[param(value_type = Option<DateTime<Utc>>)]
     from: Option<String>,
-    /// Windows that begin before this instant; when absent, one window.
+    /// The list has the windows that begin before this instant. Default: one window.
     #[param(value_type = Option<DateTime<Utc>>)]
     to: Option<String>,
 }
@@ -29,7 +29,7 @@ pub struct WindowListQuery {
 pub struct WindowAnswer {
     #[schema(example = "2026-11-20T16:00:00Z")]
     start: DateTime<Utc>,
-    /// The window ends before this instant.
+    /// The end of the window: the first instant after it.
     #[schema(example = "2026-11-21T16:00:00Z")]
     end: DateTime<Utc>,
     /// The local date of the window, or of its first day.
@@ -50,12 +50,13 @@ impl From<LivedWindow> for WindowAnswer {
 page! {
     /// A page of windows.
     WindowList of WindowAnswer
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
 }
 
-/// The windows of a policy that touch a span, each by the version that was in force then.
+/// List the windows of a policy in a span, each by the version that was in force then.
 ///
-/// Where a change of the calendar came in mid-window, the windows of both calendars are listed.
+/// If a change of the calendar took effect in the middle of a window, the windows of both calendars
+/// are listed.
 ///
 /// Roles: `audit`, `admin`.
 #[utoipa::path(
@@ -78,7 +79,7 @@ pub async fn list(
     let to = faults.instant("to", to.as_ref());
     let page = page.0.check(&mut faults);
     if to.is_some_and(|to| to <= from.unwrap_or_else(|| engine.now())) {
-        faults.add(InvalidPart::parameter("to", "it must come after from"));
+        faults.add(InvalidPart::parameter("to", "write an instant after from"));
     }
     faults.or(Some(()))?;
     let query = WindowQuery { per, from, to };

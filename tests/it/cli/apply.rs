@@ -184,7 +184,7 @@ async fn what_somebody_else_changes_meanwhile_is_not_overwritten(stack: Stack) {
         for words in [
             "stopped at sms; ",
             &format!("changed: {changed}; not changed: {not_changed}: "),
-            "somebody changed it meanwhile",
+            "somebody changed the policy meanwhile",
         ] {
             assert!(fault.contains(words), "{words}: {fault}");
         }

@@ -36,11 +36,11 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     assert_eq!(used("member-1").await.as_deref(), Some("0"));
     let other = "\"member,2\",1,2026-11-21T00:00:00Z\n";
     let both = format!("subject,units,at\nmember-1,2,\n{other}");
-    assert_eq!(run(&both).await.well(0), "entered 2, entered before 0\n");
+    assert_eq!(run(&both).await.well(0), "entered 2, already entered 0\n");
     let reordered = format!("subject,units,at\n{other}member-3,1,\nmember-1,2,\n");
     assert_eq!(
         run(&reordered).await.well(0),
-        "entered 1, entered before 2\n"
+        "entered 1, already entered 2\n"
     );
     assert_eq!(used("member-1").await.as_deref(), Some("2"));
     assert_eq!(used("member,2").await.as_deref(), Some("1"));
@@ -48,7 +48,7 @@ async fn opening_balances_come_from_a_file_and_are_entered_once() {
     let fault = run("subject,units\nmember-4,1\nmember-5,-1\nmember-6,1\n")
         .await
         .fault();
-    for told in ["line 3 is refused", "the 1 before it"] {
+    for told in ["line 3 is refused", "adjustments entered before it: 1"] {
         assert!(fault.contains(told), "{fault}");
     }
     assert_eq!(used("member-4").await.as_deref(), Some("1"));

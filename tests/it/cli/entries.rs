@@ -40,7 +40,10 @@ async fn entries_are_listed_in_the_zones_of_their_policies() {
             position(2)
         ),
     ];
-    let more = format!("… and more: go on with --after {}\n", position(0));
+    let more = format!(
+        "… more entries exist: continue with --after {}\n",
+        position(0)
+    );
     let after = format!("entries --after {}", position(1));
     for (line, said) in [
         ("entries", lines.concat()),

@@ -31,7 +31,7 @@ async fn a_subject_is_erased_once_somebody_says_yes() {
         .await
         .fault();
     assert!(
-        fault.contains("nothing is known of this subject"),
+        fault.contains("nothing is known about this subject"),
         "{fault}"
     );
 }

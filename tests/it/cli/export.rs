@@ -177,7 +177,7 @@ async fn an_export_goes_on_from_the_last_whole_row() {
             let other = export(&app, &file, &[&flag, "--kind", "grant"])
                 .await
                 .fault();
-            assert!(other.contains("is of another export"), "{other}");
+            assert!(other.contains("belongs to another export"), "{other}");
             export(&app, &file, &[&flag]).await.well(0);
             assert_eq!(fs::read(&file).expect("a file"), whole, "{format} {cut}");
             assert_eq!(manifest(&folder, "entries"), first, "{format} {cut}");
@@ -190,7 +190,7 @@ async fn an_export_goes_on_from_the_last_whole_row() {
         fs::write(beside(".part"), changed).expect("a file");
         fs::write(beside(".part.json"), state.to_string()).expect("a file");
         let told = export(&app, &file, &[&flag]).await.fault();
-        assert!(told.contains("is not what the manifest tells of"), "{told}");
+        assert!(told.contains("does not match its manifest"), "{told}");
         for end in [".part", ".part.json", ".manifest.json"] {
             fs::remove_file(beside(end)).expect("a file");
         }

@@ -67,7 +67,7 @@ fn a_file_that_tells_no_secret_is_told() {
         for (path, words) in [
             (missing, "No such file"),
             (is_folder, "directory"),
-            (&empty, "it is empty"),
+            (&empty, "the file is empty"),
             ("", "--"),
         ] {
             let ended = run(command, &[(&file, path)]);

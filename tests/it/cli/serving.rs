@@ -93,7 +93,7 @@ async fn a_claim_in_flight_is_finished_after_sigterm() {
     .await;
     server.terminate();
     server.wait_for("stderr", |line| {
-        line.contains("finishing what is in flight")
+        line.contains("finishing the requests in progress")
     });
     let released = sqlx::query("ROLLBACK").execute(&mut held).await;
     released.expect("the end of the lock");

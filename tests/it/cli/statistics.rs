@@ -36,7 +36,10 @@ async fn days_are_shown_with_their_sums() {
     let days = command(&app, &format!("{line} --json")).await.json(0);
     assert_eq!(days[0]["adjusted_up_units"], 7);
     let fault = command(&app, "stats --from 2025-11-31").await.fault();
-    assert!(fault.contains("write a date like 2026-11-21"), "{fault}");
+    assert!(
+        fault.contains("write a date, such as 2026-11-21"),
+        "{fault}"
+    );
     let none = command(&app, "denials benefit a").await.well(0);
-    assert_eq!(none, "no denial is kept of the last 30 days\n");
+    assert_eq!(none, "no denial of the last 30 days is stored\n");
 }

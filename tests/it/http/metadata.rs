@@ -118,7 +118,7 @@ async fn a_search_has_bounds() {
         ),
         (
             format!("{name}&metadata.n=1&policy=benefit&on=2026-11-01"),
-            "name one member",
+            "name only one member",
         ),
     ] {
         for path in [

@@ -30,7 +30,7 @@ async fn no_request_ignores_a_parameter() {
         let fixed = |name: &&str| !name.contains('<');
         for name in operation.parameters("query").into_iter().filter(fixed) {
             let told = refused(&app, method, &path, &format!("{name}x=1")).await;
-            let nearest = format!("the nearest known one is {name};");
+            let nearest = format!("the nearest known name is {name};");
             assert!(told.contains(&nearest), "{path}: {told}");
             let told = refused(&app, method, &path, &format!("{name}=a&{name}=a")).await;
             assert!(told.contains(name), "{path}: {told}");
@@ -41,7 +41,7 @@ async fn no_request_ignores_a_parameter() {
     for wrong in ["metadata=1", "metadata.=1", "metadate.a=1"] {
         let told = refused(&app, &Method::GET, "/v1/entries", wrong).await;
         assert!(
-            told.contains("nearest known one is metadata.<name>;"),
+            told.contains("nearest known name is metadata.<name>;"),
             "{told}"
         );
     }

@@ -110,7 +110,7 @@ async fn policies_with_unknown_members_or_other_types() {
         ("limits", json!([[3, "day"]]), "", "limits[0]"),
         ("limits", json!([{ "max": 3 }]), "", "per"),
         ("limits", json!([{ "per": "day" }]), "", "max"),
-        ("limits", json!([{ "mx": 3, "per": "day" }]), "", "the nearest known one is max;"),
+        ("limits", json!([{ "mx": 3, "per": "day" }]), "", "the nearest known name is max;"),
         ("limits", day("3"), "", "limits[0].max"),
         ("limits", day(3.5), "", "limits[0].max"),
         ("limits", json!([{ "max": 3, "per": 1 }]), "", "limits[0].per"),
@@ -166,7 +166,7 @@ async fn claims() {
         ("dry_run", json!("true"), "", "dry_run"),
         ("metadata", json!([]), "", "metadata"),
         ("idempotency_key", json!("a"), "", "idempotency_key"),
-        ("unit", json!(1), "", "the nearest known one is units;"),
+        ("unit", json!(1), "", "the nearest known name is units;"),
     ];
     let line = "POST /v1/policies/benefit/claims";
     for dry_run in [false, true] {
@@ -200,7 +200,7 @@ async fn overrides() {
         ("until", json!("tomorrow"), "#/until", "RFC 3339"),
         ("reason", long(), "#/reason", "1000"),
         ("reason", json!("\0"), "#/reason", "U+0000"),
-        ("limit", json!([]), "", "the nearest known one is limits;"),
+        ("limit", json!([]), "", "the nearest known name is limits;"),
         ("limits", day(1.5), "", "limits[0].max"),
         ("until", json!(1), "", "until"),
     ];
@@ -256,7 +256,7 @@ async fn keys() {
         ("", faults, "#/ends_at #/reason", "U+0000"),
         ("ends_at", json!("2020-01-01T00:00:00Z"), "#/ends_at", "is not in the future"),
         ("ends_at", json!(NOON), "#/ends_at", "is not in the future"),
-        ("reason", Value::Null, "#/reason", "a reason is needed"),
+        ("reason", Value::Null, "#/reason", "the reason is missing"),
         ("", json!({ "reason": "x" }), "", "ends_at"),
         ("role", json!("admin"), "", "role"),
     ];
@@ -273,9 +273,9 @@ async fn corrections() {
     let good = json!({ "units": 1, "reason": "x" });
     #[rustfmt::skip]
     let rows = [
-        ("units", json!(0), "#/units", "not 0, from"),
-        ("units", json!(MOST + 1), "#/units", "not 0, from"),
-        ("units", json!(-1), "#/units", "more than the 0 that are used"),
+        ("units", json!(0), "#/units", "but not 0"),
+        ("units", json!(MOST + 1), "#/units", "but not 0"),
+        ("units", json!(-1), "#/units", "only 0 are used"),
         ("reason", json!(" "), "#/reason", "say why"),
         ("at", json!(tomorrow), "#/at", "not in the future"),
         ("at", json!("yesterday"), "#/at", "RFC 3339"),
@@ -347,7 +347,7 @@ async fn backtests_and_reconciliations() {
         ("apply", json!(1), "", "apply"),
         ("apply", json!("true"), "", "apply"),
         ("apply", Value::Null, "", "apply"),
-        ("aply", json!(true), "", "the nearest known one is apply;"),
+        ("aply", json!(true), "", "the nearest known name is apply;"),
     ];
     refuses(&app, "POST /v1/reconciliations", &json!({}), &rows).await;
     let list = app.get("/v1/reconciliations").await.is(200);

@@ -228,12 +228,9 @@ async fn an_export_is_checked_by_its_manifest() {
     let url = ground.database_url.as_str();
     let by_ledger = [&arguments[..], &["--database-url", url]].concat();
     let (is_good, said) = verify(&by_proof);
-    assert!(is_good && said.contains("is of this export"), "{said}");
+    assert!(is_good && said.contains("belongs to this export"), "{said}");
     let (is_good, said) = verify(&by_ledger);
-    assert!(
-        is_good && said.contains("has recorded this export"),
-        "{said}"
-    );
+    assert!(is_good && said.contains("recorded this export"), "{said}");
     for (from, to, is_in_file) in [
         ("\"grant\":1", "\"grant\":2", true),
         ("\"units_taken\":1", "\"units_taken\":2", true),
@@ -262,7 +259,7 @@ async fn an_export_is_checked_by_its_manifest() {
     fs::write(&file, export.text.replacen("grant", "trant", 1)).expect("a file");
     let (is_good, said) = verify(&arguments);
     assert!(
-        !is_good && said.contains("one of the two was changed"),
+        !is_good && said.contains("one of the two files was changed"),
         "{said}"
     );
     fs::write(&file, &export.text).expect("a file");

@@ -174,7 +174,7 @@ async fn a_grant_is_explained_with_what_became_of_it(stack: Stack) {
     );
     let note = held["notes"][0].as_str().expect("a note");
     assert!(
-        note.starts_with("it is a hold, which lapses at 2026-11-21T03:14:05"),
+        note.starts_with("it is a hold: it lapses at 2026-11-21T03:14:05"),
         "{note}"
     );
     clock.advance(TimeDelta::seconds(60));

@@ -313,7 +313,11 @@ async fn bad_input_is_told_with_its_place() {
     for (query, place, words) in [
         ("policy=A", "policy", "policy"),
         ("subject=", "subject", "subject"),
-        ("kind=gift", "kind", "a kind is one of grant, confirmation"),
+        (
+            "kind=gift",
+            "kind",
+            "write one of the kinds grant, confirmation",
+        ),
         ("by=shop", "by", "write a key's id, or PERDIEM_ADMIN_KEY"),
         (
             "by=0198c0de-7a11-7c0f-8d3a-5c1f0e7b9a42",
@@ -323,7 +327,7 @@ async fn bad_input_is_told_with_its_place() {
         ("policy=benefit&on=3.11.2026", "on", "write a date"),
         ("on=2026-11-03", "on", "name the policy too"),
         ("from=2026-11-03", "from", "name the policy too"),
-        ("to=yesterday", "to", "or write a date like"),
+        ("to=yesterday", "to", "or write a date, such as"),
         ("recorded_from=2026-11-03", "recorded_from", "RFC 3339"),
         ("as_of=-1", "as_of", "write a position"),
         ("as_of=9223372036854775808", "as_of", "write a position"),
@@ -332,11 +336,11 @@ async fn bad_input_is_told_with_its_place() {
         ("after=99", "after", "the record ends at position"),
         ("after=1.5", "after", "write a position"),
         ("wait=31", "wait", "0 to 30 seconds"),
-        ("wait=1&as_of=0", "wait", "nothing comes to it"),
+        ("wait=1&as_of=0", "wait", "gets no new entries"),
         (
             "wait=1&recorded_to=2026-11-03T00:00:00Z",
             "wait",
-            "nothing comes to it",
+            "gets no new entries",
         ),
         ("limit=0", "limit", "1 to 1000"),
         ("cursor=AAAA", "cursor", "begin again without it"),

@@ -160,7 +160,10 @@ async fn the_last_admin_key_stays(stack: Stack) {
         ] {
             let problem = problem(&answer, 409, "last-admin-key");
             let detail = problem["detail"].as_str().expect("a detail");
-            assert!(detail.contains("make another one first"), "{detail}");
+            assert!(
+                detail.contains("create another admin key first"),
+                "{detail}"
+            );
         }
         lasts(&app, key).await;
     };

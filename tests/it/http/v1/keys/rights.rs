@@ -149,7 +149,7 @@ async fn each_route_takes_its_roles_and_no_others() {
                 problem(&answer, 401, "unauthorized");
             } else {
                 let told = problem(&answer, 403, "forbidden")["detail"].to_string();
-                assert!(told.contains(role) && told.contains("take one"), "{place}");
+                assert!(told.contains(role) && told.contains("use a key"), "{place}");
             }
         }
     }

@@ -143,7 +143,7 @@ async fn nothing_returns_for_ever(stack: Stack) {
     let told = denied.json();
     assert_eq!(
         told["detail"],
-        "member-42 has used 1 of 1 for ever under benefit; what was used does not return"
+        "member-42 has used 1 of 1 for ever under benefit; used units of this limit do not return"
     );
     let expected = json!({
         "per": "ever", "kind": "calendar", "max": 1, "used": 1, "remaining": 0,

@@ -121,7 +121,7 @@ async fn bad_input_is_told_with_its_place() {
     }
     // Archived policies have statistics too.
     let unknown = app.get("/v1/stats?policy=none").await.is(404);
-    assert_eq!(unknown["detail"], "there is no policy none");
+    assert_eq!(unknown["detail"], "there is no policy none: check the name");
     assert_eq!(
         app.get("/v1/policies/none/subjects/a/denials").await.status,
         404
