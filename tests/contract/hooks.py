@@ -14,41 +14,41 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import AcceptedNegativeData
 from schemathesis.openapi.checks import RejectedPositiveData
 
-# A fault's place and its words, both as patterns.
+# The place and the text of a fault, both as patterns. A JSON schema cannot express these rules.
 BEYOND_SCHEMAS = [
     # Only the list knows which cursors it gave out.
     ("cursor", "not one that this list gave"),
-    # One value against another, or against the clock.
+    # One value compared with another, or with the clock.
     ("#(/policy)?/active_until", "must come after active_from"),
     ("#/until", "it has passed"),
     ("#/at", "after 1970 and not in the future"),
     ("to|#/to", "must come after from|at most 400 days|is below `from`"),
     (r"#(/policy)?/limits/\d+/per", "there is a limit per .* already"),
-    # A limit's kind against its per, and numbers against durations.
+    # A limit's kind compared with its per, and numbers compared with durations.
     (r"#(/policy)?/limits/\d+/kind", "is of the calendar|is a duration"),
     (r"#(/policy)?/limits/\d+/(step|burst)", "only a (sliding limit|rate) has|does not divide|steps of"),
     (r"#(/policy)?/limits/\d+/(max|burst)", "without a step|units a second|returns within"),
     (r"#(/policy)?/limits/\d+/(per|step)", "from 1s to 400d"),
     ("If-Match", "send either If-Match or If-None-Match"),
-    # White space, as Unicode has it.
+    # White space, as Unicode defines it.
     ("#(/policy)?/reason|reason", "^say why$"),
-    # Bytes, not characters; depth.
+    # Bytes instead of characters, and depth.
     ("#/subject|subject", "has 1 to 256 bytes of UTF-8"),
     ("#/metadata", r"at most \d+ bytes|no U\+0000|levels deep"),
     ("#(/policy)?/(description|reason)|reason", r"must not contain U\+0000"),
-    # A number with a hole in its range.
+    # A number with a gap in its range.
     ("#/units", "not 0, from"),
     (r"#/claims/\d+/idempotency_key", "another claim of the batch has this key"),
-    # What the policy stands at.
+    # The present state of the policy.
     ("#/effective", "a new policy takes effect at once|never comes"),
     (r"#/limits/\d+/per", "has no limit per"),
     ("#/units", r"these units can never fit|more than the \d+ that are used"),
     ("#/reason|reason", "a reason is needed to"),
-    # Instants against the clock, names against what there is, and each other.
+    # Instants compared with the clock, and names compared with existing ones and with each other.
     ("#/ends_at", "must lie in the future"),
     ("#/policies", "an admin key is never confined"),
     (r"#/policies/\d+", "a policy's name has|there is no policy|named already"),
-    # A local day is one of a policy; positions and keys are what there is.
+    # A local day belongs to a policy. Positions and keys must exist.
     ("on|from|to", "name the policy too"),
     ("as_of|after|known_at", "the record ends at position|lies in the future"),
     ("at", "lies in the future"),
@@ -59,7 +59,7 @@ BEYOND_SCHEMAS = [
     ("#(/policy)?/(durability|on_ledger_outage)", "this wants Redis|Redis alone counts"),
     ("#/hold_seconds", "not built yet"),
 ]
-# The same, where a problem names no faults: a key that another claim was sent with before.
+# The same for a problem without faults: a key that was sent with another claim before.
 BEYOND_SCHEMAS_TYPES = ["/docs/problems#idempotency-key-reused"]
 
 schemathesis.openapi.format(
@@ -76,8 +76,8 @@ schemathesis.openapi.format(
 schemathesis.openapi.format("entity-tags", st.sampled_from(["*", '"1"', '"2", "3"', 'W/"1"']))
 
 
-# Wrong keys that come from one address again and again are answered more and more slowly: here
-# each connection comes from an address of its own.
+# Repeated wrong keys from one address get slower and slower answers. Therefore each connection has
+# its own address here.
 addresses = itertools.cycle(f"127.0.{net}.{host}" for net in range(1, 255) for host in range(1, 255))
 create_connection = urllib3.util.connection.create_connection
 
@@ -105,7 +105,7 @@ def map_case(context, case):
                 for limit in values["limits"] if "time_zone" in values else []:
                     fit_kind(limit)
                 values.setdefault("reason", "a test")
-    # Leap years, so that each date is one.
+    # Leap years, so that every date exists.
     for name, year in [("until", "2996"), ("ends_at", "2996"), ("at", "1996")]:
         if isinstance(body.get(name), str):
             body[name] = year + body[name][4:]
@@ -134,7 +134,7 @@ def put_in_order(values, first, last):
     if not isinstance(values.get(last), str):
         return
     if re.fullmatch(r"\d{4}-\d\d-\d\d", values[last]):
-        # No more days than a backtest takes.
+        # Not more days than a backtest accepts.
         values[first], values[last] = f"{values[last][:4]}-01-01", f"{values[last][:4]}-12-31"
         return
     if not isinstance(values.get(first), str) or values[first] == values[last]:

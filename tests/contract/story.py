@@ -61,7 +61,7 @@ from perdiem_client.models import (
 )
 from perdiem_client.types import UNSET
 
-# Where it is noon: no day ends while the story is told.
+# An offset at which it is noon, so that no day ends during the story.
 OFFSET_HOURS = 12 - dt.datetime.now(dt.timezone.utc).hour
 ZONE = f"{OFFSET_HOURS:+03d}:00"
 
@@ -132,7 +132,7 @@ def claims():
     why = ask(get_usage, 200, "benefit", "member-42", units=1)
     assert why.outcome is ClaimOutcome.DENIED and why.lacking == ["day"]
     assert [entry.units for entry in why.limits[0].entries] == [1, 1, 1]
-    # A subject is percent-encoded, its slash too.
+    # A subject is percent-encoded, with its slash.
     ask(claim, 201, "benefit", body=ClaimBody(subject="group/ö 1"))
     assert ask(get_usage, 200, "benefit", "group/ö 1").limits[0].used == 1
     return first.grant

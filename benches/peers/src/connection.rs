@@ -1,4 +1,4 @@
-//! A connection that is kept alive, with one request under way.
+//! A keep-alive connection with one open request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use mio::{Interest, Registry, Token};
 
 const HEADERS_MOST: usize = 32;
 
-/// What became of a request.
+/// The progress of a request.
 pub enum Progress {
-    /// The answer is not whole yet.
+    /// The answer is not complete.
     Waiting,
-    /// The answer is whole.
+    /// The answer is complete.
     Answered { status: usize },
-    /// No answer will come, or none that can be read.
+    /// No readable answer will come.
     Broken,
 }
 
@@ -24,14 +24,14 @@ pub struct Connection {
     stream: TcpStream,
     answer: Vec<u8>,
     filled: usize,
-    /// Where the body begins, once the head is whole.
+    /// The place of the body, after the head is complete.
     body: usize,
     /// When the last request was sent.
     pub sent_at: Instant,
 }
 
 impl Connection {
-    /// Connects, and waits for that.
+    /// Connects, and waits for the connection.
     pub fn open(address: SocketAddr, registry: &Registry, token: usize) -> std::io::Result<Self> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -47,12 +47,13 @@ impl Connection {
         })
     }
 
-    /// Sends a request; whether all of it could be. The last answer is forgotten.
+    /// Sends a request, and forgets the last answer. Returns whether the whole request was sent.
     pub fn send(&mut self, request: &[u8]) -> bool {
         self.filled = 0;
         self.body = 0;
         self.sent_at = Instant::now();
-        // One request is under way, so there is room for it, but for a batch in a small buffer.
+        // Only one request is open. Therefore the socket has room for it, except for a batch in a
+        // small buffer.
         let mut rest = request;
         while !rest.is_empty() {
             match self.stream.write(rest) {
@@ -64,7 +65,7 @@ impl Connection {
         true
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     pub fn read(&mut self) -> Progress {
         loop {
             if self.filled == self.answer.len() {
@@ -77,7 +78,7 @@ impl Connection {
                 Err(_) => return Progress::Broken,
             }
             match self.parse() {
-                // There may be more to read: no event comes for what lies there already.
+                // More bytes may be there. No event comes for bytes that have arrived already.
                 Progress::Waiting => {}
                 done => return done,
             }

@@ -1,5 +1,5 @@
-//! A peer of perdiem's: the crate `limitador` behind a minimal HTTP server, with its counters in
-//! Redis or in memory. It takes the same requests as perdiem does, and records nothing.
+//! A peer of perdiem: the crate `limitador` behind a minimal HTTP server, with its counters in
+//! Redis or in memory. It accepts the same requests as perdiem, and records nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ type Failure = Box<dyn std::error::Error>;
 
 const NAMESPACE: &str = "benefit";
 const DAY_SECONDS: u64 = 86_400;
-/// More subjects than any measurement has: none is forgotten.
+/// More subjects than any measurement has, so that no subject is forgotten.
 const SUBJECTS_IN_MEMORY: u64 = 10_000_000;
 
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// Where the counters are; in memory without it
+    /// The Redis of the counters; without it, they are in memory
     #[arg(long)]
     redis_url: Option<String>,
     /// The secret of the bearer key
     #[arg(long, env = "PEER_SECRET")]
     secret: String,
-    /// How many claims a subject has a day
+    /// The claims that each subject may make in a day
     #[arg(long, default_value_t = 3)]
     max: u64,
-    /// A connection to Redis for each worker. Without it all share one, as in Limitador's own
-    /// server
+    /// Open a connection to Redis for each worker. Without it all workers share one connection, as
+    /// in Limitador's own server
     #[arg(long)]
     connection_a_worker: bool,
 }
@@ -61,7 +61,7 @@ impl Limiter {
     }
 }
 
-/// What a worker has.
+/// The state of a worker.
 struct Peer {
     limiter: Arc<Limiter>,
     namespace: Namespace,

@@ -1,5 +1,5 @@
-//! A route that does nothing: it reads a claim, and answers it with an answer that perdiem gave
-//! once. What is left is what HTTP costs with these bytes, in the same framework.
+//! A route that does nothing: it reads a claim, and sends an answer that perdiem gave once. It
+//! measures the cost of HTTP with these bytes, in the same framework.
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{Bytes, Data};

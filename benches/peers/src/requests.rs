@@ -8,7 +8,7 @@ use memchr::memmem;
 const KEY_DIGITS: usize = 9;
 const SUBJECT_DIGITS: usize = 9;
 
-/// What is claimed, and for whom.
+/// The form of the claims.
 #[derive(Debug, Clone, Args)]
 pub struct Shape {
     /// The path to post to
@@ -17,16 +17,16 @@ pub struct Shape {
     /// The secret of the bearer key
     #[arg(long)]
     secret: String,
-    /// What the idempotency keys begin with
+    /// The prefix of the idempotency keys
     #[arg(long)]
     keys: String,
-    /// What the subjects begin with
+    /// The prefix of the subjects
     #[arg(long)]
     subjects: String,
-    /// A thread goes round so many subjects
+    /// The number of subjects that a thread uses in turn
     #[arg(long, default_value_t = 1000)]
     count: u64,
-    /// so many times, and then on to the next; 0: round the first ones for ever
+    /// How often a thread uses these subjects before it continues with the next ones; 0: for ever
     #[arg(long, default_value_t = 3)]
     times: u64,
     /// Claims in a request; more than 0: a batch, with the policy in each claim
@@ -35,19 +35,19 @@ pub struct Shape {
     /// The policy of a batch's claims
     #[arg(long, default_value = "")]
     policy: String,
-    /// Spreads the subjects over so many policies, by the digits at the end of `--policy`, as they
-    /// stand in the path
+    /// Spreads the subjects over so many policies, by the digits at the end of `--policy`, in the
+    /// place where the path has them
     #[arg(long, default_value_t = 1)]
     policies: u64,
 }
 
-/// Where a claim's digits stand.
+/// The places of a claim's digits.
 struct Places {
     key: usize,
     subject: usize,
 }
 
-/// Makes one request after the other.
+/// Makes the requests, one after the other.
 pub struct Requests {
     bytes: Vec<u8>,
     places: Vec<Places>,
@@ -55,16 +55,16 @@ pub struct Requests {
     times: u64,
     claimed: u64,
     is_batch: bool,
-    /// Where the digits of the path's policy stand.
+    /// The place of the digits of the path's policy.
     policy: Option<std::ops::Range<usize>>,
     policies: u64,
     servers: u64,
 }
 
 impl Requests {
-    /// The requests of one thread. All of them name the first server as their host.
+    /// The requests of one thread. Each request names the first server as its host.
     pub fn new(shape: &Shape, addresses: &[SocketAddr], thread: usize) -> Self {
-        // Never alike, so that each is found where it stands.
+        // Each placeholder is unique, so that its place is found.
         let key = format!("{}.{thread}.{}", shape.keys, "0".repeat(KEY_DIGITS));
         let subject = format!("{}-{thread}-{}", shape.subjects, "0".repeat(SUBJECT_DIGITS));
         let is_batch = shape.batch > 0;
@@ -109,7 +109,7 @@ impl Requests {
         }
     }
 
-    /// Which server the next request goes to. Each time round the subjects it is another one.
+    /// The server of the next request. It changes after each round of the subjects.
     pub fn server(&self) -> usize {
         let (round, subject) = (self.claimed / self.count, self.claimed % self.count);
         ((round + subject) % self.servers) as usize
@@ -120,12 +120,12 @@ impl Requests {
         self.is_batch
     }
 
-    /// How many claims a request bears.
+    /// How many claims a request has.
     pub fn claims_each(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// The next request: each claim has a key of its own.
+    /// The next request. Each claim has its own key.
     pub fn next(&mut self) -> &[u8] {
         for places in &self.places {
             let round = self.claimed % self.count;
@@ -145,7 +145,7 @@ impl Requests {
     }
 }
 
-/// Where the digits at the end of a policy's name stand, the first time that it does.
+/// The place of the digits at the end of a policy's name, where the name first occurs.
 fn policy_digits(bytes: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
     let end = memmem::find(bytes, name.as_bytes())? + name.len();
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
